@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from backend.domain.errors import RequestError
 from backend.domain.recipe.training import Training
 from backend.engines.drafts import vocabulary
 from backend.engines.drafts.base import Batch
@@ -30,8 +31,17 @@ SAME = (
 """What a head's configuration takes from its target's."""
 
 
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+"""Targets by `model_type`: a norm before each layer that is copied, a rotary embedding of all of a head, logits as they are."""
+
+
 class Eagle3(Heads):
     def __init__(self, target: Target, options: Training) -> None:
+        """Raises RequestError for another family."""
+        if target.config.model_type not in FAMILIES:
+            raise RequestError(
+                f"EAGLE-3 heads are trained for {', '.join(FAMILIES)}, not for {target.config.model_type}: train a small model."
+            )
         self.layers = depths(target.config.num_hidden_layers)
         self.config = llama(target.config)
         super().__init__(target, options)

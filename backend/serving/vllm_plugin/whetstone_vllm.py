@@ -1,5 +1,5 @@
-"""A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0, and
-synthetic acceptance.
+"""A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0, synthetic
+acceptance, and Medusa heads of a reduced vocabulary.
 
 vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU backend's
 functions have: Inductor's plain function has not, so every start compiled again.
@@ -9,7 +9,10 @@ float tensor, the temperatures of the batch, stays uninitialised: the target's p
 token is refused and the answers are gibberish.
 
 vLLM 0.32's CPU stand-ins for the kernels of rejection sampling assert that nobody asks for `rejection_sample_method: synthetic`,
-by which the payoff map makes a draft be accepted as often as it wants; `synthetic` does what their Triton originals do. Runs
+by which the payoff map makes a draft be accepted as often as it wants; `synthetic` does what their Triton originals do.
+
+vLLM 0.32's Medusa heads take the reduced vocabulary of a checkpoint, `token_map`, but do not say that they did, so that its check
+of what was loaded ends the server ("not initialized from checkpoint: {'token_map'}"); `mapped` says it. Runs
 under the serve environment's interpreter; imports nothing of Whetstone.
 """
 
@@ -124,6 +127,16 @@ def finalizable(load: Callable[..., Any]) -> Callable[..., Any]:
     return loading
 
 
+def mapped(load: Callable[..., set[str]]) -> Callable[..., set[str]]:
+    """`load_weights` of vLLM's Medusa heads, its answer with `token_map` where they have one."""
+
+    def load_weights(heads: Any, weights: Any) -> set[str]:
+        return load(heads, weights) | (set() if heads.token_map is None else {"token_map"})
+
+    load_weights.mapped = True  # type: ignore[attr-defined]
+    return load_weights
+
+
 def register() -> None:
     """Entry point of the group `vllm.general_plugins`; may be called more than once. Does nothing but on CPU."""
     from vllm.platforms import current_platform
@@ -134,6 +147,10 @@ def register() -> None:
 
     if not hasattr(torch.compiler.load_compiled_function, "finalizable"):
         torch.compiler.load_compiled_function = finalizable(torch.compiler.load_compiled_function)
+    from vllm.model_executor.models.medusa import Medusa
+
+    if not hasattr(Medusa.load_weights, "mapped"):
+        Medusa.load_weights = mapped(Medusa.load_weights)
     from vllm.triton_utils.dispatcher import register_kernels
     from vllm.utils import cpu_triton_utils
 

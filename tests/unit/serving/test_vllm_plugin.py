@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, random
+from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, mapped, random
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
@@ -35,6 +35,12 @@ def test_what_is_loaded_can_be_finished_as_vllm_finishes_it_and_keeps_a_finish_o
     assert found(1) == 2
     own = SimpleNamespace(finalize_loading=lambda config: f"finished with {config}")
     assert loaded(own)._artifacts.compiled_fn.finalize_loading("config") == "finished with config"
+
+
+def test_heads_say_that_they_took_the_reduced_vocabulary_where_they_have_one() -> None:
+    load = mapped(lambda heads, weights: set(weights))
+    assert load(SimpleNamespace(token_map=torch.tensor([3, 5])), ["lm_head.weight"]) == {"lm_head.weight", "token_map"}
+    assert load(SimpleNamespace(token_map=None), ["lm_head.weight"]) == {"lm_head.weight"}
 
 
 UNSEEN = -1

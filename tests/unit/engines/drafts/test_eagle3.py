@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from backend.domain.errors import RequestError
 from backend.domain.recipe.training import Training
 from backend.engines.drafts import vocabulary
 from backend.engines.drafts.base import Batch
@@ -138,6 +139,11 @@ def test_the_checkpoint_has_the_names_and_sizes_that_vllm_loads(head: Eagle3, tm
     assert weights["lm_head.weight"].shape == (config["draft_vocab_size"], 128)
     assert {each.dtype for name, each in weights.items() if name not in ("d2t", "t2d")} == {torch.bfloat16}
     assert (torch.arange(config["draft_vocab_size"]) + weights["d2t"]).tolist() == head.vocabulary.tolist()
+
+
+def test_a_target_of_another_family_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="not for gpt2: train a small model"):
+        Eagle3(Target(tiny(tmp_path, "gpt2")), Training(kind="eagle3"))
 
 
 def test_the_reduced_vocabulary_has_the_most_frequent_tokens() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.errors import RequestError
 from backend.domain.jobs.progress import Silent
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.training import Kind, Training
 from backend.engines.drafts.train import TrainRequest, TrainResult, rate, train
 from tests.tiny import tiny_llama
 
@@ -67,12 +67,18 @@ def test_a_draft_is_trained_on_answers_and_judged_on_others(model: Path, tmp_pat
     assert found.best_step == best.step
 
 
-@pytest.mark.parametrize(("kind", "stop"), [("answers", 2), ("train", 1), ("train", 7)])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(model: Path, tmp_path: Path, kind: str, stop: int) -> None:
-    whole = trained(model, tmp_path / "whole")
+@pytest.mark.parametrize(
+    ("draft", "kind", "stop"),
+    [("small", "answers", 2), ("small", "train", 1), ("small", "train", 7), ("eagle3", "train", 7), ("medusa", "train", 7)],
+)
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
+    model: Path, tmp_path: Path, draft: Kind, kind: str, stop: int
+) -> None:  # fmt: skip
+    options = OPTIONS.model_copy(update={"kind": draft})
+    whole = trained(model, tmp_path / "whole", options)
     with pytest.raises(KeyboardInterrupt):
-        trained(model, tmp_path / "stopped", progress=Told(kind, stop))
-    found = trained(model, tmp_path / "stopped")
+        trained(model, tmp_path / "stopped", options, Told(kind, stop))
+    found = trained(model, tmp_path / "stopped", options)
     files = [(tmp_path / name / "draft" / "model.safetensors").read_bytes() for name in ("whole", "stopped")]
     assert files[0] == files[1]
     assert found.acceptance == whole.acceptance
