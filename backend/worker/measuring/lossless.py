@@ -17,11 +17,24 @@ from backend.domain.workload.workload import Prompt
 from backend.serving.vllm import VllmServer
 from backend.worker.measuring.servers import ServerPool
 
-PROMPTS, TOKENS, AT_ONCE = 24, 48, 8
-"""Of the greedy answers; so many are asked at once where the engine is held against itself."""
-SAMPLED_PROMPTS, SAMPLES, SAMPLED_TOKENS = 12, 128, 4
+SEEDS = 1_000_000
+"""Of one server."""
 LONGEST_PROMPT = 512
 """Tokens: longer ones are cut, so that they fit every context."""
+
+
+class Sizes(NamedTuple):
+    """How much is asked: greedy answers of so many tokens, `at_once` where the engine is held against itself, and samples."""
+
+    prompts: int = 24
+    tokens: int = 48
+    at_once: int = 8
+    sampled_prompts: int = 12
+    samples: int = 128
+    sampled_tokens: int = 4
+
+
+USUAL = Sizes()
 
 
 class Arm(NamedTuple):
@@ -48,7 +61,7 @@ def measure(pool: ServerPool, prompts: Sequence[Prompt], lost: dict[int, str], p
         arms[place] = arms[place] if place in arms else _arm(pool, place, prompts, progress)
         progress.advance(len(asked) + number + 1)
     both = {index: (arms[index], arms[place]) for index, place in pairs.items()}
-    return {index: _judged(one, other) for index, (one, other) in both.items() if one is not None and other is not None}
+    return {index: held_against(one, other) for index, (one, other) in both.items() if one is not None and other is not None}
 
 
 def speculates(variant: Variant) -> bool:
@@ -72,24 +85,30 @@ def _arm(pool: ServerPool, index: int, prompts: Sequence[Prompt], progress: Prog
     try:
         server = pool.use(index).server
         assert server is not None
-        tokens = [_tokens(server, prompt, pool.options.endpoint == "chat") for prompt in prompts[:PROMPTS]]
-        readings = [_drafted(server)]
-        greedy = [answer for prompt in tokens for answer in _greedy(server, [prompt])]
-        readings.append(_drafted(server))
-        at_once = [
-            answer for place in range(0, len(tokens), AT_ONCE) for answer in _greedy(server, tokens[place : place + AT_ONCE])
-        ]
-        readings.append(_drafted(server))
-        samples = [_samples(server, prompt, 1_000 * (index * PROMPTS + n)) for n, prompt in enumerate(tokens[:SAMPLED_PROMPTS])]
-        drafted = readings[1] - readings[0], _drafted(server) - readings[2]
+        return asked_of(server, prompts, index, chat=pool.options.endpoint == "chat")
     except ServerFailed as error:
         progress.warn(f"Whether {pool.variants[index].name} keeps its answers is not known: {error}")
         return None
-    return Arm(greedy, at_once, samples, drafted)
 
 
-def _judged(speculating: Arm, plain: Arm) -> Lossless:
-    greedy = Greedy(speculating.greedy, plain.greedy, plain.at_once, AT_ONCE, speculating.drafted[0])
+def asked_of(server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat: bool, sizes: Sizes = USUAL) -> Arm:
+    """`number`: no two servers of a comparison have the same. Raises ServerFailed."""
+    tokens = [_tokens(server, prompt, chat) for prompt in prompts[: sizes.prompts]]
+    start = _drafted(server)
+    greedy = [answer for prompt in tokens for answer in _greedy(server, [prompt], sizes)]
+    between = _drafted(server)
+    groups = [tokens[place : place + sizes.at_once] for place in range(0, len(tokens), sizes.at_once)]
+    at_once = [answer for group in groups for answer in _greedy(server, group, sizes)]
+    before = _drafted(server)
+    seeds = range(number * SEEDS, (number + 1) * SEEDS, sizes.samples)
+    sampled = zip(tokens[: sizes.sampled_prompts], seeds, strict=False)
+    samples = [_samples(server, prompt, seed, sizes) for prompt, seed in sampled]
+    return Arm(greedy, at_once, samples, (between - start, _drafted(server) - before))
+
+
+def held_against(speculating: Arm, plain: Arm, sizes: Sizes = USUAL) -> Lossless:
+    """What the two come to."""
+    greedy = Greedy(speculating.greedy, plain.greedy, plain.at_once, sizes.at_once, speculating.drafted[0])
     return judged(greedy, Sampled(speculating.samples, plain.samples, speculating.drafted[1]))
 
 
@@ -103,14 +122,14 @@ def _tokens(server: VllmServer, prompt: Prompt, chat: bool) -> list[int]:
     return [int(token) for token in server.answer("/tokenize", asked)["tokens"]][-LONGEST_PROMPT:]
 
 
-def _greedy(server: VllmServer, prompts: Sequence[Sequence[int]]) -> list[Answer]:
+def _greedy(server: VllmServer, prompts: Sequence[Sequence[int]], sizes: Sizes) -> list[Answer]:
     """Asked at once, in the order of the prompts."""
-    return _answers(server, {"prompt": list(prompts), "max_tokens": TOKENS, "temperature": 0})
+    return _answers(server, {"prompt": list(prompts), "max_tokens": sizes.tokens, "temperature": 0})
 
 
-def _samples(server: VllmServer, prompt: Sequence[int], seed: int) -> list[Answer]:
+def _samples(server: VllmServer, prompt: Sequence[int], seed: int, sizes: Sizes) -> list[Answer]:
     """Drawn anew for each server: two arms that share their random numbers would be no two samples."""
-    asked = {"prompt": list(prompt), "max_tokens": SAMPLED_TOKENS, "n": SAMPLES, "seed": seed}
+    asked = {"prompt": list(prompt), "max_tokens": sizes.sampled_tokens, "n": sizes.samples, "seed": seed}
     return _answers(server, {**asked, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0})
 
 

@@ -12,16 +12,23 @@ import psutil
 import pytest
 
 from backend.domain.errors import ServerFailed
-from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.evaluation.proof import drafting
+from backend.domain.evaluation.proof.findings import findings
+from backend.domain.evaluation.proof.record import off
 from backend.domain.jobs.progress import Silent
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
+from backend.domain.workload.workload import parse
 from backend.evaluate.load import run_level
 from backend.evaluate.quality.tokens import unfit
 from backend.serving import compile_cache, compile_key
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
+from backend.worker.measuring import lossless
+from backend.worker.measuring.proving import config_of
+from tests import simulated
 from tests.tiny import tiny_llama
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -78,6 +85,40 @@ def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(vllm_server
     counters = drafted_server.metrics()
     assert counters["drafted_tokens"] == 4 * counters["drafts"] > 0
     assert 0 <= counters["accepted_tokens"] <= counters["drafted_tokens"]
+
+
+def test_what_a_real_server_shows_proves_how_it_serves(
+    vllm_server: VllmServer, drafted_server: VllmServer, starter_target: Path, starter_draft: Path
+) -> None:
+    """And that another recipe is not what it serves."""
+    complete(drafted_server, "import os\n\ndef", 24)
+    counted = {name: int(value) for name, value in drafted_server.metrics().items()}
+    level = simulated.level(1, requests=1).model_copy(update={"drafting": drafting.of([counted], [])})
+    draft = Speculation(method="draft", tokens=4, draft_path=str(starter_draft))
+    asked, fewer = (
+        eager(starter_target, speculation=draft),
+        eager(starter_target, speculation=draft.model_copy(update={"tokens": 2})),
+    )
+    found = findings(asked, config_of(asked), [drafted_server.evidence()], [level])
+    assert {each.what for each in found if each.proven} >= {"quantization", "speculation", "compilation", "kv_cache", "context"}
+    assert off(found) == []
+    assert [each.what for each in off(findings(fewer, config_of(fewer), [drafted_server.evidence()], [level]))] == ["speculation"]
+    plain = findings(asked, config_of(asked), [vllm_server.evidence()], [])
+    assert "It does not speculate: the engine started without the draft." in [each.words for each in off(plain)]
+    assert level.drafting is not None and len(level.drafting.rates) == 4
+
+
+def test_a_draft_changes_neither_greedy_nor_sampled_answers(vllm_server: VllmServer, drafted_server: VllmServer) -> None:
+    prompts = parse("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts
+    sizes = lossless.Sizes(prompts=6, tokens=16, at_once=3, sampled_prompts=3, samples=48, sampled_tokens=3)
+    speculating, plain = (
+        lossless.asked_of(server, prompts, number, chat=False, sizes=sizes)
+        for number, server in enumerate((drafted_server, vllm_server))
+    )
+    found = lossless.held_against(speculating, plain, sizes)
+    assert found.is_tested and found.sampled_drafted > 0
+    assert not found.differs, found
+    assert [each.number for each in found.positions] == [2, 3]
 
 
 def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tmp_path: Path) -> None:
