@@ -60,7 +60,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
             tasks.show(document)
     if guessing.open:
         with guessing:
-            speculation.show(only(priced, names))
+            speculation.show(opened, only(priced, names))
     if single.open:
         with single:
             requests.show(view, names)

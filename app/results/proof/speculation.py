@@ -8,8 +8,11 @@ from app import charts
 from app.navigation import own
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.proof.gains import PredictedGains, drafted, loads
 from backend.domain.load.load import Load
 from backend.present.speculation import acceptance, words
+from backend.service import Workspace
+from backend.service.evaluations import gains
 
 HEIGHT = 380
 """Pixels."""
@@ -17,17 +20,17 @@ HEIGHT = 380
 
 def has(document: Evaluation) -> bool:
     """Whether any variant guesses ahead, as far as is known."""
-    return bool(words.speculating(document) or acceptance.drafted(document))
+    return bool(words.speculating(document) or drafted(document))
 
 
-def show(document: Evaluation) -> None:
+def show(opened: Workspace, document: Evaluation) -> None:
     """The gain first, then where it comes from, then that nothing was lost."""
     if not has(document):
         st.info("No variant here guesses tokens ahead: add a `speculate` step to a recipe.", icon=":material/info:")
         return
-    found = acceptance.loads(document)
+    found = loads(document)
     if found:
-        draw(document, found)
+        draw(document, found, gains.predicted(opened, document))
     else:
         st.info(acceptance.NOTHING, icon=":material/info:")
     st.subheader("Are the answers the same?")
@@ -37,20 +40,20 @@ def show(document: Evaluation) -> None:
     st.caption(words.MEANING)
 
 
-def draw(document: Evaluation, loads: list[Load]) -> None:
+def draw(document: Evaluation, at: list[Load], predicted: PredictedGains) -> None:
     theme = charts.theme()
-    charts.show(charts.of_height(acceptance.gain(document, theme), HEIGHT), "speculation-gain")
-    names = [load.words for load in loads]
+    charts.show(charts.of_height(acceptance.gain(document, theme, predicted), HEIGHT), "speculation-gain")
+    names = [load.words for load in at]
     chosen = st.segmented_control(
         "Load", names, default=names[0], required=True, key=own("speculation_load"), bind="query-params"
     )
-    load = loads[names.index(chosen or names[0])]
+    load = at[names.index(chosen or names[0])]
     left, right = st.columns(2)
     with left:
         charts.show(charts.of_height(acceptance.by_position(document, load, theme), HEIGHT), "speculation-positions")
     with right:
         charts.show(charts.of_height(acceptance.lengths(document, load, theme), HEIGHT), "speculation-lengths")
-    if any(each.drafting.steps for each in acceptance.drafted(document, load)):
+    if any(each.drafting.steps for each in drafted(document, load)):
         charts.show(charts.of_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
     st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
     st.caption("By the server's own counters, warm-up included. Tokens a step by kind are of measured answers, chunk by chunk.")

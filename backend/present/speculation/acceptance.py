@@ -4,43 +4,18 @@ Pure data for plotly."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from backend.domain.evaluation.comparison import higher_is_better
-from backend.domain.evaluation.document import Evaluation, Level, VariantResult
-from backend.domain.evaluation.proof.lossless import same_but_speculation
-from backend.domain.evaluation.proof.record import Drafting
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.proof.gains import Drafted, Gain, PredictedGains, drafted, gains
 from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.present.charts.parts import legend_name, places, provenance, whisker_key
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
-from backend.present.words.measured import typical
 
 NOTHING = "Nothing was guessed ahead, or the server did not tell."
 BY_POSITION, LENGTHS, BY_KIND = "Accepted by position", "Tokens a step with a draft", "Tokens a step by kind of prompt"
 GAIN = "What acceptance allows, and what it gave"
-
-
-class Drafted(NamedTuple):
-    """One variant at one load."""
-
-    result: VariantResult
-    level: Level
-    drafting: Drafting
-
-
-def drafted(evaluation: Evaluation, load: Load | None = None) -> list[Drafted]:
-    """Levels at which something was guessed, of one load or all."""
-    return [
-        Drafted(result, level, level.drafting)
-        for result in evaluation.variants
-        for level in result.levels
-        if level.drafting is not None and level.drafting.drafts and load in {None, level.load}
-    ]
-
-
-def loads(evaluation: Evaluation) -> list[Load]:
-    return sorted({each.level.load for each in drafted(evaluation)})
 
 
 def by_position(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
@@ -93,53 +68,9 @@ def by_kind(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
     return _drawn(f"{BY_KIND}, {load.words}", series, x, y, evaluation, theme)
 
 
-class Gain(NamedTuple):
-    """Of a variant at a load, against the same without speculation: tokens a step of the server over all steps, which is what it
-    would gain if proposing and verifying cost nothing, and what was measured, with its interval where there is one."""
-
-    each: Drafted
-    allowed: float
-    measured: float
-    interval: tuple[float, float] | None
-
-
-def gains(evaluation: Evaluation) -> list[Gain]:
-    """Where the same without speculation was measured beside it."""
-    found = []
-    for each in drafted(evaluation):
-        allowed, plain = per_step(each.drafting), twin(evaluation, each.result)
-        level = plain and next((level for level in plain.levels if level.load == each.level.load), None)
-        rates = typical(each.level), level and typical(level)
-        if plain is not None and allowed is not None and rates[0] and rates[1]:
-            found.append(Gain(each, allowed, rates[0] / rates[1], _interval(evaluation, each, plain)))
-    return found
-
-
-def per_step(drafting: Drafting) -> float | None:
-    """Tokens of all steps, with a draft or without: an accepted token spared one."""
-    made = drafting.generated_tokens
-    return made / (made - drafting.accepted_tokens) if made and made > drafting.accepted_tokens else None
-
-
-def twin(evaluation: Evaluation, result: VariantResult) -> VariantResult | None:
-    """The variant that is the same without speculation; an artifact that only speculates has a copy of the original's weights."""
-    own = result.weights_sha256
-    same = (each for each in evaluation.variants if same_but_speculation(each.variant, result.variant))
-    copies = (each for each in evaluation.variants if own and each.weights_sha256 == own and each.variant.speculation is None)
-    return next(same, None) or next(copies, None)
-
-
-def _interval(evaluation: Evaluation, each: Drafted, plain: VariantResult) -> tuple[float, float] | None:
-    """That of the comparison, where the baseline is the twin."""
-    rows = (
-        row for row in evaluation.comparison
-        if row.variant == each.result.name and row.baseline == plain.name and row.load == each.level.load
-    )  # fmt: skip
-    return next((row.ci95 for row in rows if higher_is_better(row.metric)), None)
-
-
-def gain(evaluation: Evaluation, theme: Theme = "light") -> Figure:
-    """Two bars a variant and load: the most that its acceptance allows, pale, and what was measured."""
+def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGains | None = None) -> Figure:
+    """Two bars a variant and load, the most that its acceptance allows, pale, and what was measured; a mark where a payoff map
+    predicts it."""
     rows = gains(evaluation)
     if not rows:
         return empty(GAIN, "The same without speculation was not measured beside it.", theme)
@@ -158,9 +89,30 @@ def gain(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     allowed["marker"] = {"color": COLOURS[theme].grid, "line": line}
     measured = {**shared, "name": "measured", "y": [row.measured for row in rows], "customdata": ["measured"] * len(rows)}
     measured |= {"marker": {"color": colours}, "error_y": _whiskers(rows, theme)}
+    marks = _marks(rows, names, predicted or {}, theme)
     drawn = layout(GAIN, x, y, theme, provenance=provenance(evaluation))
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": {**line, "dash": "dot"}}
-    return {"data": [allowed, measured, whisker_key(theme)], "layout": {**drawn, "barmode": "group", "shapes": [shape]}}
+    return {"data": [allowed, measured, *marks, whisker_key(theme)], "layout": {**drawn, "barmode": "group", "shapes": [shape]}}
+
+
+def _marks(rows: Sequence[Gain], names: Sequence[str], predicted: PredictedGains, theme: Theme) -> list[dict[str, Any]]:
+    """At the acceptance that was measured; its whiskers are the map's own error."""
+    keys = [(row.each.result.name, row.each.level.load.key) for row in rows]
+    known = [(name, predicted[key]) for name, key in zip(names, keys, strict=True) if key in predicted]
+    if not known:
+        return []
+    ends = [each.interval or (each.gain, each.gain) for _, each in known]
+    high = [end[1] - each.gain for (_, each), end in zip(known, ends, strict=True)]
+    low = [each.gain - end[0] for (_, each), end in zip(known, ends, strict=True)]
+    whiskers = {"type": "data", "symmetric": False, "array": high, "arrayminus": low, "color": COLOURS[theme].ink}
+    marker = {"symbol": "diamond-open", "size": 11, "color": COLOURS[theme].ink}
+    return [
+        {
+            "type": "scatter", "mode": "markers", "name": "predicted by the payoff map", "x": [name for name, _ in known],
+            "y": [each.gain for _, each in known], "customdata": ["predicted"] * len(known), "marker": marker, "error_y": whiskers,
+            "hovertext": [f"predicted {figure(each.gain)}x" for _, each in known], "hoverinfo": "text",
+        }
+    ]  # fmt: skip
 
 
 def _whiskers(rows: Sequence[Gain], theme: Theme) -> dict[str, Any]:

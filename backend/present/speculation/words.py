@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
+from backend.domain.evaluation.proof.gains import Drafted, drafted
 from backend.domain.evaluation.proof.record import Lossless
 from backend.domain.figures import counted, figure, listed
-from backend.present.speculation.acceptance import Drafted, drafted
 
 NOT_MEASURED = "not measured: evaluate with `--lossless`"
 NOTHING_DRAFTED = "nothing was drafted for these prompts, so nothing was tested"

@@ -6,6 +6,7 @@ import plotly.graph_objects
 import pytest
 
 from backend.domain.evaluation.document import Evaluation, Speculation
+from backend.domain.evaluation.proof.gains import Predicted, drafted, gains, loads
 from backend.domain.evaluation.proof.record import Drafting, Lossless, Position, Steps
 from backend.present.charts import alt
 from backend.present.speculation import acceptance, words
@@ -38,7 +39,7 @@ def document() -> Evaluation:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_chart_is_one_that_plotly_takes_and_has_words(theme: str) -> None:
     evaluation = document()
-    load = acceptance.loads(evaluation)[0]
+    load = loads(evaluation)[0]
     for figure in (
         acceptance.gain(evaluation, theme),
         *(draw(evaluation, load, theme) for draw in (acceptance.by_position, acceptance.lengths, acceptance.by_kind)),
@@ -50,11 +51,15 @@ def test_every_chart_is_one_that_plotly_takes_and_has_words(theme: str) -> None:
 
 def test_what_acceptance_allows_stands_beside_what_it_gave() -> None:
     evaluation = document()
-    gains = acceptance.gains(evaluation)
-    assert [row.each.level.concurrency for row in gains] == [1, 4]
-    assert gains[0].allowed == pytest.approx(2600 / 1100)
-    assert gains[0].measured == pytest.approx(1.4, rel=0.1)
-    assert gains[0].interval is not None
+    rows = gains(evaluation)
+    assert [row.each.level.concurrency for row in rows] == [1, 4]
+    assert rows[0].allowed == pytest.approx(2600 / 1100)
+    assert rows[0].measured == pytest.approx(1.4, rel=0.1)
+    assert rows[0].interval is not None
+    marks = {("draft", rows[0].each.level.load.key): Predicted(1.6, (1.5, 1.7))}
+    drawn = acceptance.gain(evaluation, predicted=marks)
+    (mark,) = [trace for trace in drawn["data"] if trace["name"] == "predicted by the payoff map"]
+    assert mark["y"] == [1.6] and mark["error_y"]["array"] == pytest.approx([0.1])
     alone = evaluation.model_copy(update={"variants": evaluation.variants[1:], "comparison": []})
     assert "was not measured beside it" in alt.alt(acceptance.gain(alone))
 
@@ -73,4 +78,4 @@ def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:
 
 def test_nothing_is_drawn_of_variants_that_do_not_guess() -> None:
     evaluation = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.2))
-    assert acceptance.drafted(evaluation) == [] and words.lossless_rows(evaluation) == []
+    assert drafted(evaluation) == [] and words.lossless_rows(evaluation) == []

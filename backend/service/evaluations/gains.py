@@ -1,0 +1,45 @@
+"""What the payoff map of a target predicts of the drafts that an evaluation measured, at the acceptance that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from backend.catalog.cards.card import read_card
+from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.document import Evaluation, Variant
+from backend.domain.evaluation.proof.gains import Predicted, PredictedGains, drafted
+from backend.domain.planner.payoff import PayoffMap, Shape, key, weights_of
+from backend.service.evaluations import payoff
+from backend.service.plans import payoff_maps
+from backend.service.workspace import Workspace
+
+
+def predicted(workspace: Workspace, document: Evaluation) -> PredictedGains:
+    """By variant and load, where a map of the target was measured on the same machine with the same vLLM, and the draft is still
+    there to be sized. None of what looks up instead of drafting."""
+    return dict(_each(workspace, document))
+
+
+def _each(workspace: Workspace, document: Evaluation) -> Iterator[tuple[tuple[str, str], Predicted]]:
+    for each in drafted(document):
+        found = _map(workspace, document, each.result.variant)
+        speculation, length = each.result.variant.speculation, each.drafting.length
+        if found is not None and speculation is not None and length is not None:
+            payoff_map, draft = found
+            gain = payoff_map.gain_at(each.level.concurrency, speculation.tokens, draft, length)
+            yield (each.result.name, each.level.load.key), Predicted(gain, payoff_map.interval(gain))
+
+
+def _map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[PayoffMap, Shape] | None:
+    """With the draft as it shapes a step."""
+    if variant.speculation is None or variant.speculation.draft_path is None or variant.kind == "url":
+        return None
+    try:
+        card, recipe = payoff.original(workspace, variant.model_copy(update={"speculation": None}))
+        draft = read_card(Path(variant.speculation.draft_path))
+    except WhetstoneError:  # the artifact or its draft is gone, or a head that is no model by itself: nothing is predicted
+        return None
+    wanted = key(card.revision, weights_of(recipe), variant.serving, document.versions, document.hardware)
+    found = payoff_maps.kept(workspace, wanted)
+    return (found, Shape(parameters=draft.parameters, layers=draft.layers)) if found is not None else None
