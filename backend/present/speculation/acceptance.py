@@ -109,7 +109,8 @@ def _marks(rows: Sequence[Gain], names: Sequence[str], predicted: PredictedGains
     return [
         {
             "type": "scatter", "mode": "markers", "name": "predicted by the payoff map", "x": [name for name, _ in known],
-            "y": [each.gain for _, each in known], "customdata": ["predicted"] * len(known), "marker": marker, "error_y": whiskers,
+            "y": [each.gain for _, each in known], "customdata": ["predicted"] * len(known), "marker": marker,
+            "error_y": whiskers,
             "hovertext": [f"predicted {figure(each.gain)}x" for _, each in known], "hoverinfo": "text",
         }
     ]  # fmt: skip
