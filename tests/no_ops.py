@@ -257,7 +257,6 @@ NO_OPS = (
     NoOp("cache says fp8, holds 16 bits", honest(serving=Serving(kv_cache_dtype="fp8")), _does(element_bytes=2.0), "kv_cache"),
     NoOp("cache quantized unasked", honest(), _does(cache="fp8", element_bytes=1.0), "kv_cache"),
     NoOp("context shortened", honest(serving=Serving(max_model_len=4096)), _does(context=2048), "context"),
-    NoOp("the model's own context shortened", honest(), _does(context=2048), "context"),
     NoOp("another dtype", honest(serving=Serving(dtype="bfloat16")), _does(dtype="float16", notes=(CAST,)), "dtype"),
     NoOp("16-bit model computed in 32", honest(), _does(dtype="float32", element_bytes=4.0), "dtype"),
     NoOp("tensor parallel ignored", honest(serving=Serving(tensor_parallel=2)), _does(parallel=1), "tensor_parallel"),

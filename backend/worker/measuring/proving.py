@@ -19,8 +19,10 @@ from backend.domain.evaluation.proof.record import Finding, worst
 def findings(
     variant: Variant, starts: Sequence[Evidence], levels: Sequence[Level], before: Sequence[Finding] = ()
 ) -> list[Finding]:
-    """`before`: those of the evaluation that this one continues."""
-    return worst([before, judged.findings(variant, config_of(variant), starts, levels)])
+    """`before`: those of the evaluation that this one continues. What is served is sized by its files, without a draft's."""
+    files = list(Path(variant.model_path).glob("*.safetensors")) if variant.model_path else []
+    asked = variant.model_copy(update={"bytes_on_disk": sum(file.stat().st_size for file in files) or None})
+    return worst([before, judged.findings(asked, config_of(variant), starts, levels)])
 
 
 def config_of(variant: Variant) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from backend.domain.evaluation.proof.record import Finding
 _FALLBACK = re.compile(r"Emulation|Fallback|Dequant|Unquantized|Naive")
 """Names of kernels that compute in 16 bits what is kept in fewer."""
 _QUANTIZED_INPUTS = re.compile(r"A[48](?!\d)|FP8 ?linear|fp8", re.IGNORECASE)
+TAKE_OVER = {"moe_wna16", "inc", "humming"}
+"""vLLM's own readers of others' formats; the others have the format's name in theirs: awq becomes auto_awq or awq_marlin."""
 ONLY_WEIGHTS = ("native support", "slow and unoptimized", "Tried to force")
 WITHIN_GIB, WITHIN = 0.02, 0.05
 """The log rounds to 0.01 GiB; beside the weights a folder holds little."""
@@ -24,8 +26,7 @@ def quantization(wanted: str | None, log: EngineLog, asked: str = "asked") -> Fi
     if stated is None:
         words = "What the weights are served as cannot be proven: the engine's log does not say it."
         return Finding(what="quantization", proven=None, words=words)
-    # kernels have names of their own after the format's: awq becomes awq_marlin
-    same = stated == "None" if wanted is None else stated.partition("_")[0] == wanted
+    same = stated == "None" if wanted is None else wanted == stated or wanted in stated.split("_") or stated in TAKE_OVER
     words = f"The engine's log says quantization={stated}" + ("." if same else f", where {wanted or 'none'} was {asked}.")
     return Finding(what="quantization", proven=same, words=words, cause="" if same else _unread(wanted))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.proof import drafting
+from backend.domain.evaluation.proof import drafting, engine_log, weights
 from backend.domain.evaluation.proof.record import Drafting, Finding, off, worst
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
@@ -61,6 +61,20 @@ def test_what_nobody_can_see_is_no_accusation() -> None:
     silent = replace(run, surface=replace(run.surface, arguments={}))
     assert [each.what for each in silent.findings() if each.proven is None] == ["streams"]
     assert off(silent.findings()) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stated", "same"),
+    [
+        ("awq", "auto_awq", True), ("awq", "awq_marlin", True), ("gptq", "auto_gptq", True), ("gptq", "moe_wna16", True),
+        ("compressed-tensors", "compressed-tensors", True), ("awq", "None", False), ("fp8", "awq_marlin", False),
+        (None, "None", True), (None, "fp8", False),
+    ],
+)  # fmt: skip
+def test_the_names_that_vllm_has_for_a_format_are_known(wanted: str | None, stated: str, same: bool) -> None:
+    log = engine_log.read(no_ops.Surface(quantization=stated).log())
+    assert log.settings["quantization"] == stated
+    assert weights.quantization(wanted, log).proven is same
 
 
 def test_of_several_starts_the_worst_counts() -> None:
