@@ -29,7 +29,7 @@ def configured(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
     if not log.settings:
         words = "Whether it speculates cannot be proven: the engine's log does not say it, and its counters cannot be reached."
         return Finding(what="speculation", proven=None, words=words)
-    model = wanted.get("model")
+    model = wanted.get("model") if wanted.get("method") != "custom_class" else None  # of a class the log names none
     if seen is None or (model and str(model) not in (seen.model or "")):
         cause = "The flag --speculative-config did not reach the engine, or names another draft."
         return Finding(

@@ -33,6 +33,8 @@ def test_no_real_server_is_accused_and_most_of_it_is_proven(name: str) -> None:
     judged = recorded_servers.judged(name)
     assert off(judged) == []
     assert {each.what for each in judged if each.proven} >= {"quantization", "compilation", "prefix_cache", "dtype", "context"}
+    asked = recorded_servers.ASKED[name].get("speculation")
+    assert [each.what for each in judged if each.what == "speculation"] == ["speculation"] * bool(asked)
 
 
 @pytest.mark.parametrize(
