@@ -16,7 +16,7 @@ from backend.present.words.payoff import provenance, subject
 ACCEPTANCES = tuple(place / 20 for place in range(21))
 SLOWER, FASTER = "#d55e00", "#0072b2"
 TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
-COLUMNS, PANEL, GAP = 2, 190, 0.14
+COLUMNS, PANEL, GAP = 2, 190, 0.16
 """Panels side by side; their height in pixels; what is between them, as a share of the whole."""
 
 
@@ -49,7 +49,7 @@ def _domain(place: int, rows: int) -> tuple[list[float], list[float]]:
 def _axis(end: int) -> dict[str, Any]:
     if end:
         return {"label": "Tokens a guess", "tickvals": list(LENGTHS), "range": [LENGTHS[0] - 0.5, LENGTHS[-1] + 0.5]}
-    return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.25, 0.5, 0.75, 1]}
+    return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.5, 1]}
 
 
 def _cells(found: PayoffMap, draft: Shape, at: int, number: str) -> dict[str, Any]:
