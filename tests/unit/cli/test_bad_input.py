@@ -27,8 +27,8 @@ COMMANDS = (
     ["catalog", "list"], ["catalog", "show", "starter"], ["models", "list"], ["models", "forget", "x"], ["jobs", "list"],
     ["jobs", "show", "j-1"], ["artifacts", "list"], ["artifacts", "verify", "a-1"], ["presets", "list"], ["presets", "export"],
     ["prices", "list"], ["engines", "list"], ["recipe", "check", "awq"], ["recipe", "estimate", "awq"], ["doctor"],
-    ["optimize", "starter", "--recipe", "awq", "--dry-run"], ["evaluate", "starter"], ["report", "e-1"], ["bench", "imported"],
-    ["bench", "http://127.0.0.1:9"], ["up", "--port", "1"], ["demo"],
+    ["optimize", "starter", "--recipe", "awq", "--dry-run"], ["train", "starter"], ["evaluate", "starter"], ["report", "e-1"],
+    ["bench", "imported"], ["bench", "http://127.0.0.1:9"], ["up", "--port", "1"], ["demo"],
 )  # fmt: skip
 
 

@@ -1,0 +1,60 @@
+"""Acceptance of the starter draft as a training expects it, beside what vLLM counted on the same prompts (acceptance.py).
+
+    .venv/bin/python -m benchmarks.acceptance_replayed
+
+The target answers the prompts alone, in this process; `engines.drafts.acceptance` says what of that the draft would have had
+accepted. Rounds begin within the first 64 tokens of an answer, as those of the server do.
+"""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from backend.cli.output import table
+from backend.engines.drafts import acceptance
+from backend.engines.drafts.acceptance import Acceptance
+from backend.engines.drafts.data import Said, padded
+from backend.engines.drafts.target import Target
+from backend.settings import ASSETS
+from benchmarks.acceptance import REQUESTS, TOKENS
+
+ANSWER, TOGETHER = 64, 16
+SEED = 7
+
+
+def main() -> None:
+    target, draft = (Target(ASSETS / "starter" / name) for name in ("target", "draft"))
+    lines = (ASSETS / "workloads" / "starter-code.jsonl").read_text(encoding="utf-8").splitlines()[:REQUESTS]
+    prompts = [target.prompt(json.loads(line)["prompt"]) for line in lines]
+    rows = []
+    for temperature in (0.0, 1.0):
+        found = replayed(target, draft, prompts, temperature)
+        figures = (found.rate, found.length, *found.by_position)
+        rows.append((f"{temperature:g}", *(f"{each:.3f}" for each in figures)))
+    print(table(("temperature", "accepted / drafted", "tokens a round", *map(str, range(1, TOKENS + 1))), rows))
+
+
+def replayed(target: Target, draft: Target, prompts: list[list[int]], temperature: float) -> Acceptance:
+    parts = []
+    for start in range(0, len(prompts), TOGETHER):
+        some = prompts[start : start + TOGETHER]
+        answers = target.answer(some, temperature, ANSWER + TOKENS, SEED + start)
+        parts.append(_of(target, draft, [Said(*pair, temperature) for pair in zip(some, answers, strict=True)]))
+    return acceptance.summed(parts)
+
+
+def _of(target: Target, draft: Target, said: list[Said]) -> Acceptance:
+    tokens, _, real = padded(said)
+    theirs, own = (model.logits(model.states(tokens, real)[0]).flatten(0, 1) for model in (target, draft))
+    following = torch.cat([tokens[:, 1:], tokens[:, -1:]], 1).flatten()
+    warm = torch.full((tokens.numel(),), said[0].temperature)
+    accepted = acceptance.from_draft(following, own, theirs, warm, certain=False).view(tokens.shape)
+    begins = torch.tensor([len(each.prompt) for each in said])
+    ends = torch.tensor([len(each.prompt) + len(each.answer) - 1 for each in said])
+    return acceptance.walk(acceptance.chained(accepted, TOKENS), begins, ends)
+
+
+if __name__ == "__main__":
+    main()
