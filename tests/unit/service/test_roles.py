@@ -17,13 +17,14 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
 from backend.domain.jobs.terms import Priority
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.training import Training
 from backend.domain.roles import RULES, Action, Actor, Role
 from backend.service import Workspace, damaged, open_workspace
-from backend.service.evaluations import continuing, evaluations, imported, tasks, workload_files, workloads
+from backend.service.evaluations import continuing, evaluations, imported, payoff, tasks, workload_files, workloads
 from backend.service.jobs import artifacts, collecting, jobs, supervisors
 from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
-from backend.service.plans import calibration, cases, compilations, managed, optimize
+from backend.service.plans import calibration, cases, compilations, managed, optimize, training
 from backend.service.presets import presets
 from backend.service.serving import endpoints, playground, serve
 from backend.service.studio import audit, backup
@@ -64,10 +65,12 @@ ATTEMPTS: dict[str, Try] = {
     "models.imports.prepare": lambda w, _: imports.prepare(w, "some/model"),
     "models.models.forget": lambda w, _: models.forget(w, "/nowhere"),
     "models.models.remember": lambda w, _: models.remember(w, "/nowhere"),
+    "evaluations.payoff.prepare": lambda w, _: payoff.prepare(w, "starter"),
     "plans.calibration.save": lambda w, _: calibration.save(w, "x.txt", b"x"),
     "plans.compilations.prepare": lambda w, _: compilations.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "plans.managed.submit": lambda w, _: managed.submit(w, cases.resolve(w, models.resolve(w, "starter"), W8A8), []),
     "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
+    "plans.training.prepare": lambda w, _: training.prepare(w, "starter", Training()),
     "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
     "presets.presets.take": lambda w, _: presets.take(w, []),
     "serving.endpoints.deploy": lambda w, _: endpoints.deploy(
