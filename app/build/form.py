@@ -313,7 +313,9 @@ def _word(value: Any) -> str:
 def _set(where: int | str, name: str, key: str) -> None:
     value = st.session_state[key]
     value = None if value == "" else value
-    _edit(lambda recipe: options.changed(recipe, where, name, value), redraw=name == "method")
+    step = recipe.steps[where] if isinstance(where, int) and (recipe := current().recipe) is not None else None
+    together = name == "tokens_by_batch" or (name == "tokens" and getattr(step, "tokens_by_batch", None) is not None)
+    _edit(lambda built: options.changed(built, where, name, value), redraw=name == "method" or together)
 
 
 def error() -> str | None:

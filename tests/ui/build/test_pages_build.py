@@ -126,6 +126,15 @@ def test_numbers_and_names_are_written_back(home: Workspace) -> None:
     assert built(at).steps[0].tokens == 7  # type: ignore[union-attr]
 
 
+def test_a_schedule_and_its_tokens_are_drawn_together(home: Workspace) -> None:
+    at = studio.open_page("build", recipe="name: n\nsteps:\n- speculate: {method: ngram, tokens: 6}\n")
+    next(box for box in at.text_input if box.label == "Tokens by load").set_value("1: 4, 8: 0").run()
+    studio.check(at)
+    assert next(box for box in at.number_input if box.label == "Tokens a guess").value == 4
+    next(box for box in at.number_input if box.label == "Tokens a guess").set_value(2).run()
+    assert next(box for box in at.text_input if box.label == "Tokens by load").value == "1: 2, 8: 0"
+
+
 def test_an_empty_name_is_refused_and_nothing_is_lost(home: Workspace) -> None:
     at = studio.open_page("build", recipe=W8A8)
     next(box for box in at.text_input if box.label == "Recipe name").set_value("").run()
