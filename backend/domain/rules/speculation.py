@@ -113,6 +113,16 @@ def most(facts: Facts) -> int | None:
     return own.tokens if own else None
 
 
+def mended(step: Speculate, facts: Facts) -> Speculate:
+    """By the method of the head that there is, with no more tokens than it can propose."""
+    kind = next((name for name in SPECULATE if facts.draft is not None and name == facts.draft.model_type), None)
+    if _head_of(facts.draft) is None or kind is None or SPECULATE[step.method].needs != "head":
+        return step
+    schedule = step.tokens_by_batch if "tokens_by_batch" in SPECULATE[kind].options else None
+    tokens = min(step.tokens, most(facts) or step.tokens)
+    return step.model_copy(update={"method": kind, "tokens": tokens, "tokens_by_batch": schedule})
+
+
 def _head_of(found: ModelFacts | None) -> HeadOf | None:
     return found.head_of if isinstance(found, ModelCard) else None
 

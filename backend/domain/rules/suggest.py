@@ -141,7 +141,7 @@ def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
     if isinstance(step, Prune):
         return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
     if isinstance(step, Speculate):
-        return step.model_copy(update={"tokens": min(step.tokens, speculation.most(facts) or step.tokens)})
+        return speculation.mended(step, facts)
     return _mend_quantize(model, step, facts) if isinstance(step, Quantize) else step
 
 

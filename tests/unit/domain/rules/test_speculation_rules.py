@@ -71,6 +71,13 @@ def test_a_head_made_for_the_model_is_planned_and_another_models_refused(method:
         assert refused.suggestion is not None
 
 
+def test_a_head_of_another_kind_is_suggested_by_its_own_method() -> None:
+    heads = HEAD.model_copy(update={"model_type": "eagle3"})
+    refused = verdict(Facts(draft=heads), method="eagle", draft="head")
+    assert said(refused) == "head-method: head is an EAGLE-3 head: use `method: eagle3`."
+    assert refused.suggestion is not None and refused.suggestion.steps[0].method == "eagle3"  # type: ignore[union-attr]
+
+
 def test_more_tokens_than_there_are_medusa_heads_are_refused_with_their_number() -> None:
     heads = HEAD.model_copy(update={"model_type": "medusa", "head_of": HeadOf(hidden_size=512, vocabulary=4096, tokens=3)})
     refused = verdict(Facts(draft=heads), method="medusa", draft="head")
