@@ -20,7 +20,7 @@ from backend import processes
 from backend.worker import __main__ as worker
 
 MODULES = (
-    *(f"backend.worker.kinds.{kind}" for kind in ("evaluate", "import_", "install", "optimize", "serve", "train")),
+    *(f"backend.worker.kinds.{kind}" for kind in ("evaluate", "import_", "install", "optimize", "payoff", "serve", "train")),
     "backend.engines.environments",
 )
 """With what they import late, where that computes nothing."""

@@ -96,17 +96,21 @@ def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[
                     found.append(f"{each.id} is not what {each.job_id} had to make")
         except (WhetstoneError, OSError) as error:
             found.append(f"{each.id} of {each.job_id} does not verify: {error}")
-    named = {each.path for each in made}
-    if site.artifacts is not None:
-        return found + _bucket(site)
+    return found + (_folders(site, {each.path for each in made}) if site.artifacts is None else _bucket(site))
+
+
+def _folders(site: Site, named: set[str]) -> list[str]:
+    """After a collection in each home, what lies there is what artifacts name: of a supervisor that was killed between the two,
+    an attempt that others repeated may have been put in its place."""
+    for name in site.homes:
+        collecting.collect(Workspace(site.driver.model_copy(update={"home": site.home(name)}), site.store), grace=timedelta(0))
     lying = {str(path) for name in site.homes for path in (site.home(name) / "artifacts").glob("*")}
-    return found + [f"{path} lies there, and no row names it" for path in sorted(lying - named)]
+    return [f"{path} lies there, and no row names it" for path in sorted(lying - named)]
 
 
 def _bucket(site: Site) -> list[str]:
     """After a collection, what lies in the bucket is what artifacts name."""
-    workspace = Workspace(site.driver, site.store)
-    collecting.collect(workspace, grace=timedelta(0))
+    collecting.collect(Workspace(site.driver, site.store), grace=timedelta(0))
     with site.store.read() as session:
         named = set(session.exec(select(ArtifactContentRow.address)))
     prefix = str(site.artifacts).removeprefix(f"s3://{BUCKET}/")
