@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,12 +27,20 @@ Given = Annotated[
     ) + "."),
 ]  # fmt: skip
 
+WrittenAs = Annotated[
+    Literal["policy"] | None,
+    typer.Option("--as", help="With a target sagemaker:ml.*: print the IAM policy that the job needs; start nothing."),
+]
+
 
 def command(
-    workspace: Workspace, case: Case, given: Sequence[str], life: terms.Life, *, dry_run: bool, wait: bool, as_json: bool,
-    queued: Callable[..., None],
+    workspace: Workspace, case: Case, given: Sequence[str], life: terms.Life, *, written_as: str | None, dry_run: bool,
+    wait: bool, as_json: bool, queued: Callable[..., None],
 ) -> None:  # fmt: skip
     """As `optimize` goes on for such a target. `queued` says that a job is queued."""
+    if written_as:
+        typer.echo(managed.policy_text(workspace, case, given), nl=False)
+        return
     if dry_run:
         preview = managed.preview(workspace, case, given)
         emit(preview, as_json=as_json, text=_preview_text(preview))
@@ -49,8 +57,10 @@ def command(
     emit({"job": ended.id, "state": str(ended.state), **ended.result}, as_json=as_json, text=_text(ended.result))
 
 
-def refuse(target: str, given: Sequence[str], *, then_evaluate: bool) -> None:
+def refuse(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
     """Raises InvalidOptions for options that do not go with the target."""
+    if written_as and not managed.asked(target):
+        raise InvalidOptions(f"--as goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out.")
     if given and not managed.asked(target):
         raise InvalidOptions(f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out.")
     if then_evaluate and managed.asked(target):

@@ -56,6 +56,7 @@ def command(
     min_tokens_per_s: goals.MinRate = None,
     min_context: goals.MinContext = None,
     aws: managed.Given = None,
+    written_as: managed.WrittenAs = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")] = False,
     then_evaluate: Annotated[
@@ -65,14 +66,16 @@ def command(
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
-    managed.refuse(target, aws or [], then_evaluate=then_evaluate)
+    managed.refuse(target, aws or [], written_as, then_evaluate=then_evaluate)
     workspace, chosen = service.open_workspace(), bits.chosen(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     wanted = goals.read(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
     if managed_target(target):
-        managed.command(workspace, case, aws or [], life, dry_run=dry_run, wait=wait, as_json=json, queued=queued)
+        managed.command(
+            workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json, queued=queued
+        )
         return
     if dry_run and case.facts.place == "neuron":
         compilation = compilations.preview(workspace, case)

@@ -176,11 +176,8 @@ class Deployment(Frozen):
     @property
     def key_arn(self) -> str | None:
         """Of the key, or of its alias."""
-        if self.kms_key is None or self.kms_key.startswith("arn:"):
-            return self.kms_key
         partition, account = self.role.split(":")[1], self.role.split(":")[4]
-        kind = "" if self.kms_key.startswith("alias/") else "key/"
-        return f"arn:{partition}:kms:{self.region}:{account}:{kind}{self.kms_key}"
+        return None if self.kms_key is None else key_arn(self.kms_key, partition, self.region, account)
 
     @property
     def resource(self) -> str:
@@ -192,6 +189,12 @@ class Deployment(Frozen):
         """The tags of all that is made."""
         own = {TAG: self.id, ARTIFACT: self.artifact, OWNER: self.owner, NAME: self.name, QUANTIZED: self.quantized or ""}
         return {name: UNTAGGED.sub("_", value)[:256] for name, value in own.items() if value}
+
+
+def key_arn(key: str, partition: str, region: str, account: str) -> str:
+    """Of a key by its id, its alias, or that ARN itself."""
+    kind = "" if key.startswith("alias/") else "key/"
+    return key if key.startswith("arn:") else f"arn:{partition}:kms:{region}:{account}:{kind}{key}"
 
 
 def idle_alarm(endpoint: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment, idle_alarm
+from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment, idle_alarm, key_arn
 
-ENDPOINT = ("CreateEndpoint", "UpdateEndpoint", "DescribeEndpoint", "DeleteEndpoint", "InvokeEndpoint")
+ENDPOINT = ("CreateEndpoint", "UpdateEndpoint", "DescribeEndpoint", "DeleteEndpoint")
+ASKED = ("InvokeEndpoint", "InvokeEndpointWithResponseStream")
+"""By a proof, and by whoever measures or asks it: two rights, each of its own."""
 CONFIGURATION = ("CreateEndpointConfig", "DescribeEndpointConfig", "DeleteEndpointConfig")
 CHECKED = ("CreateEndpoint", "UpdateEndpoint")
 """Against the configuration too."""
@@ -42,20 +44,20 @@ def document(deployment: Deployment) -> dict[str, Any]:
     return {
         "Version": "2012-10-17",
         "Statement": [
-            _allow("Endpoint", "sagemaker", ENDPOINT, named["endpoint"]),
-            _allow("Configuration", "sagemaker", (*CONFIGURATION, *CHECKED), f"{named['endpoint-config']}-*"),
-            _allow("Model", "sagemaker", MODEL, f"{named['model']}-*"),
-            _allow("Tags", "sagemaker", TAGGED, named["endpoint"], f"{named['endpoint-config']}-*", f"{named['model']}-*"),
-            _allow("Lists", "sagemaker", LISTS, "*"),
-            _allow("Listed", "sagemaker", ("ListTags", *LISTED), f"{of}:endpoint/{PREFIX}*", f"{of}:endpoint-config/{PREFIX}*"),
-            _allow("Role", "iam", ("PassRole",), deployment.role)
+            allow("Endpoint", "sagemaker", (*ENDPOINT, *ASKED), named["endpoint"]),
+            allow("Configuration", "sagemaker", (*CONFIGURATION, *CHECKED), f"{named['endpoint-config']}-*"),
+            allow("Model", "sagemaker", MODEL, f"{named['model']}-*"),
+            allow("Tags", "sagemaker", TAGGED, named["endpoint"], f"{named['endpoint-config']}-*", f"{named['model']}-*"),
+            allow("Lists", "sagemaker", LISTS, "*"),
+            allow("Listed", "sagemaker", ("ListTags", *LISTED), f"{of}:endpoint/{PREFIX}*", f"{of}:endpoint-config/{PREFIX}*"),
+            allow("Role", "iam", ("PassRole",), deployment.role)
             | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
-            _allow("Weights", "s3", OBJECTS, f"{bucket}/{folder}"),
-            _allow("Bucket", "s3", BUCKET, bucket) | {"Condition": {"StringLike": {"s3:prefix": folder}}},
-            _allow("Logs", "logs", ("FilterLogEvents",), logs),
-            _allow("Scaling", "application-autoscaling", scaling, "*"),
-            _allow("Watch", "cloudwatch", ("DescribeAlarms", "GetMetricData"), "*"),
-            _allow("Idle", "cloudwatch", (*(WATCHING if deployment.idle else ()), "DeleteAlarms"), alarm),
+            allow("Weights", "s3", OBJECTS, f"{bucket}/{folder}"),
+            allow("Bucket", "s3", BUCKET, bucket) | {"Condition": {"StringLike": {"s3:prefix": folder}}},
+            allow("Logs", "logs", ("FilterLogEvents",), logs),
+            allow("Scaling", "application-autoscaling", scaling, "*"),
+            allow("Watch", "cloudwatch", ("DescribeAlarms", "GetMetricData"), "*"),
+            allow("Idle", "cloudwatch", (*(WATCHING if deployment.idle else ()), "DeleteAlarms"), alarm),
             *_key(deployment),
         ],
     }
@@ -63,16 +65,21 @@ def document(deployment: Deployment) -> dict[str, Any]:
 
 def _key(deployment: Deployment) -> list[dict[str, Any]]:
     """SageMaker is granted the key of the volume by who creates the endpoint."""
-    arn = deployment.key_arn
-    if arn is None:
+    if deployment.kms_key is None:
         return []
-    before, alias, name = arn.partition(":alias/")
-    granted = _allow("Key", "kms", ("CreateGrant",), f"{before}:key/*" if alias else arn)
+    partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
+    return key_statement(deployment.kms_key, partition, deployment.region, account, "CreateGrant")
+
+
+def key_statement(key: str, partition: str, region: str, account: str, action: str) -> list[dict[str, Any]]:
+    """Of a key by its id, alias or ARN."""
+    before, alias, name = key_arn(key, partition, region, account).partition(":alias/")
+    granted = allow("Key", "kms", (action,), f"{before}:key/*" if alias else before)
     named = {"Condition": {"ForAnyValue:StringEquals": {"kms:ResourceAliases": f"alias/{name}"}}}
     return [granted | (named if alias else {})]
 
 
-def _allow(name: str, service: str, actions: tuple[str, ...], *resources: str) -> dict[str, Any]:
+def allow(name: str, service: str, actions: tuple[str, ...], *resources: str) -> dict[str, Any]:
     return {"Sid": name, "Effect": "Allow", "Action": [f"{service}:{each}" for each in actions], "Resource": list(resources)}
 
 

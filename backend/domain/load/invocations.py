@@ -7,6 +7,7 @@ that the container gave stands inside a ModelError.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,9 @@ UNKNOWN = frozenset({
 })  # fmt: skip
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "OptInRequired", "403"})
 THROTTLED = frozenset({"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "SlowDown"})
+ASKED = ("sagemaker:InvokeEndpoint", "sagemaker:InvokeEndpointWithResponseStream")
+"""Two rights: the first gives none to stream."""
+ACTION = re.compile(r"sagemaker:Invoke\w+")
 BROKEN = {
     "ModelInvocationTimeExceeded": "the container did not end its answer in the time that SageMaker allows",
     "StreamBroken": "the connection between SageMaker and the container broke",
@@ -56,7 +60,8 @@ def refusal(status: int, fields: Mapping[str, str], body: bytes) -> str:
     if kind in UNKNOWN:
         return f"AWS does not accept the credentials in use ({kind}): set valid ones."
     if kind in DENIED or status == 403:
-        return "AWS refuses: the credentials in use need sagemaker:InvokeEndpoint for this endpoint."
+        needed = named[0] if (named := ACTION.search(said)) else " and ".join(sorted(ASKED))
+        return f"AWS refuses: the credentials in use need {needed} for this endpoint."
     if kind == "ModelNotReadyException":
         return "The endpoint's model is not ready (ModelNotReadyException): wait until it is loaded."
     if kind in THROTTLED or status == 429:

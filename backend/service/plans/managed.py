@@ -9,7 +9,7 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.jobs.jobs import ManagedSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import pricelist
-from backend.domain.managed import requests
+from backend.domain.managed import policy, requests
 from backend.domain.managed.requests import Requests
 from backend.domain.managed.settings import AwsSettings, read
 from backend.domain.model.facts import ModelCard, PublishedModel
@@ -55,6 +55,14 @@ def preview(workspace: Workspace, case: Case, given: Sequence[str]) -> ManagedPr
         notes=found.notes, price_per_hour=case.target.price_per_hour,
         price=PRICE.replace("USD an hour", f"USD an hour{pricelist.off(case.target.discount)}", 1),
     )  # fmt: skip
+
+
+def policy_text(workspace: Workspace, case: Case, given: Sequence[str]) -> str:
+    """The IAM policy of who submits it. Raises what `submit` raises."""
+    found, settings = _requests(workspace, case, given)
+    if not found.create or settings is None:
+        raise InvalidRecipe(f"{' '.join(found.notes)} There is nothing to start.")
+    return policy.text(found.create[0], settings.region, fetched=_parent(case, settings) is not None)
 
 
 def submit(

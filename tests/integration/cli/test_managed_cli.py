@@ -33,6 +33,8 @@ def test_a_dry_run_prints_the_exact_requests_and_starts_nothing(tmp_path: Path) 
     assert document["price_per_hour"] > 0 and document["notes"]
     assert json.loads(whetstone(tmp_path, "jobs", "list", "--json").stdout) == []
     text = whetstone(tmp_path, *CASE, "--recipe", "awq", *AWS, "--dry-run").stdout
+    policy = json.loads(whetstone(tmp_path, *CASE, "--recipe", "awq", *AWS, "--as", "policy").stdout)
+    assert [each["Sid"] for each in policy["Statement"]] == ["Job", "Role"], "neither an upload nor a result that comes back"
     assert "1 call of AWS." in text and "SageMaker chooses the instance that the job runs on" in text
 
 

@@ -158,7 +158,7 @@ def test_what_is_asked_beside_the_load_is_signed_too(aws: Account) -> None:
     [
         (Fault("ThrottlingException", times=9), "http_400", "SageMaker throttles the requests (ThrottlingException)"),
         (Fault("ModelNotReadyException", times=9), "http_429", "The endpoint's model is not ready (ModelNotReadyException)"),
-        (Fault("AccessDeniedException", times=9), "http_400", "need sagemaker:InvokeEndpoint for this endpoint"),
+        (Fault("AccessDeniedException", times=9), "http_400", "InvokeEndpoint and sagemaker:InvokeEndpointWithResponseStream"),
         (Fault("ExpiredTokenException", times=9), "http_400", "The AWS credentials in use have expired"),
         (Fault("UnrecognizedClientException", times=9), "http_400", "does not accept the credentials in use"),
         (Fault("ServiceUnavailable", times=9), "http_503", "SageMaker itself failed (HTTP 503, ServiceUnavailable)"),

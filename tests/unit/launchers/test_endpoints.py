@@ -18,6 +18,8 @@ from backend.domain.deploy.deployment import Deployment, Idle, Rollout, Schedule
 from backend.domain.deploy.traffic import Counts, Traffic
 from backend.domain.errors import AccessRefused, NotFound, NotNow, WhetstoneError
 from backend.launchers.deployments import DeployFailed, Deployments
+from backend.service.serving import playground
+from backend.service.serving.playground import Question, Timing
 from tests import pauses
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
@@ -83,10 +85,12 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     assert [(each.what, each.proven) for each in endpoints.prove("chat")] == [
         ("answer", True), ("quantization", True), ("speculation", True)
     ]  # fmt: skip
+    assert list(playground.stream(f"sagemaker://us-east-1/{made.name}", "model", Question("a"), Timing()))
+    called |= {f"sagemaker:{each.operation}" for each in aws.log if each.operation.startswith("InvokeEndpoint")}
     assert list(aws.tables["actions"]) == ["whetstone-chat-1"] and endpoints.alarms() == {"whetstone-chat-idle": False}
     aws.clock.advance(1800)
     assert endpoints.alarms() == {"whetstone-chat-idle": True}
-    assert endpoints.traffic(made, moment(aws.clock.now)).since == Counts(requests=1, errors=0)
+    assert endpoints.traffic(made, moment(aws.clock.now)).since == Counts(requests=2, errors=0)
     again = deployed(endpoints, artifact, WATCHED)
     assert again.since == made.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
     with pytest.raises(NotNow, match="scales by itself"):

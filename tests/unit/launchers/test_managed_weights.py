@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.client import BaseClient
 
+from backend.aws import objects
 from backend.aws.objects import Objects
 from backend.domain.jobs.jobs import Handle, JobState
+from backend.domain.managed import policy
 from backend.domain.model.facts import ModelCard
 from backend.launchers import weights
 from backend.service import Workspace
@@ -21,6 +24,7 @@ from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import aws, beside, s3
 from tests.homes import open_home
 from tests.optimization_jobs import JOB, REQUEST, Studio
+from tests.unit.launchers.test_endpoints import IAM
 
 __all__ = ["aws", "s3"]
 NAME = f"whetstone-{JOB}-1"
@@ -53,6 +57,12 @@ def studio(home: Workspace, aws: Account) -> Iterator[Studio]:
     made = Studio(home, aws)
     yield made
     made.leave()
+
+
+OF_A_STOP_OR_A_BREAK = {
+    "iam:PassRole", "sagemaker:StopOptimizationJob", "s3:ListMultipartUploadParts", "s3:AbortMultipartUpload", "s3:DeleteObject",
+}  # fmt: skip
+"""The first is checked by AWS within the creation; what arrived with other bytes is removed."""
 
 
 def folder_of(tmp_path: Path, content: bytes) -> Path:
@@ -92,8 +102,17 @@ def test_an_upload_that_was_stopped_goes_on_and_sends_nothing_twice(bucket: Any,
 
 
 def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
-    studio: Studio, aws: Account, bucket: Any, home: Workspace, model: ModelCard
+    studio: Studio, aws: Account, bucket: Any, home: Workspace, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    called, plain = set(), BaseClient._make_api_call
+
+    def seen(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        if client is not bucket:
+            called.add(f"{client.meta.service_model.signing_name}:{operation}")
+        return plain(client, operation, parameters)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", seen)
+    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
     studio.submit(request=HERE, weights=model.path, parent=model)
     studio.until_status("is being set up")
     (asked,) = aws.asked("CreateOptimizationJob")
@@ -114,6 +133,8 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
     assert {file.path.split("/")[0] for file in artifact.manifest.files} == {"model"}
     artifacts.verify(home, artifact.id)
     assert variants.resolve(home, artifact.id).kind == "artifact" and studio.creates() == 1
+    allowed = {each for one in policy.document(HERE, "us-east-1", fetched=True)["Statement"] for each in one["Action"]}
+    assert {IAM.get(each, each) for each in called} | OF_A_STOP_OR_A_BREAK == allowed
 
 
 def test_aws_is_not_asked_again_while_a_result_comes_back(studio: Studio, aws: Account) -> None:

@@ -126,6 +126,20 @@ def test_a_lost_answer_and_a_late_list_begin_no_second_update(
     serves(aws, bucket, NEW)
 
 
+def test_an_update_that_never_reached_aws_is_not_waited_for(
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was lost each time it was sent, which nobody can tell from a lost answer."""
+    pauses.skip(monkeypatch)
+    deployed(endpoints, artifact, OLD)
+    aws.faults.append(Fault("drop", "UpdateEndpoint", times=9))
+    began = aws.clock.now
+    with pytest.raises(OtherServes, match="AWS stayed at what was served before"):
+        updated(endpoints, artifact)
+    assert aws.clock.now - began < 200, "no longer than an update may take to be seen"
+    serves(aws, bucket, OLD)
+
+
 def test_credentials_that_expire_meanwhile_leave_it_to_the_same_command(
     aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
 ) -> None:

@@ -1,0 +1,50 @@
+"""The IAM policy of who submits, watches and stops the optimization job of a recipe: the calls that are made, and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from backend.domain.deploy.policy import BUCKET, OBJECTS, allow, key_statement
+from backend.domain.managed.requests import CONTENT
+
+JOB = ("CreateOptimizationJob", "DescribeOptimizationJob", "StopOptimizationJob")
+NAMES = "whetstone-*"
+
+
+def document(request: Mapping[str, Any], region: str | None, *, fetched: bool) -> dict[str, Any]:
+    """Of one request as `requests` has it. `region` None: that of the environment, which a policy cannot name. `fetched`: its
+    result comes back."""
+    partition, account = request["RoleArn"].split(":")[1], request["RoleArn"].split(":")[4]
+    job = f"arn:{partition}:sagemaker:{region or '*'}:{account}:optimization-job/{NAMES}"
+    output = request["OutputConfig"]
+    made, key = f"{output['S3OutputLocation']}{NAMES}", output.get("KmsKeyId") if fetched else None
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            allow("Job", "sagemaker", (*JOB, *(("AddTags",) if request.get("Tags") else ())), job),
+            allow("Role", "iam", ("PassRole",), request["RoleArn"])
+            | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
+            *_uploaded(partition, request["ModelSource"].get("S3", {}).get("S3Uri", "")),
+            *(_folder("Result", partition, made, ("GetObject",), ("ListBucket",)) if fetched else ()),
+            *(key_statement(key, partition, region or "*", account, "Decrypt") if key else ()),
+        ],
+    }
+
+
+def _uploaded(partition: str, source: str) -> list[dict[str, Any]]:
+    """Where the weights go first, into a folder that only their bytes name."""
+    place, named, _ = source.partition(CONTENT)
+    return _folder("Weights", partition, f"{place}*", OBJECTS, BUCKET) if named else []
+
+
+def _folder(name: str, partition: str, place: str, objects: tuple[str, ...], bucket: tuple[str, ...]) -> list[dict[str, Any]]:
+    held, _, below = place.removeprefix("s3://").partition("/")
+    arn = f"arn:{partition}:s3:::{held}"
+    listed = allow(f"{name}List", "s3", bucket, arn) | {"Condition": {"StringLike": {"s3:prefix": below}}}
+    return [allow(name, "s3", objects, f"{arn}/{below}"), listed]
+
+
+def text(request: Mapping[str, Any], region: str | None, *, fetched: bool) -> str:
+    return json.dumps(document(request, region, fetched=fetched), indent=2) + "\n"
