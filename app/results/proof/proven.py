@@ -26,17 +26,16 @@ def say_line(document: Evaluation) -> None:
 
 
 def show(document: Evaluation) -> None:
-    """Every finding, a row each: what was asked, whether it was done, and what shows it."""
+    """Every finding, by variant: what was asked, whether it was done, and what shows it. Lines that a phone has room for."""
     if not any(result.findings for result in document.variants):
         return
     st.subheader("Was it served as asked?")
-    rows = [
-        {
-            "Variant": f"**{plain(row['Variant'])}**",
-            "Asked": row["Asked"],
-            "State": f"{SIGNS[row['State']]} {row['State']}",
-            "Evidence": plain(" ".join(filter(None, (row["Evidence"], row["Likely cause"])))),
-        }
-        for row in proven.rows(document)
-    ]
-    st.table(rows, border="horizontal", hide_index=True, alt="What proves that each variant was served as asked")
+    rows = proven.rows(document)
+    for name in dict.fromkeys(row["Variant"] for row in rows):
+        lines = [_line(row) for row in rows if row["Variant"] == name]
+        st.markdown("\n".join([f"**{plain(name)}**", "", *lines]))
+
+
+def _line(row: dict[str, str]) -> str:
+    said = " ".join(filter(None, (row["Evidence"], row["Likely cause"])))
+    return f"- {SIGNS[row['State']]} {row['Asked'] or 'All'}, {row['State']}: {plain(said)}"

@@ -75,7 +75,7 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
     if not rows:
         return empty(GAIN, "The same without speculation was not measured beside it.", theme)
     x, y = {"label": "Variant and load", "type": "category"}, {"label": "Times as fast as without", "rangemode": "tozero"}
-    names = [f"{legend_name(row.each.result.name)}, {row.each.level.load.words}" for row in rows]
+    names = [f"{legend_name(row.each.result.name)}<br>{row.each.level.load.words}" for row in rows]
     colours = [style(places(evaluation)[row.each.result.name], theme).colour for row in rows]
     line = {"color": COLOURS[theme].muted, "width": 1}
     said = [f"allows {figure(row.allowed)}x, gave {figure(row.measured)}x" for row in rows]

@@ -91,7 +91,8 @@ def sampled(found: Lossless | None) -> str:
         return ""
     least = min(each.p_value for each in found.positions)
     distance = max(each.found_distance for each in found.positions)
-    tokens = f"tokens {found.positions[0].number} to {found.positions[-1].number}"
+    first, last = found.positions[0].number, found.positions[-1].number
+    tokens = f"token {first}" if first == last else f"tokens {first} to {last}"
     of = f"{tokens} of {counted(found.sampled_prompts, 'prompt')} x {found.samples} samples"
     power = f"a total-variation distance of {distance:.0%} would be found with 80% power"
     return f"{of}: p = {least:.2f} at the least; {power} ({found.sampled_drafted:,} tokens drafted)"

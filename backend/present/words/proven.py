@@ -30,7 +30,8 @@ def line(evaluation: Evaluation) -> str:
     looked = [result for result in evaluation.variants if result.findings]
     if not looked:
         return ""
-    known = [name for what, name in NAMES.items() if any(_proven(result, what) for result in looked)]
+    missed = {each.what for result in looked for each in off(result.findings)}
+    known = [name for what, name in NAMES.items() if what not in missed and any(_proven(result, what) for result in looked)]
     missing = sum(each.proven is None for result in looked for each in result.findings)
     wrong = len([each for result in looked for each in off(result.findings)])
     of = "" if len(looked) == len(evaluation.variants) else f" of {len(looked)} of {len(evaluation.variants)} variants"
