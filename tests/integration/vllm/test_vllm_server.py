@@ -117,7 +117,7 @@ def test_a_draft_changes_neither_greedy_nor_sampled_answers(vllm_server: VllmSer
     )
     found = lossless.held_against(speculating, plain, sizes)
     assert found.is_tested and found.sampled_drafted > 0
-    assert not found.differs, found
+    assert found.p_value > 0.01 and min(each.p_value for each in found.positions) > 1e-4, found
     assert [each.number for each in found.positions] == [2, 3]
 
 
