@@ -98,7 +98,8 @@ def asked_of(server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat
     groups = [tokens[place : place + sizes.at_once] for place in range(0, len(tokens), sizes.at_once)]
     at_once = [answer for group in groups for answer in _greedy(server, group, sizes)]
     before = _drafted(server)
-    _samples(server, tokens[0], 1, number + 2)  # thrown away: from here on no two servers draw the same numbers
+    if sizes.sampled_prompts:
+        _samples(server, tokens[0], 1, number + 2)  # thrown away: from here on no two servers draw the same numbers
     samples = [_samples(server, prompt, sizes.samples, sizes.sampled_tokens) for prompt in tokens[: sizes.sampled_prompts]]
     return Arm(greedy, at_once, samples, (between - start, _drafted(server) - before))
 
@@ -106,7 +107,8 @@ def asked_of(server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat
 def held_against(speculating: Arm, plain: Arm, sizes: Sizes = USUAL) -> Lossless:
     """What the two come to."""
     greedy = Greedy(speculating.greedy, plain.greedy, plain.at_once, sizes.at_once, speculating.drafted[0])
-    return judged(greedy, Sampled(speculating.samples, plain.samples, speculating.drafted[1]))
+    samples = Sampled(speculating.samples, plain.samples, speculating.drafted[1]) if sizes.sampled_prompts else None
+    return judged(greedy, samples)
 
 
 def _drafted(server: VllmServer) -> int:

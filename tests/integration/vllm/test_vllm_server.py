@@ -108,17 +108,18 @@ def test_what_a_real_server_shows_proves_how_it_serves(
     assert level.drafting is not None and len(level.drafting.rates) == 4
 
 
-def test_a_draft_changes_neither_greedy_nor_sampled_answers(vllm_server: VllmServer, drafted_server: VllmServer) -> None:
+def test_a_draft_changes_no_more_greedy_answers_than_the_engine_itself(
+    vllm_server: VllmServer, drafted_server: VllmServer
+) -> None:
     prompts = parse("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts
-    sizes = lossless.Sizes(prompts=6, tokens=16, at_once=3, sampled_prompts=3, samples=48, sampled_tokens=3)
+    sizes = lossless.Sizes(prompts=6, tokens=16, at_once=3, sampled_prompts=0)
     speculating, plain = (
         lossless.asked_of(server, prompts, number, chat=False, sizes=sizes)
         for number, server in enumerate((drafted_server, vllm_server))
     )
     found = lossless.held_against(speculating, plain, sizes)
-    assert found.is_tested and found.sampled_drafted > 0
-    assert found.p_value > 0.01 and min(each.p_value for each in found.positions) > 1e-4, found
-    assert [each.number for each in found.positions] == [2, 3]
+    assert found.is_tested and found.prompts == 6
+    assert found.p_value > 0.01, found
 
 
 def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tmp_path: Path) -> None:
