@@ -22,7 +22,7 @@ LOSS_TITLES: dict[LossName, str] = {
 
 
 class Training(Frozen):
-    """`steps` is for a run that must come to the same bytes again; else their number follows from `minutes`, once."""
+    """`steps` with `answers` is for a run that must come to the same bytes again; else both follow from `minutes`, once."""
 
     kind: Kind = "small"
     loss: LossName = "lk_hybrid"

@@ -128,7 +128,9 @@ class Gathering:
         """At least the prompts set aside, greedy and drawn, and one round to learn from."""
         if len(self.rounds) < 3:
             return False
-        return self._answers >= self.options.answers if self.options.answers else self.seconds >= budget
+        asked = self.options.answers
+        timed = asked is None or self.options.steps is None
+        return (timed and self.seconds >= budget) or (asked is not None and self._answers >= asked)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"round-{number:05d}.json"
