@@ -36,7 +36,9 @@ def _precision(case: Case) -> Finding:
     if is_fp8 != (by is not None) and not (by == "the checkpoint" and stated == "auto"):
         asked = f"fp8 was asked by {by}" if by else "16 bits were asked"
         words = f"The server says cache_dtype={stated}, where {asked}."
-        cause = case.cause("kv cache", "cache_dtype", default="The flag --kv-cache-dtype did not reach the server.")
+        cause = case.cause(
+            "kv cache", "cache_dtype", default="The precision that was asked of the cache did not reach the server."
+        )
         return Finding(what="kv_cache", proven=False, words=words, cause=cause)
     return _measured(case, f"The server says cache_dtype={stated}", 1.0 if by else None)
 

@@ -42,7 +42,7 @@ def _compilation(case: Case) -> Finding:
     if case.variant.serving.enforce_eager:
         finding = compared("compilation", "True", eager, name="enforce_eager", cause="The flag did not reach the server.")
     elif eager == "True" or mode == "NONE":
-        cause = case.cause("torch.compile", "eager", default="The server was started with --enforce-eager.")
+        cause = case.cause("torch.compile", "eager", default="The server was started without compilation.")
         words = f"Nothing is compiled: the engine's log says enforce_eager={eager}, compilation mode {mode or 'not told'}."
         finding = Finding(what="compilation", proven=False, words=words, cause=cause)
     else:
@@ -71,7 +71,7 @@ def _dtype(case: Case) -> Finding:
     asked, seen = case.variant.serving.dtype, (case.setting("dtype") or "").removeprefix("torch.") or None
     own = str(case.config.get("dtype") or case.config.get("torch_dtype") or "").removeprefix("torch.")
     if asked != "auto":
-        cause = case.cause("casting", "dtype", default="The flag --dtype did not reach the server.")
+        cause = case.cause("casting", "dtype", default="The precision that was asked did not reach the server.")
         return compared("dtype", asked, seen, name="dtype", cause=cause)
     if seen == "float32" and own in {"bfloat16", "float16"}:
         return compared("dtype", own, seen, name="dtype", cause=case.cause("casting", "dtype", default=NO_SHORT))
@@ -82,7 +82,7 @@ def _dtype(case: Case) -> Finding:
 def _context(case: Case) -> Finding:
     asked, seen = case.variant.serving.max_model_len, case.setting("max_seq_len")
     if asked is not None:
-        cause = case.cause("max_model_len", "max model len", default="The server was started with another --max-model-len.")
+        cause = case.cause("max_model_len", "max model len", default="The server was started with another context length.")
         return compared("context", str(asked), seen, name="max_seq_len", cause=cause)
     # vLLM takes the least of what config.json and the tokenizer's own config say: shorter than the one is no fault
     words = (
@@ -100,8 +100,8 @@ def _streams(case: Case) -> Finding | None:
         return None
     if log.running > asked:
         words = f"{log.running} sequences ran at once, where {asked} at most were asked."
-        return Finding(what="streams", proven=False, words=words, cause="The flag --max-num-seqs did not reach the server.")
-    cause = "The server was started with another --max-num-seqs."
+        return Finding(what="streams", proven=False, words=words, cause="The most sequences at once did not reach the server.")
+    cause = "The server was started with another number of sequences at once."
     return compared("streams", str(asked), log.arguments.get("max_num_seqs"), name="max_num_seqs", cause=cause)
 
 
@@ -109,7 +109,7 @@ def _parallel(case: Case) -> Finding | None:
     asked, seen = str(case.variant.serving.tensor_parallel), case.setting("tensor_parallel_size")
     if asked == "1" and seen in {None, "1"}:
         return None
-    cause = "The flag --tensor-parallel-size did not reach the server, or there are not so many devices."
+    cause = "The tensor parallel degree did not reach the server, or there are not so many devices."
     return compared("tensor_parallel", asked, seen, name="tensor_parallel_size", cause=cause)
 
 

@@ -31,7 +31,7 @@ def configured(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
         return Finding(what="speculation", proven=None, words=words)
     model = wanted.get("model") if wanted.get("method") != "custom_class" else None  # of a class the log names none
     if seen is None or (model and str(model) not in (seen.model or "")):
-        cause = "The flag --speculative-config did not reach the engine, or names another draft."
+        cause = "The speculation that was asked did not reach the engine, or it names another draft."
         return Finding(
             what="speculation", proven=False, words="It does not speculate: the engine started without the draft.", cause=cause
         )

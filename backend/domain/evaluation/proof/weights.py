@@ -50,7 +50,7 @@ def _loaded(case: Case, finding: Finding) -> Finding:
     size, loaded = case.variant.bytes_on_disk, case.seen.log.checkpoint_gib
     if case.setting("load_format") == "dummy":
         words = "The engine's log says load_format=dummy: the weights are random."
-        return Finding(what="quantization", proven=False, words=words, cause="The server was started with --load-format dummy.")
+        return Finding(what="quantization", proven=False, words=words, cause="The server was started with made-up weights.")
     if finding.proven and size and loaded is not None and abs(loaded - size / 2**30) > max(WITHIN_GIB, WITHIN * size / 2**30):
         words = f"{finding.words} But it loaded {loaded:g} GiB, where the weights that were asked take {size / 2**30:.2f} GiB."
         return Finding(what="quantization", proven=False, words=words, cause="The server was pointed at other weights.")
