@@ -1,0 +1,80 @@
+"""Heads that were trained here, served by vLLM: it loads their folder, and accepts of their tokens what the training counts."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.training import Training
+from backend.engines.drafts import acceptance
+from backend.engines.drafts.acceptance import Acceptance
+from backend.engines.drafts.data import Said, unknown
+from backend.engines.drafts.eagle3 import Eagle3
+from backend.engines.drafts.heads import Heads
+from backend.engines.drafts.losses import LOSSES
+from backend.engines.drafts.medusa import Medusa
+from backend.engines.drafts.target import Target
+from backend.serving.vllm import VllmServer
+from backend.settings import ASSETS
+
+pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(600)]
+
+TOKENS, ANSWER = 3, 48
+TEXTS = [text[:160] for text in (ASSETS / "text" / "held_out.txt").read_text().split("\n\n\n") if len(text) > 200][:5]
+NEAR = 0.08
+"""Between the shares of rounds, counted here and by the server, which rounds products otherwise and counts the last round too."""
+
+
+def _trained(head: Heads, said: list[Said]) -> None:
+    """By heart, so that there is something to accept."""
+    head.prepare([each.answer for each in said])
+    batch, steps = unknown(head.target, said, head.layers), torch.optim.AdamW(head.parameters(), lr=4e-3)
+    for _ in range(25):
+        steps.zero_grad()
+        head.loss(batch, LOSSES["kl"]).backward()  # type: ignore[no-untyped-call]
+        steps.step()
+
+
+def _answered(server: VllmServer, prompt: list[int]) -> list[int]:
+    body = {"model": server.served_name, "prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "return_token_ids": True}
+    request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        tokens: list[int] = json.loads(answer.read())["choices"][0]["token_ids"]
+    return tokens
+
+
+def _counted(head: Heads, said: list[Said]) -> Acceptance:
+    begins, whole = (torch.tensor(found) for found in zip(*((len(a), len(a) + len(b)) for a, b, _ in said), strict=True))
+    return acceptance.walk(head.accepted(unknown(head.target, said, head.layers), TOKENS), begins, whole - 1)
+
+
+@pytest.mark.parametrize(("kind", "made"), [("eagle3", Eagle3), ("medusa", Medusa)])
+def test_vllm_accepts_of_a_trained_head_what_the_training_counts(
+    kind: Any, made: type[Heads], starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
+) -> None:
+    target = Target(starter_target)
+    head = made(target, Training(kind=kind, tokens=TOKENS))
+    prompts = [target.prompt(text) for text in TEXTS]
+    answers = target.answer(prompts, 0.0, ANSWER, 0)
+    _trained(head, [Said(*each, 0.0) for each in zip(prompts, answers, strict=True)])
+    folder = tmp_path / "head"
+    folder.mkdir()
+    head.save(folder)
+    variant = Variant(
+        name="starter", source="starter", kind="model", model_path=str(starter_target), serving=Serving(enforce_eager=True),
+        speculation=Speculation(method=kind, tokens=TOKENS, draft_path=str(folder)),
+    )  # fmt: skip
+    with VllmServer(variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625) as server:
+        said = [Said(prompt, _answered(server, prompt), 0.0) for prompt in prompts]
+        counters = server.metrics()
+    ours = _counted(head, said)
+    theirs = [counters[f"accepted_at_{place}"] / counters["drafts"] for place in range(TOKENS)]
+    assert ours.length > 1.3
+    assert theirs == pytest.approx(ours.by_position, abs=NEAR)
