@@ -53,8 +53,8 @@ def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
     }
     labels |= {found.artifact: f"{labels[found.artifact]} (served now)"} if found.artifact in labels else {}
     artifact = st.selectbox("Artifact", list(labels), format_func=lambda each: labels[each], key=f"endpoints_artifact-{found.id}")
-    instance = st.selectbox(
-        "Instance", [None, *(name for name in endpoints.servable(opened) if name != found.instance)],
+    instance = st.selectbox(  # no None among the options, which would be the placeholder
+        "Instance", ["", *(name for name in endpoints.servable(opened) if name != found.instance)],
         format_func=lambda name: name or f"as now ({found.instance})", key=f"endpoints_instance-{found.id}",
     )  # fmt: skip
     named = st.text_input(
@@ -67,7 +67,7 @@ def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
         if alarms
         else 0
     )
-    return artifact, Changes(instance=instance, alarms=alarms, bake_s=60 * int(watch))
+    return artifact, Changes(instance=instance or None, alarms=alarms, bake_s=60 * int(watch))
 
 
 def _cost(opened: Workspace, found: EndpointView, instance: str | None) -> None:

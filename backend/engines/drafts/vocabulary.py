@@ -29,8 +29,11 @@ def frequent(answers: Iterable[Iterable[int]], size: int, whole: int) -> torch.T
 
 def maps(tokens: torch.Tensor, whole: int) -> dict[str, torch.Tensor]:
     """As checkpoints of EAGLE-3 have them: `d2t` [size], what is added to a draft's token to make the target's, and `t2d` [whole]
-    bool, whether a token of the target is among them."""
+    bool, whether a token of the target is among them. None where all are, since vLLM has no place for them then."""
     import torch
+
+    if len(tokens) == whole:
+        return {}
 
     among = torch.zeros(whole, dtype=torch.bool)
     among[tokens] = True

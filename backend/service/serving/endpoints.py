@@ -225,8 +225,8 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
     detail = f"{deployment.artifact} on {deployment.instance}"
     with workspace.changing(Action.DEPLOY, deployment.id, detail=detail), _weights(workspace, deployment) as (folder, files):
         endpoint = Deployments(deployment.region).deploy(deployment, folder, files, say)
-    watched = {idle_alarm(endpoint.name): False} if deployment.idle else {}
-    return _view(endpoint, _prices(workspace), datetime.now(UTC), watched)
+    watched, now = {idle_alarm(endpoint.name): False} if deployment.idle else {}, datetime.now(UTC)
+    return _view(endpoint, _prices(workspace), now, watched, _traffic(Endpoints(deployment.region), endpoint, now))
 
 
 @contextmanager
