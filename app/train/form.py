@@ -56,10 +56,7 @@ def model(opened: Workspace) -> str:
 
 def options() -> dict[str, Any]:
     """The fields of `Training`, as far as they were given."""
-    kind = st.segmented_control(
-        "Draft", KINDS, default=KINDS[0], format_func=lambda name: TITLES[name], key="train_kind", required=True,
-        bind="query-params",
-    )  # fmt: skip
+    kind = st.radio("Draft", KINDS, format_func=lambda name: TITLES[name], key="train_kind", horizontal=True, bind="query-params")
     st.caption(ABOUT[kind])
     left, right = st.columns(2)
     with left:
@@ -82,8 +79,8 @@ def options() -> dict[str, Any]:
 
 
 def _of_small() -> dict[str, Any]:
-    start = st.segmented_control(
-        "Begins as", ["fresh", "pruned"], default="fresh", key="train_start", required=True, bind="query-params",
+    start = st.radio(
+        "Begins as", ["fresh", "pruned"], key="train_start", horizontal=True, bind="query-params",
         help="Fresh: a narrow model whose embeddings are the model's leading components. Pruned: some layers of the model.",
     )  # fmt: skip
     layers = st.number_input("Layers", min_value=1, max_value=64, value=None, key="train_layers", bind="query-params")

@@ -39,8 +39,10 @@ def test_back_in_the_middle_of_build_takes_the_last_change_back_and_forward_brin
         has_steps(visit, W8A8)
         add(visit, NGRAM)
         has_steps(visit, W8A8, NGRAM)
+        visit.drawn()  # the address is written when the script ends
         visit.page.go_back()
         has_steps(visit, W8A8)
+        visit.drawn()
         visit.page.go_forward()
         has_steps(visit, W8A8, NGRAM)
 

@@ -21,6 +21,7 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
         visit.fill("Words", "openorca gptq")
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
+        visit.drawn()  # the address is written when the script ends
         assert "catalog_instance=ml.g5.12xlarge" in visit.page.url and "catalog_words=openorca+gptq" in visit.page.url
         visit.reload()
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()

@@ -44,9 +44,7 @@ def draw(document: Evaluation, at: list[Load], predicted: PredictedGains) -> Non
     theme = charts.theme()
     charts.show(charts.of_height(acceptance.gain(document, theme, predicted), HEIGHT), "speculation-gain")
     names = [load.words for load in at]
-    chosen = st.segmented_control(
-        "Load", names, default=names[0], required=True, key=own("speculation_load"), bind="query-params"
-    )
+    chosen = st.radio("Load", names, key=own("speculation_load"), horizontal=True, bind="query-params")
     load = at[names.index(chosen or names[0])]
     left, right = st.columns(2)
     with left:

@@ -48,7 +48,9 @@ def level(load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Va
 
 
 def pricing(options: EvaluateOptions, variant: Variant) -> Pricing | None:
+    """A discount that was asked for stands in place of the one that the price of an endpoint has already."""
     hour = options.hour_of(variant)
     if hour is None:
         return None
-    return Pricing(per_hour=hour, discount=options.discount, input_output_ratio=options.input_output_ratio)
+    taken = variant.remote.discount if variant.remote and options.discount else 0.0
+    return Pricing(per_hour=hour / (1 - taken), discount=options.discount, input_output_ratio=options.input_output_ratio)

@@ -70,7 +70,7 @@ def test_a_corrupt_safetensors_header_is_refused(tmp_path: Path) -> None:
         ("name: r\nsteps:\n  - quantize: {method: w8a8}\n  - quantize: {method: awq}\n", "2 times"),
         ("name: r\nsteps:\n  - quantize: {method: awq, group_size: 96}\n", "Group size 96"),
         ("name: r\nsteps:\n\t- quantize: {method: w8a8}\n", "YAML"),
-        ("name: r\nsteps:\n  - speculate: {method: suffix}\n", "not available"),
+        ("name: r\nsteps:\n  - speculate: {method: suffix}\n", "needs arctic-inference"),
         ("name: r\nsteps:\n  - quantize: {method: awq, act_order: true}\n", "takes no `act_order`"),
     ],
 )

@@ -74,7 +74,7 @@ def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stay
     at = studio.open_page("evaluate", id=studio.evaluation(home, speculating.document()), evaluate_view="Speculation")
     said = studio.says(at)
     assert "Are the answers the same?" in said and "By the server's own counters" in said
-    assert list(at.button_group(key="evaluate_speculation_load").options) == ["1 stream", "4 streams"]
+    assert list(at.radio(key="evaluate_speculation_load").options) == ["1 stream", "4 streams"]
 
 
 def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> None:

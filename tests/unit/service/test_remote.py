@@ -17,6 +17,7 @@ from backend.service import Workspace
 from backend.service.evaluations import bench, evaluations
 from backend.service.models import remote, variants
 from backend.worker.kinds.evaluate import at_sagemaker
+from backend.worker.measuring import runs
 from tests import simulated
 from tests.endpoints_in_service import in_service
 from tests.fakes.running import write_prompts
@@ -116,6 +117,9 @@ def test_the_discount_of_a_price_is_kept_with_it(home: Workspace, aws: Account) 
     found = document.model_copy(update={"variants": [document.variants[0], there]})
     assert "on demand in us-west-2 (20% off) (2 x ml.g6.12xlarge)" in costs.hour_words(found, WhatIf())
     assert "on demand in us-west-2 (20% off)" in str(variant_facts(found, there))
+    for asked, share in ((0.0, 0.8), (0.5, 0.5)):
+        price = runs.pricing(EvaluateOptions(discount=asked), there.variant)
+        assert price is not None and price.hour == pytest.approx(share * (full.usd_per_hour or 0))
 
 
 @pytest.mark.parametrize(("code", "words"), [
