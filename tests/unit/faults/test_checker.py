@@ -44,7 +44,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
         session.execute(update(JobRow).values(state=JobState.SUCCEEDED, result="{}"))
         session.add(
             ArtifactRow(
-                id=manifest.id, job_id="j-0", model="m", recipe="r", recipe_hash="h", path=str(final), bytes=1, manifest="{}"
+                id=manifest.id,
+                job_id="j-0",
+                model="m",
+                recipe="r",
+                recipe_hash="h",
+                path=str(final),
+                bytes=1,
+                manifest=manifest.model_dump_json(),
             )
         )
     yield place
