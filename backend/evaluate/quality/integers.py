@@ -79,11 +79,10 @@ def _forward(module: Any, weight: Weight, rounded: Callable[[torch.Tensor], Any]
 
 
 class _Rounded:
-    """Rounds inputs; what several linears read, one after the other, once."""
+    """Rounds inputs; what several linears read, one after the other, once. Threads may share it: what is kept is one value."""
 
     def __init__(self) -> None:
-        self._last: tuple[Any, ...] | None = None
-        self._numbers: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._last: tuple[torch.Tensor, Any, tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def __call__(self, inputs: torch.Tensor, args: Any, static: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """int8 of the shape of `inputs`, and the scale by which they are what a server reads: one a token, or one."""
@@ -91,9 +90,10 @@ class _Rounded:
         from compressed_tensors.quantization.lifecycle.forward import quantize
         from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 
-        if static is None and self._last is not None and self._last[0] is inputs and self._last[1] == args:
-            assert self._numbers is not None
-            return self._numbers
+        last = self._last
+        if static is None and last is not None and last[0] is inputs and last[1] == args:
+            return last[2]
         scale = compute_dynamic_scales_and_zp(inputs, args, None)[0] if static is None else static
-        self._last, self._numbers = (inputs, args), (quantize(inputs, scale, None, args, dtype=torch.int8), scale)
-        return self._numbers
+        numbers = quantize(inputs, scale, None, args, dtype=torch.int8), scale
+        self._last = inputs, args, numbers
+        return numbers
