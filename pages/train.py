@@ -15,7 +15,8 @@ head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Train a draft", width="stretch")
 action = head.container(width="content")
 st.markdown(
-    "Speculative decoding keeps the answers and may save time: a draft proposes tokens, the model checks them all at once. A "
+    "Speculative decoding may save time and is to change no answer, which an evaluation measures: a draft proposes tokens, the "
+    "model checks them all at once. A "
     "draft that proposes what *this* model says on *your* prompts is accepted more often. It learns from the model's own answers."
 )
 told = st.container()
