@@ -209,7 +209,8 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="a b",p
 vllm:generation_tokens_total{engine="0",model_name="a b"} 3.2e+02
 python_info{implementation="CPython"} 1.0
 """
-    assert counters.read(text) == {"drafted_tokens": 1200.0, "accepted_tokens": 40.0, "generation_tokens": 320.0}
+    positions = {"accepted_at_0": 15.0}
+    assert counters.read(text) == {"drafted_tokens": 1200.0, "accepted_tokens": 40.0, "generation_tokens": 320.0, **positions}
 
 
 def test_an_asked_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
