@@ -39,7 +39,7 @@ def command(
     recipe: Annotated[Path | None, typer.Option(help="A recipe's file or name: a model is served by its settings.")] = None,
     draft_parameters: Annotated[str, typer.Option(help="Of the draft that is asked about, such as 5M or 500K.")] = "5M",
     streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(map(str, payoff.STREAMS)),
-    rounds: Annotated[int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")] = payoff.ROUNDS,
     again: Annotated[bool, typer.Option("--again", help="Measure although there is a map of it already.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
     json: Json = False,

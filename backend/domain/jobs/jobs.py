@@ -17,7 +17,7 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.planner.choose import Deployment
-from backend.domain.planner.payoff import STREAMS, Probe
+from backend.domain.planner.payoff import ROUNDS, STREAMS, Probe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.training import Training
 from backend.domain.rules.plan import Plan
@@ -162,7 +162,7 @@ class PayoffSpec(_Serving):
     variants: tuple[Variant, ...] = Field(min_length=1, max_length=1)
     probes: tuple[Probe, ...] = Field(min_length=1)
     streams: tuple[int, ...] = Field(STREAMS, min_length=1)
-    rounds: int = Field(3, ge=1)
+    rounds: int = Field(ROUNDS, ge=1)
     prompts: str
     """A workload's file."""
     revision: str

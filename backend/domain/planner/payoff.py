@@ -27,6 +27,8 @@ LENGTHS = tuple(range(1, 9))
 """Draft lengths that a map is drawn over, in tokens a step."""
 STREAMS = (1, 4, 8, 16)
 """Streams that it is measured at where nobody asks for others."""
+ROUNDS = 4
+"""Of all servers and streams, where nobody asks for another number: with what four say, some 14 minutes on two cores."""
 KNEES = (0, 4, 8, 16, 32, 64)
 """Rows of the target at which a further one may begin to cost more: a convex line of straight pieces, as a roofline is."""
 BISECTIONS = 40

@@ -21,7 +21,7 @@ MOST_STREAMS = 256
 
 
 def prepare(
-    workspace: Workspace, source: str, streams: tuple[int, ...] = payoff.STREAMS, rounds: int = 3, *,
+    workspace: Workspace, source: str, streams: tuple[int, ...] = payoff.STREAMS, rounds: int = payoff.ROUNDS, *,
     serving: Serving | None = None,
 ) -> PayoffSpec:  # fmt: skip
     """What is to be measured of a model id, a folder or an artifact. `serving`: how a model is served, else as vLLM does.

@@ -41,8 +41,9 @@ from backend.worker.measuring.servers import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
-STEPS = 24
-"""Of a server a slot: an answer is as long as so many are expected to make it."""
+FEWEST_STEPS, STEPS_OF_ALL = 16, 192
+"""Of a server a slot, and of all its streams together where they are few and each step is short: an answer is as long as so many
+are expected to make it. Half a second of one stream differed by 15 % from round to round, on a quiet machine."""
 WARM_STEPS = 6
 
 
@@ -125,7 +126,7 @@ class Measured:
     @property
     def longest(self) -> int:
         """Tokens of an answer."""
-        return max(self._tokens(server, STEPS) for server in self.servers)
+        return max(_tokens(server, steps(streams)) for server in self.servers for streams in self.spec.streams)
 
     def run(self, pool: ServerPool) -> None:
         """All slots: round by round where the servers are up together, else server by server."""
@@ -144,13 +145,13 @@ class Measured:
             for streams in self.spec.streams:
                 own = [self.slots[number, streams, block] for block in range(self.spec.rounds)]
                 plain = [self.slots[0, streams, block] for block in range(self.spec.rounds)]
-                steps = [each.step_s / base.step_s for each, base in zip(own, plain, strict=True)]
+                relative = [each.step_s / base.step_s for each, base in zip(own, plain, strict=True)]
                 tokens = [each.token_s / base.token_s for each, base in zip(own, plain, strict=True)]
                 accepted = [each.accepted for each in own if each.accepted is not None]
                 yield Point(
                     streams=streams, tokens=server.probe.tokens if server.probe else 0, draft=server.shape,
-                    step_s=statistics.geometric_mean(each.step_s for each in own), relative=statistics.geometric_mean(steps),
-                    factor=factor_ci95(steps) if server.probe else None,
+                    step_s=statistics.geometric_mean(each.step_s for each in own), relative=statistics.geometric_mean(relative),
+                    factor=factor_ci95(relative) if server.probe else None,
                     accepted=statistics.fmean(accepted) if accepted else None,
                     token_relative=statistics.geometric_mean(tokens) if server.probe else None, rounds=self.spec.rounds,
                 )  # fmt: skip
@@ -164,9 +165,6 @@ class Measured:
         words = neighbours.words(worst) if worst else None
         return [f"The machine was not quiet ({words} at the worst): measure again for a narrower interval."] if words else []
 
-    def _tokens(self, server: Server, steps: int) -> int:
-        return 2 + round(steps * server.answer)
-
     def _kept(self, place: tuple[int, int, int]) -> Slot | None:
         path = self._path(place)
         return Slot.model_validate_json(path.read_bytes()) if path.is_file() else None
@@ -179,7 +177,7 @@ class Measured:
         endpoint = pool.use(number)
         self._warm(number, endpoint)
         watch, before = neighbours.Watch(), endpoint.counters()
-        records = self._load(endpoint, streams, self._tokens(self.servers[number], STEPS))
+        records = self._load(endpoint, streams, _tokens(self.servers[number], steps(streams)))
         counted = counters.passed(before, endpoint.counters())
         drafts = counted.get("drafts")
         accepted = counted.get("accepted_tokens", 0) / drafts if drafts else None
@@ -192,7 +190,7 @@ class Measured:
         """Each number of streams once, so that buffers and kernels of each batch size exist."""
         if self._warmed.get(number) != endpoint.starts:
             for streams in self.spec.streams:
-                self._load(endpoint, streams, self._tokens(self.servers[number], WARM_STEPS))
+                self._load(endpoint, streams, _tokens(self.servers[number], WARM_STEPS))
             self._warmed[number] = endpoint.starts
 
     def _load(self, endpoint: Endpoint, streams: int, tokens: int) -> list[RequestRecord]:
@@ -205,6 +203,15 @@ class Measured:
             requests=streams, warmup_requests=0, max_tokens=tokens, ignore_eos=True, first_line=first, **self.asked,
         )  # fmt: skip
         return run_level(plan, self._channel.work / f"slot-{self._runs}")[0]
+
+
+def steps(streams: int) -> int:
+    return max(FEWEST_STEPS, STEPS_OF_ALL // (streams + 2))
+
+
+def _tokens(server: Server, count: int) -> int:
+    """Of an answer that takes so many steps."""
+    return 2 + round(count * server.answer)
 
 
 def _times(records: Sequence[RequestRecord]) -> dict[str, float]:
