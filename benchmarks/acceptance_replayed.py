@@ -40,7 +40,7 @@ def replayed(target: Target, draft: Target, prompts: list[list[int]], temperatur
     parts = []
     for start in range(0, len(prompts), TOGETHER):
         some = prompts[start : start + TOGETHER]
-        answers = target.answer(some, temperature, ANSWER + TOKENS, SEED + start)
+        answers = [each.tokens for each in target.answer(some, temperature, ANSWER + TOKENS, SEED + start)]
         parts.append(_of(target, draft, [Said(*pair, temperature) for pair in zip(some, answers, strict=True)]))
     return acceptance.summed(parts)
 

@@ -1,7 +1,8 @@
-"""Causal attention for calibration on a processor: blocks of queries against the keys they may see, in 16 bit.
+"""Causal attention in 16 bit on a processor: blocks of queries against the keys they may see, or the one query of a next token.
 
-torch's own kernel computes 16-bit attention on processors several times slower than the products it is made of. Where anything
-but a plain causal mask is asked, torch's kernel is called as before. Knows tensors and transformers' interface only.
+torch's own kernel computes 16-bit attention on processors several times slower than the products it is made of, and heads that
+share keys have them copied first. Where anything but a plain mask is asked, torch's kernel is called as before. Knows tensors
+and transformers' interface only.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ def _attend(
     """transformers' attention function: `query` [batch, heads, tokens, head size]; returns [batch, tokens, heads, head size]."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
+    if query.shape[2] == 1 and query.device.type == "cpu" and not _special(options):
+        return next_token(query * scale, key, value, mask).transpose(1, 2).contiguous(), None
     if mask is not None or not _plain(module, query, key, options):
         found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
         return found
-    scale = options.get("scaling") or query.shape[-1] ** -0.5
     query, key, value = ((query * scale).bfloat16(), key.bfloat16(), value.bfloat16())
     return causal(query, key, value).transpose(1, 2).contiguous(), None
 
@@ -49,9 +52,24 @@ def _plain(module: Any, query: torch.Tensor, key: torch.Tensor, options: dict[st
 
     asked = options.get("is_causal")
     causal = asked if asked is not None else getattr(module, "is_causal", True)
-    special = any(options.get(name) is not None for name in ("position_bias", "softcap", "s_aux")) or options.get("dropout")
     on_processor = query.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-    return bool(on_processor and causal and not special and query.shape[2] == key.shape[2])
+    return bool(on_processor and causal and not _special(options) and query.shape[2] == key.shape[2])
+
+
+def _special(options: dict[str, Any]) -> bool:
+    return any(options.get(name) is not None for name in ("position_bias", "softcap", "s_aux")) or bool(options.get("dropout"))
+
+
+def next_token(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """softmax(Q K' + mask) V for Q [batch, heads, 1, head size], scaled already, and K, V of as many heads or fewer. The `mask`
+    [batch, 1, 1, tokens] says which keys may be seen, or is added."""
+    import torch
+
+    grouped = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
+    scores = grouped @ key.transpose(2, 3)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return (scores.float().softmax(-1).to(value.dtype) @ value).view(query.shape)
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -2,9 +2,9 @@
 
 Answers of the target, greedy and drawn, are what its drafts are held to in service (self-generated data; DistillSpec, Zhou et al.
 2023, arXiv 2310.08461, section 4). Where a chat model has few prompts it writes more itself, from the beginning of a user's turn
-(Magpie, Xu et al. 2024, arXiv 2406.08464, section 2). A few prompts are set aside: acceptance is measured on their answers, and
-nothing is learned from them. A round is a batch of answers with the hidden states that the target had of them: two files,
-the small one written last.
+(Magpie, Xu et al. 2024, arXiv 2406.08464, section 2); they are its words too, and learned from like answers. A few prompts are
+set aside: acceptance is measured on their answers, and nothing is learned from them. A round is a batch of answers with the
+hidden states that the target had of them: two files, the small one written last.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from backend import files
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.training import Training
+from backend.engines.drafts.answers import Answer
 from backend.engines.drafts.base import Batch
 from backend.engines.drafts.target import Target
 
 if TYPE_CHECKING:
     import torch
 
-ROUND = 32
-"""Prompts answered at a time."""
+FEWEST_ROWS, MOST_ROWS = 32, 64
+"""Prompts answered at a time: a step over many rows takes hardly longer than one over few."""
+CACHE_BYTES = 2 * 2**30
+"""Of the keys and values of a round, for as many rows as these hold."""
 SET_ASIDE, MOST_ASIDE = 4, 24
 """One prompt of so many is set aside, and at most so many."""
 FEW = 256
 """Prompts below which a chat model writes more."""
-WRITTEN = 96
-"""Tokens of a prompt that the target writes."""
+WRITTEN = 64
+"""Tokens of a prompt that the target writes, whether it has come to an end then or not: most have not."""
 SHARE = 0.45
 """Of the budget, for answers."""
 MOST_PROMPT = 512
@@ -89,10 +92,14 @@ class Gathering:
     ) -> None:  # fmt: skip
         self.target, self.options, self.folder, self.key, self.layers, self.held = target, options, folder, key, layers, held
         given = list(prompts)
+        self.rows = _rows(target.token_bytes, MOST_PROMPT + options.answer_tokens)
         count = min(MOST_ASIDE, max(2, len(given) // SET_ASIDE))
         order = _order(len(given), options.seed)
         self.aside = [given[number] for number in order[:count]]
         self.pool = [given[number] for number in order[count:]]
+        self.user_head = target.user_head() if len(given) < FEW else None
+        """What prompts of the target's own begin with; None where it writes none."""
+        self.wrote: set[str] = set()
         self.given = len(given)
         self.rounds: list[Round] = []
         self.greedy = 0
@@ -148,9 +155,10 @@ class Gathering:
     def _take(self, made: Round) -> None:
         self.rounds.append(made)
         self.pool += made.wrote
+        self.wrote |= set(made.wrote)
         self.seen |= {(*said.prompt, *said.answer) for said in made.said}
         if not made.aside and made.said and made.said[0].temperature == 0:
-            self.greedy += ROUND
+            self.greedy += self.rows
 
     def _round(self, number: int) -> Round:
         """The first two answer what is set aside, greedy and drawn; later ones the pool, greedy until the share is reached."""
@@ -160,51 +168,53 @@ class Gathering:
             texts, temperature = self.aside, self.options.temperature * number
         else:
             wrote = self._write(seed) if self.greedy >= len(self.pool) else []
+            self.wrote |= set(wrote)
             texts, temperature = self._next(number, self.pool + wrote)
         prompts = [self.target.prompt(text)[-MOST_PROMPT:] for text in texts]
-        found = self.target.answer(prompts, temperature, self.options.answer_tokens, seed)
-        said = [Said(prompt, answer, temperature) for prompt, answer in zip(prompts, found, strict=True) if answer]
-        fresh = list({(*each.prompt, *each.answer): each for each in said}.items())
-        kept = [each for tokens, each in fresh if tokens not in self.seen]
-        self._write_states(number, kept)
-        seconds = round(time.monotonic() - began, 3)
-        made = Round(key=self.key, seconds=seconds, aside=aside, said=kept, wrote=wrote, twice=len(found) - len(kept))
+        found = self.target.answer(prompts, temperature, self.options.answer_tokens, seed, self.layers)
+        fresh = {
+            (*prompt, *answer.tokens): (self._said(text, prompt, answer.tokens, temperature), answer)
+            for text, prompt, answer in zip(texts, prompts, found, strict=True)
+        }
+        kept = [each for tokens, each in fresh.items() if tokens not in self.seen]
+        self._write_states(number, [answer for _, answer in kept])
+        said, seconds = [each for each, _ in kept], round(time.monotonic() - began, 3)
+        made = Round(key=self.key, seconds=seconds, aside=aside, said=said, wrote=wrote, twice=len(found) - len(kept))
         files.write(self._path(number), made.model_dump_json())
         return made
+
+    def _said(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> Said:
+        """What the target wrote of the prompt too counts to what it said."""
+        begins = len(self.user_head) if self.user_head and text in self.wrote else len(prompt)
+        return Said(prompt[:begins], prompt[begins:] + answer, temperature)
 
     def _next(self, number: int, pool: list[str]) -> tuple[list[str], float]:
         """Prompts of a round and its temperature: greedy ones in order, drawn ones anew from the whole pool."""
         greedy = sum(bool(each.said) and each.said[0].temperature == 0 for each in self.rounds[2:])
         if self.greedy < len(pool) and greedy <= self.options.greedy * (number - 2) and self.options.greedy > 0:
-            return pool[self.greedy : self.greedy + ROUND], 0.0
+            return pool[self.greedy : self.greedy + self.rows], 0.0
         order = _order(len(pool), self.options.seed + number)
-        return [pool[place] for place in order[:ROUND]], self.options.temperature
+        return [pool[place] for place in order[: self.rows]], self.options.temperature
 
     def _write(self, seed: int) -> list[str]:
         """Prompts that the target writes itself, where it is asked in turns and has few."""
-        head = self.target.user_head()
-        if head is None or self.given >= FEW:
+        if self.user_head is None:
             return []
-        written = self.target.answer([head] * ROUND, 1.0, WRITTEN, seed + 500_000)
-        texts = [self.target.text(tokens).strip() for tokens in written if tokens[-1] in self.target.ends]
+        written = self.target.answer([self.user_head] * self.rows, 1.0, WRITTEN, seed + 500_000)
+        texts = [self.target.text(each.tokens).strip() for each in written]
         known = {*self.pool, *self.aside}
         return [text for text in dict.fromkeys(texts) if text and text not in known and not self.held(text)]
 
-    def _write_states(self, number: int, said: list[Said]) -> None:
+    def _write_states(self, number: int, found: list[Answer]) -> None:
+        """With zeros for the last token, from which nothing is predicted."""
         from safetensors.torch import save_file
+        from torch.nn.functional import pad
 
-        tensors: dict[str, torch.Tensor] = {}
-        for start in range(0, len(said), self.options.batch):
-            part = said[start : start + self.options.batch]
-            tokens, _, real = padded(part)
-            final, hidden = self.target.states(tokens, real, self.layers)
-            for row, each in enumerate(part):
-                length = len(each.prompt) + len(each.answer)
-                tensors[f"final.{start + row}"] = final[row, :length].cpu().contiguous()
-                tensors[f"hidden.{start + row}"] = hidden[row, :length].cpu().contiguous()
+        finals = {f"final.{row}": pad(each.final, (0, 0, 0, 1)).cpu() for row, each in enumerate(found)}
+        hidden = {f"hidden.{row}": pad(each.hidden, (0, 0, 0, 0, 0, 1)).cpu() for row, each in enumerate(found)}
         self.folder.mkdir(parents=True, exist_ok=True)
         with files.disk_errors(self.folder), files.staged_file(self._states(number)) as staged:
-            save_file(tensors, staged)
+            save_file({**finals, **hidden}, staged)
 
     def _data(self) -> Data:
         known: dict[bool, list[Known]] = {True: [], False: []}
@@ -265,6 +275,11 @@ def unknown(target: Target, said: list[Said], layers: tuple[int, ...]) -> Batch:
     return Batch(
         target, *(each.to(target.device) for each in (tokens, answers, real, temperature, final.clone(), hidden.clone()))
     )
+
+
+def _rows(token_bytes: int, tokens: int) -> int:
+    """Of a round of so many tokens a row."""
+    return max(FEWEST_ROWS, min(MOST_ROWS, CACHE_BYTES // (token_bytes * tokens)))
 
 
 def _order(count: int, seed: int) -> list[int]:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.recipe.training import Training
 from backend.engines.drafts import acceptance
+from backend.engines.drafts.answers import answers
 from backend.engines.drafts.base import Batch, Proposer
 from backend.engines.drafts.losses import Loss, through_head
-from backend.engines.drafts.target import Target, answers
+from backend.engines.drafts.target import Target
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +73,7 @@ class Small(Proposer):
             self.model, prompts, self.target.ends, temperature=options.temperature, most=options.answer_tokens, seed=seed
         )
         self.model.train()
-        return found
+        return [each.tokens for each in found]
 
     def save(self, folder: Path) -> None:
         import shutil

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.engines.drafts.answers import Answer, answers
 from backend.engines.native.recovery.model import load
-from backend.layered import source
+from backend.layered import attention, source
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +20,7 @@ class Target:
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.folder, self.device = folder, device
         self.model, _ = load(folder, device, stored=True)
+        attention.install(self.model)
         self.tokenizer = source.tokenizer(folder)
         self.config: Any = self.model.config.get_text_config()
 
@@ -33,6 +35,13 @@ class Target:
         """[V, H], of the input."""
         weight: torch.Tensor = self.model.get_input_embeddings().weight
         return weight
+
+    @property
+    def token_bytes(self) -> int:
+        """Of the keys and values of a token."""
+        layers, heads, size = self.config.num_hidden_layers, self.config.num_attention_heads, self.config.hidden_size
+        kept = getattr(self.config, "num_key_value_heads", None) or heads
+        return int(2 * layers * kept * (getattr(self.config, "head_dim", None) or size // heads) * self.model.dtype.itemsize)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -79,34 +88,8 @@ class Target:
         found: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return found
 
-    def answer(self, prompts: list[list[int]], temperature: float, most: int, seed: int) -> list[list[int]]:
+    def answer(
+        self, prompts: list[list[int]], temperature: float, most: int, seed: int, layers: Sequence[int] = ()
+    ) -> list[Answer]:  # fmt: skip
         """Up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
-        return answers(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed)
-
-
-def answers(
-    model: Any, prompts: list[list[int]], ends: Sequence[int], *, temperature: float, most: int, seed: int
-) -> list[list[int]]:  # fmt: skip
-    """What a causal model says after prompts, drawn from its whole distribution; the caller's random state stays as it is."""
-    import torch
-
-    longest, device = max(map(len, prompts)), model.device
-    filled = torch.zeros(len(prompts), longest, dtype=torch.long, device=device)
-    real = torch.zeros_like(filled)
-    for row, prompt in enumerate(prompts):
-        filled[row, longest - len(prompt) :] = torch.tensor(prompt)
-        real[row, longest - len(prompt) :] = 1
-    drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature > 0 else {"do_sample": False}
-    with torch.inference_mode(), torch.random.fork_rng():
-        torch.manual_seed(seed)
-        found = model.generate(
-            filled, attention_mask=real, max_new_tokens=most, pad_token_id=0, eos_token_id=list(ends) or None,
-            repetition_penalty=1.0, **drawn,
-        )  # fmt: skip
-    return [cut(row, ends) for row in found[:, longest:].tolist()]
-
-
-def cut(tokens: list[int], ends: Sequence[int]) -> list[int]:
-    """Up to the first token that ends, with it."""
-    found = next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
-    return tokens[:found]
+        return answers(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed, layers=layers)

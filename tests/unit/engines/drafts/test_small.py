@@ -10,10 +10,11 @@ import torch
 
 from backend.domain.recipe.training import Training
 from backend.engines.drafts import small
+from backend.engines.drafts.answers import cut
 from backend.engines.drafts.base import Batch
 from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.small import Small
-from backend.engines.drafts.target import Target, cut
+from backend.engines.drafts.target import Target
 from tests.tiny import tiny_llama
 
 
@@ -25,7 +26,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
 def a_batch(target: Target) -> Batch:
     """Two prompts with answers of the target's own, one greedy and one drawn."""
     prompts = [[5, 6, 7], [9, 8, 7, 6, 5]]
-    said = [target.answer([prompt], at, 12, 0)[0] for prompt, at in zip(prompts, (0.0, 1.0), strict=True)]
+    said = [target.answer([prompt], at, 40, 0)[0].tokens for prompt, at in zip(prompts, (0.0, 1.0), strict=True)]
     length = max(len(a) + len(b) for a, b in zip(prompts, said, strict=True))
     tokens, answers, real = torch.zeros(2, length, dtype=torch.long), torch.zeros(2, length).bool(), torch.zeros(2, length).bool()
     for row, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):

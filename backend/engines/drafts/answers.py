@@ -1,0 +1,101 @@
+"""What a causal model says after prompts, and the states that it had meanwhile.
+
+Not transformers' `generate`: on a processor that spends several times as long on a token (a copy of the output matrix for every
+row, keys and values copied at each token and for all heads that share them), and gives no states, for which the target would
+have to read its answers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Answer(NamedTuple):
+    """`tokens` with the one that ended it. States of the prompt and of all tokens but the last, which nothing was said after:
+    the last ones `final` [T - 1, H], and `hidden` [T - 1, layers, H] of the layers that were asked for."""
+
+    tokens: list[int]
+    final: torch.Tensor
+    hidden: torch.Tensor
+
+
+def answers(
+    model: Any, prompts: list[list[int]], ends: Sequence[int], *, temperature: float, most: int, seed: int,
+    layers: Sequence[int] = (),
+) -> list[Answer]:  # fmt: skip
+    """Up to `most` tokens each, drawn from the model's whole distribution, or at temperature 0 its most probable ones."""
+    import torch
+
+    longest, device = max(map(len, prompts)), model.device
+    tokens = torch.zeros(len(prompts), longest + most, dtype=torch.long, device=device)
+    real = torch.ones_like(tokens)
+    for row, prompt in enumerate(prompts):
+        tokens[row, longest - len(prompt) : longest] = torch.tensor(prompt)
+        real[row, : longest - len(prompt)] = 0
+    places = (real.cumsum(1) - 1).clamp_min(0)
+    generator = torch.Generator(device).manual_seed(seed % 2**63)
+    ending = torch.tensor(list(ends), dtype=torch.long, device=device)
+    over = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+    cache, head, begin = _cache(model.config, longest + most), model.get_output_embeddings(), 0
+    final, hidden = [], []
+    with torch.inference_mode():
+        for end in range(longest, longest + most):
+            found = model.base_model(
+                tokens[:, begin:end], attention_mask=real[:, :end], position_ids=places[:, begin:end], past_key_values=cache,
+                use_cache=True, output_hidden_states=bool(layers),
+            )  # fmt: skip
+            final.append(found.last_hidden_state)
+            hidden += [torch.stack([found.hidden_states[layer] for layer in layers], 2)] if layers else []
+            logits = head(found.last_hidden_state[:, -1].contiguous())
+            tokens[:, end] = logits.argmax(-1) if temperature == 0 else drawn(logits, temperature, generator)
+            over |= torch.isin(tokens[:, end], ending)
+            begin = end
+            if over.all():
+                break
+        whole = torch.cat(final, 1)
+        read = torch.cat(hidden, 1) if layers else whole.new_empty(*whole.shape[:2], 0, whole.shape[2])
+        said = [cut(row, ends) for row in tokens[:, longest : begin + 1].tolist()]
+        spans = [slice(longest - len(prompt), longest + len(own) - 1) for prompt, own in zip(prompts, said, strict=True)]
+        return [Answer(own, whole[row, spans[row]].clone(), read[row, spans[row]].clone()) for row, own in enumerate(said)]
+
+
+def _cache(config: Any, tokens: int) -> Any:
+    """transformers' cache with room for so many tokens, so that a token is written beside the others. Layers that see a window
+    stay as they are."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    class Roomy(DynamicLayer):  # type: ignore[misc]
+        def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            begin = self.get_seq_length()
+            if not self.is_initialized:
+                self.lazy_initialization(key, value)
+                self.room = [each.new_empty(*each.shape[:2], tokens, each.shape[3]) for each in (key, value)]
+            end = begin + key.shape[2]
+            for room, new in zip(self.room, (key, value), strict=True):
+                room[:, :, begin:end] = new
+            self.keys, self.values = (room[:, :, :end] for room in self.room)
+            return self.keys, self.values
+
+    cache = DynamicCache(config=config)
+    cache.layers = [Roomy() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+def drawn(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> torch.Tensor:
+    """[B], a token of each row of logits [B, V]: where a uniform number falls in the running sum of the probabilities."""
+    import torch
+
+    sums = (logits.float() / temperature).softmax(-1).cumsum(-1)
+    at = torch.rand(len(sums), 1, generator=generator, device=sums.device) * sums[:, -1:]
+    return torch.searchsorted(sums, at, right=True).squeeze(-1).clamp_max(logits.shape[-1] - 1)
+
+
+def cut(tokens: list[int], ends: Sequence[int]) -> list[int]:
+    """Up to the first token that ends, with it."""
+    found = next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
+    return tokens[:found]
