@@ -46,7 +46,7 @@ class Training(Frozen):
     hidden: int | None = Field(None, ge=32, le=16384)
     """Width of a fresh model."""
     steps: int | None = Field(None, ge=1)
-    batch: int = Field(8, ge=1, le=256)
-    """Sequences a step."""
+    batch: int | None = Field(None, ge=1, le=256)
+    """Sequences a step; None: 2 on a processor, where more take as much longer, else 8."""
     learning_rate: float | None = Field(None, gt=0, le=1)
     seed: int = 0

@@ -73,6 +73,9 @@ class Proposer(ABC):
     def prepare(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027 (most have nothing to do)
         """Once, before `load` and the first step: what depends on the tokens of the answers that it will learn from."""
 
+    def at(self, share: float) -> None:  # noqa: B027 (most learn the same all the time)
+        """Before a loss is taken: which share of all steps is done; 1 where nothing is learned from it."""
+
     @property
     @abstractmethod
     def modules(self) -> torch.nn.Module:

@@ -158,7 +158,7 @@ class Gathering:
         self.wrote |= set(made.wrote)
         self.seen |= {(*said.prompt, *said.answer) for said in made.said}
         if not made.aside and made.said and made.said[0].temperature == 0:
-            self.greedy += self.rows
+            self.greedy = min(self.greedy + self.rows, len(self.pool))
 
     def _round(self, number: int) -> Round:
         """The first two answer what is set aside, greedy and drawn; later ones the pool, greedy until the share is reached."""

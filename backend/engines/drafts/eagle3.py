@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 SPREAD = 0.02
 """Standard deviation of initial weights, as of Llama's."""
+ALIKE = 2.0
+"""Times as large as that a position's likeness with itself begins."""
+ALONE = 0.5
+"""Share of the steps, the first ones, that learn one proposal: its own costs a quarter of four, and the others rest on it."""
 SAME = (
     "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps",
     "max_position_embeddings", "rope_parameters", "bos_token_id", "eos_token_id", "pad_token_id",
@@ -59,8 +63,13 @@ class Eagle3(Heads):
                 norm.weight.copy_(weight / weight.square().mean().sqrt())
             made.fc_norm[-1].weight.copy_(theirs.norm.weight)
             made.fc.weight[:, -size:] += torch.eye(size)
+            look_at_oneself(made.midlayer.self_attn, self.config)
+        made.lm_head.requires_grad_(requires_grad=False)
         found: torch.nn.Module = made
         return found
+
+    def at(self, share: float) -> None:
+        self.count = 1 if share < ALONE else self.options.tokens
 
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
         """Step i at t has read the target's state of position t - 1 - i, and the tokens up to t."""
@@ -124,6 +133,14 @@ def module(config: Any, states: int, tokens: int) -> Any:
         if isinstance(each, nn.Linear):
             nn.init.normal_(each.weight, std=SPREAD)
     return whole
+
+
+def look_at_oneself(attention: Any, config: Any) -> None:
+    """Begin queries as keys, so that a position sees above all itself and what is like it: a token comes into the head by its
+    attention alone, and would be one of hundreds there."""
+    kept, size = config.num_key_value_heads, config.head_dim
+    keys = attention["k_proj"].weight.mul_(math.sqrt(ALIKE)).unflatten(0, (kept, size))
+    attention["q_proj"].weight.copy_(keys.repeat_interleave(config.num_attention_heads // kept, 0).flatten(0, 1))
 
 
 def rotation(config: Any, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

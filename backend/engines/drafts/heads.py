@@ -32,6 +32,8 @@ class Heads(Proposer):
         import torch
 
         super().__init__(target, options)
+        self.count = options.tokens
+        """Proposals that are learned from."""
         self.vocabulary = torch.arange(min(vocabulary.SIZE, target.config.vocab_size))
         with torch.random.fork_rng():
             torch.manual_seed(options.seed)
@@ -74,7 +76,7 @@ class Heads(Proposer):
     def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
         import torch
 
-        places, count = batch.answers & batch.predicting, self.options.tokens
+        places, count = batch.answers & batch.predicting, self.count
         known = torch.isin(batch.next[places], self.vocabulary.to(batch.tokens.device)).float()
         with torch.autocast(batch.tokens.device.type, torch.bfloat16):
             wanted = torch.nn.functional.linear(batch.final[places], self.target.head[self.vocabulary])

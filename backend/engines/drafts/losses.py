@@ -105,10 +105,13 @@ def _function() -> Any:
         ) -> torch.Tensor:  # fmt: skip
             own, into = torch.empty_like(states), torch.zeros_like(weight) if weight.requires_grad else None
             whole = float(len(states)) if weights is None else float(weights.sum())
+            device = states.device.type
+            rounded = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+            once = weight.detach().to(rounded)  # autocast would round it again for each part
             total = torch.zeros((), dtype=torch.float32, device=states.device)
             for start in range(0, len(states), ROWS):
                 rows = slice(start, start + ROWS)
-                part, head = states[rows].detach().requires_grad_(), weight.detach().requires_grad_(into is not None)
+                part, head = states[rows].detach().requires_grad_(), once.detach().requires_grad_(into is not None)
                 with torch.enable_grad():
                     found = loss(target(rows), part @ head.T)
                     found = (found if weights is None else found * weights[rows]).sum() / whole

@@ -39,7 +39,9 @@ PROPOSERS: dict[Kind, tuple[str, str]] = {
 """Module of this package and class of each kind."""
 VERSIONS = ("torch", "transformers", "safetensors")
 TIMED = 4
-"""Steps after the first, by which the others are reckoned."""
+"""Steps after the first, of evenly spread shares of the training, by which all are reckoned."""
+SEQUENCES, SEQUENCES_ON_CPU = 8, 2
+"""Of a step, where none are asked for."""
 FEWEST = 20
 """Steps, below which nothing is learned that a first checkpoint would be worth."""
 CHECKS = 12
@@ -51,7 +53,7 @@ OVERDUE = 1.5
 """Times the budget at which it ends however many steps are left: the machine has become slower."""
 LEAST_RATE = 0.05
 """Of the highest learning rate, at the end."""
-RATES: dict[str, float] = {"fresh": 3e-3, "pruned": 5e-4, "head": 1e-3}
+RATES: dict[str, float] = {"fresh": 3e-3, "pruned": 5e-4, "head": 2e-3}
 """Highest learning rates where none is asked for, by what the draft begins as."""
 
 
@@ -162,6 +164,7 @@ class _Run:
         self.progress, self.loss = progress, LOSSES[request.options.loss]
         start = self.options.start if self.options.kind == "small" else "head"
         self.highest = self.options.learning_rate or RATES[start]
+        self.batch = self.options.batch or (SEQUENCES_ON_CPU if target.device == "cpu" else SEQUENCES)
         self.optimizer = torch.optim.AdamW(draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
         self.state, self.best = State(key=key), draft.state()
         if (found := kept_state.load(self._folder, key, State)) is not None:
@@ -198,10 +201,10 @@ class _Run:
         if self.options.steps is not None:
             return self.options.steps
         before = (self.draft.state(), self.optimizer.state_dict())
-        self._learn(0)
+        self._learn(0, 1.0)
         began = time.monotonic()
         for step in range(1, 1 + TIMED):
-            self._learn(step)
+            self._learn(step, (step - 0.5) / TIMED)
         each = (time.monotonic() - began) / TIMED
         began = time.monotonic()
         self._measured()
@@ -220,7 +223,7 @@ class _Run:
 
     def _batch(self, step: int) -> Batch:
         """Of that step: known answers, or prompts of theirs that the draft answers now."""
-        size, training, seed = self.options.batch, self.data.training, self.options.seed
+        size, training, seed = self.batch, self.data.training, self.options.seed
         places = range(step * size, (step + 1) * size)
         orders = {epoch: order(len(training), seed, epoch) for epoch in {place // len(training) for place in places}}
         chosen = [training[int(orders[place // len(training)][place % len(training)])] for place in places]
@@ -235,10 +238,11 @@ class _Run:
         said = [Said(prompt, answer, self.options.temperature) for prompt, answer in zip(prompts, found, strict=True)]
         return unknown(self.target, said, self.draft.layers)
 
-    def _learn(self, step: int) -> float:
-        """One step of the optimizer; the loss before it."""
+    def _learn(self, step: int, share: float) -> float:
+        """One step of the optimizer, of which `share` of all are done; the loss before it."""
         import torch
 
+        self.draft.at(share)
         loss = self.draft.loss(self._batch(step), self.loss)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -251,7 +255,7 @@ class _Run:
         assert total is not None
         for group in self.optimizer.param_groups:
             group["lr"] = self.highest * rate(state.step, total)
-        loss = self._learn(state.step)
+        loss = self._learn(state.step, state.step / total)
         state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
         now = time.monotonic()
         state.seconds, self.at = state.seconds + now - self.at, now
@@ -294,7 +298,8 @@ class _Run:
         import torch
 
         loss, found, positions = 0.0, dict[float, list[Acceptance]](), 0
-        for known in _chunks(sorted(self.data.aside, key=lambda each: each.said.temperature), self.options.batch):
+        self.draft.at(1.0)
+        for known in _chunks(sorted(self.data.aside, key=lambda each: each.said.temperature), SEQUENCES):
             batch = batch_of(self.target, known)
             with torch.no_grad():
                 count = int(batch.predicting.sum())
