@@ -1,5 +1,5 @@
 """A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0, synthetic
-acceptance, and Medusa heads of a reduced vocabulary.
+acceptance, Medusa heads of a reduced vocabulary, and seeds of prompts that are read in parts.
 
 vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU backend's
 functions have: Inductor's plain function has not, so every start compiled again.
@@ -12,8 +12,13 @@ vLLM 0.32's CPU stand-ins for the kernels of rejection sampling assert that nobo
 by which the payoff map makes a draft be accepted as often as it wants; `synthetic` does what their Triton originals do.
 
 vLLM 0.32's Medusa heads take the reduced vocabulary of a checkpoint, `token_map`, but do not say that they did, so that its check
-of what was loaded ends the server ("not initialized from checkpoint: {'token_map'}"); `mapped` says it. Runs
-under the serve environment's interpreter; imports nothing of Whetstone.
+of what was loaded ends the server ("not initialized from checkpoint: {'token_map'}"); `mapped` says it.
+
+vLLM 0.32 draws a token for every request of a step, also for one whose prompt is not read whole yet, and takes such a draw back:
+the request's own generator, which it has where it came with a seed, is turned back by an offset. Those of a processor have none,
+and the server ends ("CPU Generator does not use offset"). `undrawn` lets such requests draw from the common one instead.
+
+Runs under the serve environment's interpreter; imports nothing of Whetstone.
 """
 
 from __future__ import annotations
@@ -137,6 +142,25 @@ def mapped(load: Callable[..., set[str]]) -> Callable[..., set[str]]:
     return load_weights
 
 
+def undrawn(sample: Callable[..., Any], settle: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The model runner's `_sample`, and `_bookkeeping_sync` that follows it: between them requests whose token is not kept are
+    without their generators, which so stay where they were."""
+
+    def _sample(runner: Any, *arguments: Any, **options: Any) -> Any:
+        own = runner.input_batch.generators
+        kept = runner.discard_request_mask.np[: runner.input_batch.num_reqs].nonzero()[0].tolist()
+        runner.whetstone_undrawn = {row: own.pop(row) for row in kept if row in own}
+        return sample(runner, *arguments, **options)
+
+    def _bookkeeping_sync(runner: Any, *arguments: Any, **options: Any) -> Any:
+        found = settle(runner, *arguments, **options)
+        runner.input_batch.generators.update(runner.whetstone_undrawn)
+        return found
+
+    _sample.undrawn = True  # type: ignore[attr-defined]
+    return _sample, _bookkeeping_sync
+
+
 def register() -> None:
     """Entry point of the group `vllm.general_plugins`; may be called more than once. Does nothing but on CPU."""
     from vllm.platforms import current_platform
@@ -151,6 +175,10 @@ def register() -> None:
 
     if not hasattr(Medusa.load_weights, "mapped"):
         Medusa.load_weights = mapped(Medusa.load_weights)
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner as Runner  # the processor's runner inherits both
+
+    if not hasattr(Runner._sample, "undrawn"):
+        Runner._sample, Runner._bookkeeping_sync = undrawn(Runner._sample, Runner._bookkeeping_sync)
     from vllm.triton_utils.dispatcher import register_kernels
     from vllm.utils import cpu_triton_utils
 

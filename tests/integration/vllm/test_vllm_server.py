@@ -34,8 +34,8 @@ from tests.tiny import tiny_llama
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 
-def complete(server: VllmServer, prompt: str, tokens: int) -> dict[str, Any]:
-    body = {"model": server.served_name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+def complete(server: VllmServer, prompt: str | list[list[int]], tokens: int, **asked: Any) -> dict[str, Any]:
+    body = {"model": server.served_name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **asked}
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as answer:
@@ -58,6 +58,14 @@ def test_a_server_answers_and_counts_what_it_did(vllm_server: VllmServer) -> Non
     assert "drafted_tokens" not in after
     assert vllm_server.started_seconds > 0
     assert vllm_server.peak_rss_bytes > 500 << 20
+
+
+def test_prompts_that_are_read_in_parts_may_have_seeds(vllm_server: VllmServer) -> None:
+    """More tokens than one step of the server reads: without the plugin's mend the server ends."""
+    many = [[3 + (row * 7 + place) % 900 for place in range(400)] for row in range(24)]
+    together = complete(vllm_server, many, 4, temperature=1, seed=5)["choices"]
+    assert len(together) == len(many)
+    assert complete(vllm_server, "import os", 4)["usage"]["completion_tokens"] == 4
 
 
 def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, mapped, random
+from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, mapped, random, undrawn
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
@@ -41,6 +41,23 @@ def test_heads_say_that_they_took_the_reduced_vocabulary_where_they_have_one() -
     load = mapped(lambda heads, weights: set(weights))
     assert load(SimpleNamespace(token_map=torch.tensor([3, 5])), ["lm_head.weight"]) == {"lm_head.weight", "token_map"}
     assert load(SimpleNamespace(token_map=None), ["lm_head.weight"]) == {"lm_head.weight"}
+
+
+def test_a_request_whose_prompt_is_not_read_whole_keeps_its_generator_where_it_was() -> None:
+    seen: list[list[int]] = []
+
+    def note(runner: Any, answer: str) -> str:
+        seen.append(sorted(runner.input_batch.generators))
+        return answer
+
+    batch = SimpleNamespace(generators={0: "first", 2: "third"}, num_reqs=3)
+    runner = SimpleNamespace(
+        input_batch=batch, discard_request_mask=SimpleNamespace(np=torch.tensor([False, True, True, True]).numpy())
+    )
+    sample, settle = undrawn(note, note)
+    assert (sample(runner, "sampled"), settle(runner, "settled")) == ("sampled", "settled")
+    assert seen == [[0], [0]]
+    assert batch.generators == {0: "first", 2: "third"}
 
 
 UNSEEN = -1
