@@ -48,8 +48,9 @@ def explained(step: Step) -> str:
     return METHOD_HELPS.get((step.technique, getattr(step, "method", None) or ""), HELPS[step.technique])
 
 
-SHORT = {"smoothquant": "SmoothQuant", "kv_cache": "FP8 cache", "sparsegpt": "SparseGPT", "ngram": "n-gram", "eagle": "EAGLE",
-         "eagle3": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "custom": "own proposer"}  # fmt: skip
+SHORT = {"smoothquant": "SmoothQuant", "kv_cache": "FP8 cache", "sparsegpt": "SparseGPT", "ngram": "n-gram",
+         "ngram_adaptive": "adaptive n-gram", "eagle": "EAGLE", "eagle3": "EAGLE-3", "medusa": "Medusa",
+         "dflash": "DFlash", "custom": "own proposer"}  # fmt: skip
 """Methods that are not written in capitals, in a recipe's name."""
 _NUMBER = re.compile(r" \d+$")
 

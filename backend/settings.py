@@ -19,6 +19,9 @@ SIGN_IN = (
 AWS = ("role", "output", "upload", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
 """What jobs on SageMaker need (`domain.managed.settings`): WHETSTONE_AWS_ and these in capitals."""
 LISTS = ("viewers", "operators", "admins")
+PLUGIN = Path(__file__).parent / "serving" / "vllm_plugin"
+"""A vLLM plugin that every process of a server loads, and classes that propose tokens within it; its docstrings say what they
+do."""
 
 
 class Settings(BaseModel):
@@ -80,6 +83,10 @@ class Settings(BaseModel):
     """The folder of classes that may propose tokens within servers, whose code then runs there; None: nowhere."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
+
+    def classes(self, method: str) -> str | None:
+        """The folder of the class that proposes by a `speculate` step of that method."""
+        return self.proposers if method == "custom" else str(PLUGIN)
 
     def may_send(self, variable: str) -> bool:
         """Whether the owner of this environment lets that variable leave the machine."""

@@ -38,7 +38,7 @@ GOALS = {
     "latency": Goal(
         "Lower latency",
         "A small draft model proposes tokens and the model only checks them: meant to answer one user sooner.",
-        ("w8a8-draft", "draft", "ngram"),
+        ("w8a8-draft", "draft", "ngram-adaptive", "ngram"),
     ),
     "size": Goal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),
 }

@@ -35,8 +35,8 @@ SHORT = {
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
     "4-bit": frozenset({"rtn", "awq", "gptq"}), "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
-    "FP8, KV": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE), "Speculate": frozenset({"draft", "ngram"}),
-    "Compile": frozenset({"compile"}),
+    "FP8, KV": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE),
+    "Speculate": frozenset({"draft", "ngram", "ngram_adaptive"}), "Compile": frozenset({"compile"}),
 }  # fmt: skip
 """Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
 WIDTHS = {"FP8, KV": 60, "Prune": 55, "Speculate": 74, "Compile": 62}

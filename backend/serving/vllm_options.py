@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from backend.domain.errors import InvalidModel
 from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Variant
+from backend.settings import PLUGIN
 
 TARGET_LINK = "target-model"
 DRAFT_LINK = "draft-model"
@@ -32,8 +33,6 @@ NAMES = {
 """What the families call a size in config.json, as catalog/config.py reads it."""
 ASSUMED_CONTEXT = 2048
 """vLLM's own where a config states none."""
-PLUGIN = Path(__file__).with_name("vllm_plugin")
-"""A vLLM plugin that every process of the server loads; its docstring says what it mends."""
 
 KEPT = (
     "PATH",
@@ -152,7 +151,7 @@ def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: 
     }
     if cpu:
         chosen |= {"LD_PRELOAD": str(openmp)} if openmp else {}
-    folders = [*([str(PLUGIN)] if cpu else []), *([proposers] if proposers else [])]
+    folders = dict.fromkeys([*([str(PLUGIN)] if cpu else []), *([proposers] if proposers else [])])
     return chosen | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
 
 

@@ -23,7 +23,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
 from backend.domain.load.records import LevelAudit
 from backend.domain.recipe.recipe import Serving, Speculate
-from backend.domain.recipe.speculation import PROMPT_LOOKUP, KnownSpeculation, Schedule
+from backend.domain.recipe.speculation import PROMPT_LOOKUP, SPECULATE, KnownSpeculation, Schedule
 from backend.domain.validation import matching
 from backend.domain.workload.workload import WorkloadSummary
 
@@ -53,8 +53,8 @@ class Speculation(Frozen):
 
     @classmethod
     def of(cls, step: Speculate, draft: str | None, proposers: str | None = None) -> Speculation:
-        """`draft` is the folder of the draft or head, `proposers` that of classes of one's own."""
-        own = step.proposer is not None
+        """`draft` is the folder of the draft or head, `proposers` that of classes."""
+        own = SPECULATE[step.method].engine_method == "custom_class"
         lookup = step.prompt_lookup if step.method == "ngram" and step.prompt_lookup != PROMPT_LOOKUP else None
         return cls(
             method=step.method, tokens=step.tokens, draft_path=draft if step.drafts else None,

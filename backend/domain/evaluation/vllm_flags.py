@@ -32,9 +32,12 @@ def speculating(speculation: Speculation | None, draft: str) -> list[str]:
 
 def speculative_config(speculation: Speculation, draft: str) -> dict[str, Any]:
     """The document that vLLM's `--speculative-config` takes."""
-    config: dict[str, Any] = {"method": SPECULATE[speculation.method].engine_method}
-    if speculation.draft_path is not None or speculation.proposer is not None:
-        config["model"] = speculation.proposer or draft
+    row = SPECULATE[speculation.method]
+    config: dict[str, Any] = {"method": row.engine_method}
+    if proposer := speculation.proposer or row.engine_class:
+        config["model"] = proposer
+    elif speculation.draft_path is not None:
+        config["model"] = draft
     config["num_speculative_tokens"] = speculation.tokens
     if speculation.method == "ngram":
         least, most = speculation.prompt_lookup or PROMPT_LOOKUP

@@ -227,7 +227,8 @@ def token_seconds(
     all at once), divided by the tokens that a pass is expected to give; k as the recipe has it for so many streams. Where it was
     measured what these cost, a step without them, divided by the gain."""
     tokens = step.tokens_at(load.concurrency) if step else 0
-    if step is None or not tokens:
+    nothing = step is not None and SPECULATE[step.method].only_likely and acceptance is None and end == WORST
+    if step is None or not tokens or nothing:
         return step_seconds(what, device, degree, load, end)
     likely = acceptance_range(step, acceptance)[end]
     if gains is not None:

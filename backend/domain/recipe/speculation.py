@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
-KnownSpeculation = Literal["draft", "ngram", "suffix", "eagle", "eagle3", "medusa", "dflash", "custom"]
+KnownSpeculation = Literal["draft", "ngram", "ngram_adaptive", "suffix", "eagle", "eagle3", "medusa", "dflash", "custom"]
 Schedule = tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0)]], ...]
 """(sequences that run together, from so many on; tokens proposed for each)."""
 
@@ -35,6 +35,10 @@ class Proposing(NamedTuple):
     """As vLLM calls it."""
     once: bool = False
     """All tokens of a guess come from one pass of the drafter, not from one pass each."""
+    engine_class: str | None = None
+    """Of `custom_class`, where it is ours and no user's."""
+    only_likely: bool = False
+    """It proposes nothing where nothing is likely enough to pay."""
 
 
 _HEAD = frozenset({"draft", "tokens_by_batch"})
@@ -45,6 +49,10 @@ SPECULATE: dict[KnownSpeculation, Proposing] = {
     "ngram": Proposing(
         "n-grams", "What followed the last tokens earlier in the text is proposed.", None,
         frozenset({"prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch"}), "ngram",
+    ),
+    "ngram_adaptive": Proposing(
+        "adaptive n-grams", "What followed the last tokens earlier in the text is proposed as far as it is likely enough to pay.",
+        None, frozenset(), "custom_class", engine_class="whetstone_ngrams.AdaptiveNgrams", only_likely=True,
     ),
     "suffix": Proposing(
         "suffixes of earlier answers", "What followed the same tokens in this and earlier answers is proposed.", None,
@@ -72,7 +80,7 @@ SPECULATE: dict[KnownSpeculation, Proposing] = {
     ),
 }  # fmt: skip
 assert tuple(SPECULATE) == get_args(KnownSpeculation)
-OFFERED = ("draft", "ngram")
+OFFERED = ("draft", "ngram", "ngram_adaptive")
 """What a model can do by itself or with the draft that it brings along; the others need something of the user's."""
 OPTIONS = ("draft", "proposer", "heterogeneous_vocab", "prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch")
 OWN = OPTIONS[1:]

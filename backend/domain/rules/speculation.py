@@ -169,8 +169,19 @@ def suffix(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         yield Reason(rule="suffix", message=message, source="vLLM 0.32.0, SpeculativeConfig")
 
 
+def adaptive(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    """Its class lies here, and in no container of a vendor's."""
+    step = _step(recipe)
+    if step is not None and step.method == "ngram_adaptive" and facts.place != "local":
+        message = (
+            "`method: ngram_adaptive` runs in servers that Whetstone starts, not on "
+            f"{facts.where}: use `method: ngram` there."
+        )  # fmt: skip
+        yield Reason(rule="proposer", message=message, source="docs/decisions/0038-adaptive-n-grams.md")
+
+
 COMMON = (generates, elsewhere, draft)
-OURS = (head, proposer, suffix)
+OURS = (head, proposer, suffix, adaptive)
 
 
 def notes(recipe: Recipe) -> list[str]:

@@ -145,13 +145,19 @@ def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool]
         key = key_of(described, weight_files(request.target_dir))
         folder = request.work_dir / "answers"
         gathering = Gathering(target, request.options, request.prompts, folder, key, layers=draft.layers, held=held)
-        data = gathering.run(progress)
-        draft.prepare([each.said.answer for each in data.training])
-        return _Run(request, target, draft, data, key, progress).run()
+        return learn(request, target, draft, gathering.run(progress), key, progress)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
         raise WorkError("Memory ran out in training: use a smaller `batch`, shorter answers, or more memory.") from None
+
+
+def learn(
+    request: TrainRequest, target: Target, draft: Proposer, data: Data, key: str, progress: Progress
+) -> TrainResult:  # fmt: skip
+    """On answers that are there; otherwise as `train`."""
+    draft.prepare([each.said.answer for each in data.training])
+    return _Run(request, target, draft, data, key, progress).run()
 
 
 class _Run:

@@ -23,6 +23,7 @@ TITLES: dict[tuple[str, str | None], str] = {
     **{("prune", name): title for name, title in PRUNE.items()},
     ("speculate", "draft"): "Draft model",
     ("speculate", "ngram"): "N-gram speculation",
+    ("speculate", "ngram_adaptive"): "Adaptive n-gram speculation",
     ("compile", None): "Ahead-of-time compile",
 }
 

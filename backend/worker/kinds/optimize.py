@@ -168,7 +168,7 @@ class Optimization:
         recipe = self.spec.recipe
         step: Any = recipe.step("speculate")
         draft = str(self.channel.output / "draft") if self.spec.draft else None
-        speculation = Speculation.of(step, draft, configuration.load().proposers) if step else None
+        speculation = Speculation.of(step, draft, configuration.load().classes(step.method)) if step else None
         return Variant(
             name=recipe.name, source=self.spec.model.id, kind="artifact", model_path=str(self.model), serving=recipe.serving,
             speculation=speculation,

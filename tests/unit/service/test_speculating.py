@@ -9,6 +9,7 @@ import pytest
 
 from backend.artifacts import folders, variants
 from backend.domain.errors import ImpossibleStack, InvalidModel, RequestError, UnknownModel
+from backend.domain.evaluation import vllm_flags
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.recipe.recipe import read
 from backend.service import Workspace
@@ -16,7 +17,7 @@ from backend.service.models import models
 from backend.service.models.variants import resolve
 from backend.service.plans import cases, optimize
 from backend.serving import vllm_options
-from backend.settings import ASSETS
+from backend.settings import ASSETS, PLUGIN
 from backend.store.tables import ArtifactRow
 from tests.heads import head
 from tests.homes import open_home
@@ -115,7 +116,27 @@ def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Pat
     served = variants.of(opened.settings, str(tmp_path), manifest, "a-1")
     assert served.speculation is not None and served.speculation.proposers == str(code)
     chosen = vllm_options.environment(tmp_path, cpu=True, openmp=None, proposers=served.speculation.proposers)
-    assert chosen["PYTHONPATH"].split(":") == [str(vllm_options.PLUGIN), str(code)]
+    assert chosen["PYTHONPATH"].split(":") == [str(PLUGIN), str(code)]
+
+
+def test_adaptive_n_grams_run_in_our_servers_from_our_folder_and_nowhere_else(home: Workspace, tmp_path: Path) -> None:
+    found = case(home, method="ngram_adaptive", tokens=8)
+    assert found.works and not found.verdict.plan.notes  # type: ignore[union-attr]
+    model = models.resolve(home, "starter")
+    there = cases.resolve(home, model, found.recipe, "ml.g6.xlarge")
+    assert "`method: ngram_adaptive` runs in servers that Whetstone starts, not on ml.g6.xlarge" in said(there)
+    manifest = Manifest(
+        job="j-1", parent=model, recipe=found.recipe, recipe_hash=found.recipe.hash, bytes_before=1, bytes_after=1, files=[]
+    )
+    speculation = variants.of(home.settings, str(tmp_path), manifest, "a-1").speculation
+    assert speculation is not None and speculation.proposers == str(PLUGIN)
+    config = vllm_flags.speculative_config(speculation, "")
+    module, _, name = config.pop("model").rpartition(".")
+    assert config == {"method": "custom_class", "num_speculative_tokens": 8}
+    assert f"class {name}:" in (PLUGIN / f"{module}.py").read_text()
+    for cpu in (True, False):
+        chosen = vllm_options.environment(tmp_path, cpu=cpu, openmp=None, proposers=speculation.proposers)
+        assert chosen["PYTHONPATH"] == str(PLUGIN)
 
 
 def test_suffix_decoding_is_refused_where_its_library_is_not(home: Workspace) -> None:

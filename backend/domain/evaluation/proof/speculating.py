@@ -11,7 +11,7 @@ from backend.domain.evaluation.proof.case import Case
 from backend.domain.evaluation.proof.engine_log import EngineLog
 from backend.domain.evaluation.proof.record import Drafting, Finding
 from backend.domain.figures import listed
-from backend.domain.recipe.speculation import at
+from backend.domain.recipe.speculation import SPECULATE, at
 
 DRAFT = "draft-model"
 """What a server that was started here finds its draft as (`serving.vllm_options.DRAFT_LINK`)."""
@@ -75,6 +75,9 @@ def finding(case: Case) -> Finding | None:
     if not due:
         words = "The schedule of the recipe turns it off at every load that was measured."
         return Finding(what="speculation", proven=True, words=words)
+    if SPECULATE[asked.method].only_likely and not any(drafting.drafted_tokens for _, drafting in due):
+        words = "It drafted not one token at any load: nothing there was likely enough to pay."
+        return Finding(what="speculation", proven=None, words=words)
     return _at_levels(due, str(wanted["method"]))
 
 

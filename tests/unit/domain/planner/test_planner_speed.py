@@ -117,6 +117,15 @@ def test_a_schedule_decodes_as_it_proposes_for_so_many_streams_and_heads_that_pr
     assert decoded(1, method="medusa", draft="d") < decoded(1, method="eagle", draft="d")
 
 
+def test_adaptive_n_grams_cost_nothing_at_worst_and_plain_ones_their_rows() -> None:
+    plain, fixed, adaptive = (
+        predicted("meta-textgeneration-llama-3-70b", recipe.read({"steps": steps}), "ml.p4de.24xlarge", 8).tpot
+        for steps in ([], *([{"speculate": {"method": method}}] for method in ("ngram", "ngram_adaptive")))
+    )
+    assert adaptive == (fixed[0], plain[1])
+    assert fixed[1] > plain[1]
+
+
 def test_only_the_experts_that_a_batch_touches_are_read() -> None:
     assert roofline.touched((8, 2), 1) == 0.25 and roofline.touched((8, 2), 100) == pytest.approx(1, abs=1e-9)
     mixtral = predicted("huggingface-llm-mixtral-8x7b", Recipe(), "ml.p4de.24xlarge", 8)

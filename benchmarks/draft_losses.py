@@ -1,0 +1,119 @@
+"""The losses by which a draft is taught, at equal time: each trains one on the same answers of the target.
+
+    .venv/bin/python -m benchmarks.draft_losses TARGET [--kind eagle3] [--minutes 10] [--seconds 120] [--work DIR] [--out FILE]
+
+The target answers the bundled prompts for 45 % of `--minutes`, once (into `--work`, where a later run finds them). Then each
+arm has `--seconds` for its training, looks at acceptance included, on one thread: as many arms at a time as there are cores.
+The first loss is an arm twice more, with other seeds: what arms differ by that are the same. Acceptance is that of the kept
+weights, by vLLM's rule, on answers that were set aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backend import settings
+from backend.catalog.text import prompts
+from backend.domain.jobs.progress import Silent
+from backend.domain.recipe.training import KINDS, LOSS_TITLES, Kind, LossName, Training
+from backend.engines.drafts.data import Data, Gathering
+from backend.engines.drafts.target import Target
+from backend.engines.drafts.train import TrainRequest, learn, proposer
+from backend.hardware import engines, probe
+from backend.present.tables.text import table
+
+LOSSES: tuple[LossName, ...] = ("lk_hybrid", "kl", "rkl", "jsd", "tv", "ce", "nla")
+SEEDS = 3
+"""Of the first loss."""
+KEY = "losses"
+
+
+class Arm(NamedTuple):
+    loss: LossName
+    seed: int
+
+
+class Told(Silent):
+    def __init__(self, arm: Arm) -> None:
+        self.arm = arm
+
+    def point(self, **data: Any) -> None:
+        lengths = " ".join(f"{each['length']:.3f}" for each in data["acceptance"])
+        print(
+            f"{self.arm.loss} {self.arm.seed}: step {data['step']}, {data['seconds']:.0f} s, tokens a round {lengths}", flush=True
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--kind", choices=KINDS, default="eagle3")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        work = (given.work or Path(made)).resolve()
+        data = gathered(given.target, given.kind, given.minutes, work)[2]
+        arms = [Arm(LOSSES[0], seed) for seed in range(SEEDS)] + [Arm(loss, 0) for loss in LOSSES[1:]]
+        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+            running = [pool.submit(trained, given.target, given.kind, given.minutes, given.seconds, work, arm) for arm in arms]
+            rows = [each.result() for each in running]
+    show(rows, data.facts)
+    if given.out:
+        versions = engines.versions(settings.load())
+        document = {"kind": given.kind, "seconds": given.seconds, "data": data.facts, "rows": rows, "hardware": probe.probe()}
+        given.out.write_text(json.dumps({**document, "versions": versions}, indent=1) + "\n")
+
+
+def gathered(folder: Path, kind: Kind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], Data]:
+    target, options = Target(folder), Training(kind=kind, minutes=minutes)
+    texts = prompts.read(None, folder).texts
+    layers = proposer(target, options).layers
+    gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=prompts.held)
+    return target, texts, gathering.run(Silent())
+
+
+def trained(folder: Path, kind: Kind, minutes: float, seconds: float, work: Path, arm: Arm) -> dict[str, Any]:
+    """In a process of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    target, texts, data = gathered(folder, kind, minutes, work)
+    options = Training(kind=kind, loss=arm.loss, minutes=seconds / 60, seed=arm.seed)
+    with tempfile.TemporaryDirectory() as made:
+        out = Path(made) / "draft"
+        out.mkdir()
+        request = TrainRequest(target_dir=folder, out_dir=out, options=options, prompts=texts, work_dir=Path(made))
+        found = learn(request, target, proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
+    lengths = {f"{each.temperature:g}": each.length for each in found.acceptance}
+    return {
+        "loss": arm.loss, "seed": arm.seed, "lengths": lengths, "steps": found.steps, "best_step": found.best_step,
+        "stopped": found.stopped, "seconds": found.seconds["training"],
+        "first": {f"{each.temperature:g}": each.by_position[0] for each in found.acceptance},
+    }  # fmt: skip
+
+
+def show(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
+    temperatures = sorted(rows[0]["lengths"])
+    header = ("loss", "seed", *(f"tokens a round at {each}" for each in temperatures), "steps", "kept", "ended by", "seconds")
+    cells = [
+        (LOSS_TITLES[row["loss"]], row["seed"], *(f"{row['lengths'][each]:.3f}" for each in temperatures),
+         row["steps"], row["best_step"], row["stopped"], f"{row['seconds']:.0f}")
+        for row in sorted(rows, key=lambda row: -statistics.fmean(row["lengths"].values()))
+    ]  # fmt: skip
+    print(f"{facts['answers']} answers, {facts['tokens']:,} tokens.\n")
+    print(table(header, cells))
+
+
+if __name__ == "__main__":
+    main()
