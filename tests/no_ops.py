@@ -111,11 +111,13 @@ def _told(speculation: Speculation | None) -> tuple[str, str | None, int] | None
     if speculation is None:
         return None
     config = vllm_flags.speculative_config(speculation, DRAFT)
-    return str(config["method"]), config.get("model"), int(config["num_speculative_tokens"])
+    named = config.get("model") if config["method"] != "custom_class" else None  # of a class the log names none
+    return str(config["method"]), named, int(config["num_speculative_tokens"])
 
 
 DRAFTED = Speculation(method="draft", tokens=4, draft_path="/draft")
 LOOKED_UP = Speculation(method="ngram", tokens=3)
+ADAPTIVE = Speculation(method="ngram_adaptive", tokens=8)
 SCHEDULED = Speculation(method="draft", tokens=4, draft_path="/draft", tokens_by_batch=((1, 4), (8, 0)))
 HEAD = Speculation(method="eagle3", tokens=4, draft_path="/draft")
 
@@ -166,6 +168,7 @@ NO_OPS = (
     NoOp("draft ignored: the engine starts without it", honest(speculation=DRAFTED), _does(speculation=None), "speculation"),
     NoOp("another draft is loaded", honest(speculation=DRAFTED), _does(speculation=("draft_model", "other", 4)), "speculation"),
     NoOp("draft taken for n-gram", honest(speculation=DRAFTED), _does(speculation=("ngram", "draft-model", 4)), "speculation"),
+    NoOp("adaptive n-grams taken for plain", honest(speculation=ADAPTIVE), _does(speculation=("ngram", None, 8)), "speculation"),
     NoOp(
         "head taken for a draft model",
         honest(speculation=HEAD),
@@ -276,7 +279,7 @@ def honest_runs(number: int, seed: int = 0) -> Iterator[Run]:
     rng = random.Random(seed)
     for _ in range(number):
         asked = _serving(rng)
-        speculation = rng.choice((None, DRAFTED, LOOKED_UP, HEAD, SCHEDULED))
+        speculation = rng.choice((None, DRAFTED, LOOKED_UP, ADAPTIVE, HEAD, SCHEDULED))
         run = honest(rng.choice(tuple(SIZES)), asked, speculation, shipped=not asked.enforce_eager and rng.random() < 0.3)
         arguments = {} if rng.random() < 0.5 else run.surface.arguments  # vLLM leaves out what is its own default
         run = replace(run, surface=replace(run.surface, running=rng.randint(0, run.surface.running), arguments=arguments))
@@ -296,10 +299,13 @@ def _serving(rng: random.Random) -> Serving:
 
 
 def _measured(rng: random.Random, speculation: Speculation | None, streams: int) -> tuple[float, tuple[float, ...]]:
-    """n-gram proposes where it finds something, others nearly always; what is accepted falls with the position."""
+    """n-grams propose where they find something, adaptive ones at times nothing, others nearly always; what is accepted falls
+    with the position."""
     if speculation is None or (speculation.tokens_by_batch and not at(speculation.tokens_by_batch, streams)):
         return 0.0, ()
-    share = rng.uniform(0.02, 0.6) if speculation.method == "ngram" else rng.uniform(0.85, 1.0)
+    if speculation.method == "ngram_adaptive" and rng.random() < 0.3:
+        return 0.0, ()
+    share = rng.uniform(0.02, 0.6) if speculation.method.startswith("ngram") else rng.uniform(0.85, 1.0)
     first = rng.uniform(0.05, 0.9)
     return share, tuple(first * 0.7**position for position in range(speculation.tokens))
 

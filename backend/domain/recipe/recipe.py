@@ -111,6 +111,13 @@ class Speculate(_Step):
     """Written `{1: 4, 8: 0}`: 4 for up to 7 sequences at a time, none from 8 on (vLLM's
     `num_speculative_tokens_per_batch_size`)."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _usual(cls, data: Any) -> Any:
+        method = data.get("method") if isinstance(data, dict) else None
+        usual = next((row.usual for name, row in SPECULATE.items() if name == method), None)
+        return {"tokens": usual, **data} if usual is not None else data
+
     @field_validator("tokens_by_batch", mode="before")
     @classmethod
     def _read_schedule(cls, value: Any) -> Any:
@@ -134,6 +141,9 @@ class Speculate(_Step):
         if self.tokens_by_batch is not None and (found := speculation.flaw(self.tokens_by_batch, self.tokens)):
             raise ValueError(f"speculate: {found}")
         return self
+
+    def _always(self) -> set[str]:
+        return {"method"} | ({"tokens"} if SPECULATE[self.method].usual is not None else set())
 
     def _plain(self, field: str, value: Any) -> Any:
         return dict(value) if field == "tokens_by_batch" and value else value

@@ -37,6 +37,8 @@ class Proposing(NamedTuple):
     """All tokens of a guess come from one pass of the drafter, not from one pass each."""
     engine_class: str | None = None
     """Of `custom_class`, where it is ours and no user's."""
+    usual: int | None = None
+    """Tokens where nobody says how many; None: as all do."""
     only_likely: bool = False
     """It proposes nothing where nothing is likely enough to pay."""
 
@@ -52,7 +54,8 @@ SPECULATE: dict[KnownSpeculation, Proposing] = {
     ),
     "ngram_adaptive": Proposing(
         "adaptive n-grams", "What followed the last tokens earlier in the text is proposed as far as it is likely enough to pay.",
-        None, frozenset(), "custom_class", engine_class="whetstone_ngrams.AdaptiveNgrams", only_likely=True,
+        None, frozenset(), "custom_class", engine_class="whetstone_ngrams.AdaptiveNgrams", usual=8,
+        only_likely=True,
     ),
     "suffix": Proposing(
         "suffixes of earlier answers", "What followed the same tokens in this and earlier answers is proposed.", None,

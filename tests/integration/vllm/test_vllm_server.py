@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -25,7 +27,8 @@ from backend.evaluate.load import run_level
 from backend.evaluate.quality.tokens import unfit
 from backend.serving import compile_cache, compile_key
 from backend.serving.vllm import VllmServer
-from backend.settings import ASSETS
+from backend.serving.vllm_plugin.whetstone_ngrams import ROW, Looking
+from backend.settings import ASSETS, PLUGIN
 from backend.worker.measuring import lossless
 from backend.worker.measuring.proving import config_of
 from tests import simulated
@@ -128,6 +131,43 @@ def test_a_draft_changes_no_more_greedy_answers_than_the_engine_itself(
     found = lossless.held_against(speculating, plain, sizes)
     assert found.is_tested and found.prompts == 6
     assert found.p_value > 0.01, found
+
+
+def replayed(prompt: list[int], answer: list[int], looking: Looking) -> Iterator[tuple[int, int]]:
+    """Of each step of one request alone: tokens that are proposed, and how many of them the answer has."""
+    at, said = 0, answer[:1]
+    while said:
+        at += len(said)
+        text = [*prompt, *answer[:at]]
+        guessed = looking.propose([said], np.array([len(text)]), np.array([text], np.int32))[0]
+        taken = next(
+            (place for place, pair in enumerate(zip(guessed, answer[at:], strict=False)) if pair[0] != pair[1]), len(guessed)
+        )
+        said = answer[at : at + taken + 1]
+        if said:
+            yield len(guessed), min(taken, len(answer) - at)
+
+
+def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
+    vllm_server: VllmServer, starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
+) -> None:
+    speculation = Speculation(method="ngram_adaptive", tokens=8, proposers=str(PLUGIN))
+    variant, asked = eager(starter_target, speculation=speculation), {"return_token_ids": True}
+    prompts = parse("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts[:4]
+    with VllmServer(variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625) as server:
+        own, plain = (
+            [complete(each, prompt.text, 48, **asked)["choices"][0] for prompt in prompts] for each in (server, vllm_server)
+        )
+        counters = server.metrics()
+        together = complete(server, [each["prompt_token_ids"] for each in own] * 4, 16, temperature=1, seed=3)["choices"]
+        found = findings(variant, config_of(variant), [server.evidence()], [])
+    assert [each["token_ids"] for each in own] == [each["token_ids"] for each in plain]
+    looking = Looking(8, ROW)
+    steps = [step for each in own for step in replayed(each["prompt_token_ids"], each["token_ids"], looking)]
+    assert counters["accepted_tokens"] == sum(taken for _, taken in steps) > 0
+    assert counters["drafted_tokens"] == pytest.approx(sum(guessed for guessed, _ in steps), abs=4 * 8)  # an end cuts the last
+    assert len(together) == 16
+    assert off(found) == []
 
 
 def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"method": "draft", "draft": "d", "heterogeneous_vocab": True}, {"method": "ngram", "prompt_lookup_max": 6},
     {"method": "draft", "draft": "d", "tokens_by_batch": {1: 4, 8: 1, 16: 0}}, {"method": "dflash", "draft": "h"},
     {"method": "custom", "proposer": "mine.Proposer"}, {"method": "medusa", "draft": "h"},
+    {"method": "ngram_adaptive", "tokens": 4}, {"method": "ngram_adaptive", "tokens": 8},
 ]  # fmt: skip
 
 
@@ -103,6 +104,9 @@ def test_vllm_is_told_each_method_in_its_own_words() -> None:
     assert told(method="dflash", draft="h")["method"] == "dflash"
     assert told(method="custom", proposer="mine.Proposer") == {
         "method": "custom_class", "model": "mine.Proposer", "num_speculative_tokens": 4,
+    }  # fmt: skip
+    assert told(method="ngram_adaptive") == {
+        "method": "custom_class", "model": "whetstone_ngrams.AdaptiveNgrams", "num_speculative_tokens": 8,
     }  # fmt: skip
     assert told(method="suffix", tokens=8) == {"method": "suffix", "num_speculative_tokens": 8}
 
