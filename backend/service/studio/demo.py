@@ -30,7 +30,7 @@ ASSUMED_PRICE = 0.10
 W8A8, DRAFT, NGRAM = (
     {"quantize": {"method": "w8a8"}},
     {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}},
-    {"speculate": {"method": "ngram", "tokens": 3}},
+    {"speculate": {"method": "ngram_adaptive"}},
 )
 AWQ = {"quantize": {"method": "awq", "group_size": 64}}
 """Groups of 64, since 576, the width of the real model, is no multiple of 128."""
@@ -40,8 +40,8 @@ RECIPES = {
     for recipe in (
         read({"name": "w8a8", "steps": [W8A8]}),
         read({"name": "awq 4-bit", "steps": [AWQ]}),
-        read({"name": "n-gram", "steps": [NGRAM]}),
-        read({"name": "w8a8 + n-gram", "steps": [W8A8, NGRAM]}),
+        read({"name": "adaptive n-gram", "steps": [NGRAM]}),
+        read({"name": "w8a8 + adaptive n-gram", "steps": [W8A8, NGRAM]}),
         read({"name": "draft", "steps": [DRAFT], "serving": EAGER}),
         read({"name": "w8a8 + draft", "steps": [W8A8, DRAFT], "serving": EAGER}),
     )
@@ -63,15 +63,15 @@ def names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, 
     """The recipes that can win, the likeliest first: more than are tried, since some may not be valid on a machine.
 
     Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instructions`). The n-grams of
-    plain 16-bit weights cost nothing of the quality.
+    plain 16-bit weights cost nothing of the quality, and propose only what pays (decision 0038).
     """
     if starter:
         return "w8a8", "draft", "w8a8 + draft"
     if gpu or {AMX, "amx_bf16"} <= set(features):
-        return "w8a8 + n-gram", "awq 4-bit", "n-gram", "w8a8"
+        return "w8a8 + adaptive n-gram", "awq 4-bit", "adaptive n-gram", "w8a8"
     if VNNI & set(features):
-        return "w8a8 + n-gram", "n-gram", "w8a8", "awq 4-bit"
-    return "n-gram", "w8a8 + n-gram", "w8a8", "awq 4-bit"
+        return "w8a8 + adaptive n-gram", "adaptive n-gram", "w8a8", "awq 4-bit"
+    return "adaptive n-gram", "w8a8 + adaptive n-gram", "w8a8", "awq 4-bit"
 
 
 def count(*, starter: bool) -> int:
