@@ -9,8 +9,9 @@ wasted. Here every proposed token has a probability, and a guess ends where the 
   order that was seen s times with d different followers weighs s / (s + d) of what the longer ones left.
 - `Track`: what of it a target takes is learned while it answers, by request (a sampled answer takes less than a greedy one) and
   by the length of the repetition over all requests.
-- `worth`: a row is worth computing if its token is accepted with at least that probability. So guesses get shorter where more
-  requests run together, and cease where nothing is to be gained.
+- `Price.worth`: a row is worth computing if its token is accepted with at least that probability. So guesses get shorter where
+  more requests run together.
+- `Price.pays`: a step in which anything is verified costs more than its rows, so few guesses among many requests are left out.
 
 Which tokens are accepted decides vLLM: answers are what they are without. Runs under the serve environment's interpreter; imports
 nothing of Whetstone.
@@ -19,17 +20,23 @@ nothing of Whetstone.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-try:
-    from numba import njit  # comes with vLLM
-except ImportError:  # the same without being compiled
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-    def njit(function: Any) -> Any:
+
+def compiled(function: Function) -> Function:
+    """By numba, which comes with vLLM; without it the same, slower."""
+    try:
+        from numba import njit
+    except ImportError:
         return function
+    made: Function = njit(function)
+    return made
 
 
 Row = npt.NDArray[Any]
@@ -39,9 +46,6 @@ RECENT = 64
 """Places that are looked at, the latest, where the last token stood before."""
 WINDOW = 16_384
 """Tokens of a text that are looked through, its last."""
-ROW, ROW_ON_GPU = 0.08, 0.01
-"""What one more row costs of a step with one: 0.06 measured on a processor (decision 0038), with a margin for what looking
-up takes; on a GPU, whose steps wait for memory, an assumption."""
 MOST = 0.95
 """No guess needs to be surer."""
 BELIEVED, COUNTED = 4.0, 2.0
@@ -50,16 +54,32 @@ REQUESTS = 4096
 """Whose learning is kept."""
 
 
-def worth(price: float, requests: int) -> float:
-    """The least chance of being accepted with which one more row pays, where `requests` get a token in each step.
+class Price(NamedTuple):
+    """What verifying costs, in steps over one row."""
 
-    A step over n rows costs 1 + price x (n - 1) steps over one, one more row `price`, and a token is worth an n-th of the step.
-    """
-    rows = max(1, requests)
-    return min(MOST, price * rows / (1 + price * (rows - 1)))
+    row: float
+    """One more row of a step."""
+    request: float
+    """That anything is verified in a step at all: for each request in it."""
+
+    def token(self, requests: int) -> float:
+        """What a token is worth: its share of a step, which over n rows costs 1 + row x (n - 1)."""
+        return (1 + self.row * (requests - 1)) / requests
+
+    def worth(self, requests: int) -> float:
+        """The least chance of being accepted with which one more row pays."""
+        return min(MOST, self.row / self.token(max(1, requests)))
+
+    def pays(self, expected: float, rows: int, requests: int) -> bool:
+        """Whether a step gains by so many rows of which so many tokens will be accepted."""
+        return expected * self.token(requests) > self.row * rows + self.request * requests
 
 
-@njit
+ON_CPU, ON_GPU = Price(0.08, 0.02), Price(0.01, 0.002)
+"""Measured on a processor with a margin (decision 0038); on a GPU, whose steps wait for memory, an assumption."""
+
+
+@compiled
 def places(
     text: Row, last: int, longest: int, recent: int, kinds: Row, follow: Row, match: Row, furthest: Row
 ) -> tuple[int, int]:  # fmt: skip
@@ -88,7 +108,7 @@ def places(
     return count, different
 
 
-@njit
+@compiled
 def interpolated(follow: Row, match: Row, longest: int, different: int) -> Row:
     """[different]: the chance of each token, over all orders."""
     chances, rest = np.zeros(different), 1.0
@@ -104,15 +124,15 @@ def interpolated(follow: Row, match: Row, longest: int, different: int) -> Row:
     return chances
 
 
-@njit
+@compiled
 def guess(
     text: Row, length: int, most: int, least: float, trust: float, by_match: Row, longest: int, recent: int,
-    tokens: Row, odds: Row, matched: Row,
+    tokens: Row, odds: Row, matched: Row, chances: Row,
 ) -> int:  # fmt: skip
-    """Fill `tokens`, `odds` and `matched` [most] with what may follow `text[:length]`; how many there are.
+    """Fill `tokens`, `odds`, `matched` and `chances` [most] with what may follow `text[:length]`; how many there are.
 
-    A guess ends where the chance that all of it is accepted falls below `least`: the product of odds, each times `trust` and
-    `by_match` [longest + 1] of the longest repetition that says so. `text` has room for `most` more.
+    A guess ends where the chance that all of it is accepted, `chances`, falls below `least`: the product of odds, each times
+    `trust` and `by_match` [longest + 1] of the longest repetition that says so. `text` has room for `most` more.
     """
     follow, match = np.empty(recent, np.int64), np.empty(recent, np.int64)
     kinds, furthest = np.empty(recent, np.int64), np.empty(recent, np.int64)
@@ -121,12 +141,12 @@ def guess(
         count, different = places(text, length + found - 1, longest, recent, kinds, follow, match, furthest)
         if count == 0:
             break
-        chances = interpolated(follow[:count], match[:count], longest, different)
-        best = chances.argmax()
-        chance *= min(1.0, chances[best] * by_match[furthest[best]] * trust)
+        likely = interpolated(follow[:count], match[:count], longest, different)
+        best = likely.argmax()
+        chance *= min(1.0, likely[best] * by_match[furthest[best]] * trust)
         if chance < least:
             break
-        tokens[found], odds[found], matched[found] = kinds[best], chances[best], furthest[best]
+        tokens[found], odds[found], matched[found], chances[found] = kinds[best], likely[best], furthest[best], chance
         text[length + found] = kinds[best]
         found += 1
     return found
@@ -137,6 +157,8 @@ class Guess(NamedTuple):
     odds: list[float]
     """As counted in the text, before anything learned."""
     matched: list[int]
+    chances: list[float]
+    """That it and all before it are accepted."""
 
 
 class Track:
@@ -148,7 +170,8 @@ class Track:
     @property
     def by_match(self) -> Row:
         """[longest + 1]: by the length of the repetition."""
-        return self.accepted / self.expected
+        ratio: Row = self.accepted / self.expected
+        return ratio
 
     def learn(self, guessed: Guess, said: list[int]) -> tuple[float, float]:
         """Of `said`, what followed: tokens expected and accepted, up to the first that was refused."""
@@ -174,28 +197,34 @@ class Request(NamedTuple):
         return (self.accepted + BELIEVED) / (self.expected + BELIEVED)
 
 
-NOTHING = Request(Guess([], [], []), 0.0, 0.0)
+NOTHING = Request(Guess([], [], [], []), 0.0, 0.0)
 
 
 class Looking:
     """All of it but vLLM."""
 
-    def __init__(self, most: int, price: float) -> None:
+    def __init__(self, most: int, price: Price) -> None:
         self.most, self.price = most, price
         self.track = Track(LONGEST)
         self.requests: OrderedDict[int, Request] = OrderedDict()
         """By the text so far, since a class of one's own is not told which request a row is of."""
         self.text = np.empty(WINDOW + most, np.int32)
-        self.found = np.empty(most, np.int64), np.empty(most, np.float64), np.empty(most, np.int64)
+        self.found = tuple(np.empty(most, kind) for kind in (np.int64, np.float64, np.int64, np.float64))
 
     def propose(self, said: list[list[int]], lengths: Row, texts: Row) -> list[list[int]]:
         """Tokens to verify for each row; none for those that got no token in this step, whose prompts are still read."""
-        least = worth(self.price, sum(map(bool, said)))
-        return [
-            self._row(texts[row, : int(lengths[row])], own, least) if own else [] for row, own in enumerate(said)
+        requests = sum(map(bool, said))
+        least = self.price.worth(requests)
+        made = [
+            self._row(texts[row, : int(lengths[row])], own, least) if own else NOTHING.guess for row, own in enumerate(said)
         ]  # fmt: skip
+        expected, rows = sum(sum(each.chances) for each in made), sum(len(each.tokens) for each in made)
+        if not rows or not self.price.pays(expected, rows, requests):
+            return [[] for _ in said]
+        return [each.tokens for each in made]
 
-    def _row(self, text: Row, said: list[int], least: float) -> list[int]:
+    def _row(self, text: Row, said: list[int], least: float) -> Guess:
+        """Remembered, and learned from whether or not it is proposed."""
         known = self.requests.pop(hash(text[: len(text) - len(said)].tobytes()), NOTHING)
         expected, accepted = self.track.learn(known.guess, said)
         request = Request(NOTHING.guess, known.expected + expected, known.accepted + accepted)
@@ -207,7 +236,7 @@ class Looking:
         self.requests[hash(text.tobytes())] = request._replace(guess=made)
         if len(self.requests) > REQUESTS:
             self.requests.popitem(last=False)
-        return made.tokens
+        return made
 
 
 class AdaptiveNgrams:
@@ -217,7 +246,7 @@ class AdaptiveNgrams:
         from vllm.platforms import current_platform
 
         most = vllm_config.speculative_config.num_speculative_tokens
-        self.looking = Looking(most, ROW if current_platform.is_cpu() else ROW_ON_GPU)
+        self.looking = Looking(most, ON_CPU if current_platform.is_cpu() else ON_GPU)
         self.propose([[1]], np.array([4]), np.array([[1, 2, 1, 2]], np.int32))  # compiles
         self.looking.requests.clear()
 

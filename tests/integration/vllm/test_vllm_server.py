@@ -27,7 +27,7 @@ from backend.evaluate.load import run_level
 from backend.evaluate.quality.tokens import unfit
 from backend.serving import compile_cache, compile_key
 from backend.serving.vllm import VllmServer
-from backend.serving.vllm_plugin.whetstone_ngrams import ROW, Looking
+from backend.serving.vllm_plugin.whetstone_ngrams import ON_CPU, Looking
 from backend.settings import ASSETS, PLUGIN
 from backend.worker.measuring import lossless
 from backend.worker.measuring.proving import config_of
@@ -162,7 +162,7 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
         together = complete(server, [each["prompt_token_ids"] for each in own] * 4, 16, temperature=1, seed=3)["choices"]
         found = findings(variant, config_of(variant), [server.evidence()], [])
     assert [each["token_ids"] for each in own] == [each["token_ids"] for each in plain]
-    looking = Looking(8, ROW)
+    looking = Looking(8, ON_CPU)
     steps = [step for each in own for step in replayed(each["prompt_token_ids"], each["token_ids"], looking)]
     assert counters["accepted_tokens"] == sum(taken for _, taken in steps) > 0
     assert counters["drafted_tokens"] == pytest.approx(sum(guessed for guessed, _ in steps), abs=4 * 8)  # an end cuts the last

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.serving.vllm_plugin.whetstone_ngrams import LONGEST, MOST, RECENT, Guess, Looking, Track, guess, worth
+from backend.serving.vllm_plugin.whetstone_ngrams import LONGEST, MOST, ON_CPU, RECENT, Guess, Looking, Price, Track, guess
 
-PRICE = 0.08
+PRICE = Price(0.08, 0.0)
 
 
 def _guessed(
@@ -19,7 +19,7 @@ def _guessed(
 ) -> Guess:
     room = np.array([*text, *[0] * most], np.int32)
     ratio = np.array(by_match or [1.0] * (LONGEST + 1))
-    found = np.empty(most, np.int64), np.empty(most, np.float64), np.empty(most, np.int64)
+    found = tuple(np.empty(most, kind) for kind in (np.int64, np.float64, np.int64, np.float64))
     count = guess(room, len(text), most, least, trust, ratio, LONGEST, RECENT, *found)
     return Guess(*(each[:count].tolist() for each in found))
 
@@ -61,24 +61,25 @@ def test_a_guess_ends_where_the_chance_of_all_of_it_is_too_small(text: list[int]
     assert cut.tokens == whole.tokens[: len(cut.tokens)]
     chances = np.cumprod([min(1.0, odd * trust) for odd in whole.odds])
     assert len(cut.tokens) == int((chances >= least).sum())
+    assert cut.chances == pytest.approx(chances[: len(cut.tokens)])
 
 
 def test_a_row_is_worth_the_more_certainty_the_more_requests_share_the_step() -> None:
-    needed = [worth(PRICE, requests) for requests in (0, 1, 2, 4, 8, 16, 64, 1024)]
+    needed = [PRICE.worth(requests) for requests in (0, 1, 2, 4, 8, 16, 64, 1024)]
     assert needed == sorted(needed)
-    assert needed[:2] == [PRICE, PRICE]
+    assert needed[:2] == [PRICE.row, PRICE.row]
     assert needed[-1] == MOST
-    assert worth(0.01, 16) < 0.2  # where rows are cheap, many requests hardly matter
+    assert Price(0.01, 0).worth(16) < 0.2  # where rows are cheap, many requests hardly matter
 
 
 def test_what_was_expected_and_what_was_taken_are_counted_up_to_the_first_refused() -> None:
     track = Track(LONGEST)
-    guessed = Guess([7, 8, 9], [0.5, 0.5, 0.5], [2, 3, 4])
+    guessed = Guess([7, 8, 9], [0.5, 0.5, 0.5], [2, 3, 4], [0.5, 0.25, 0.125])
     assert track.learn(guessed, [7, 1]) == (1.0, 1.0)
     assert (track.accepted[2], track.accepted[3], track.accepted[4]) == (3.0, 2.0, 2.0)
     assert (track.expected[2], track.expected[3], track.expected[4]) == (2.5, 2.5, 2.0)
     assert track.learn(guessed, [7, 8, 9, 4])[1] == 3.0
-    assert track.learn(Guess([], [], []), [3]) == (0.0, 0.0)
+    assert track.learn(Guess([], [], [], []), [3]) == (0.0, 0.0)
 
 
 class _Server:
@@ -130,3 +131,15 @@ def test_more_requests_make_shorter_guesses() -> None:
     lengths = [len(_Server(Looking(8, PRICE), [text] * requests).step([[3]] * requests)[0]) for requests in (1, 4, 32)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[-1]
+
+
+def test_few_guesses_among_many_requests_are_left_out_and_learned_from_all_the_same() -> None:
+    text, other = [1, 2, 3, 4, 1, 2, 3], [[9, 10 + row] for row in range(15)]
+    said = [[4], *([50 + row] for row in range(15))]
+    free, charged = (Looking(8, Price(0.01, request)) for request in (0.0, 0.05))
+    assert len(_Server(free, [text, *other]).step(said)[0]) == 8
+    server = _Server(charged, [text, *other])
+    assert server.step(said) == [[] for _ in said]
+    server.step([[1], *([70 + row] for row in range(15))])
+    assert max(each.accepted for each in charged.requests.values()) == 1.0
+    assert len(_Server(Looking(8, ON_CPU), [text]).step([[4]])[0]) > 0
