@@ -120,7 +120,7 @@ def test_a_schedule_decodes_as_it_proposes_for_so_many_streams_and_heads_that_pr
 def test_adaptive_n_grams_cost_nothing_at_worst_and_plain_ones_their_rows() -> None:
     plain, fixed, adaptive = (
         predicted("meta-textgeneration-llama-3-70b", recipe.read({"steps": steps}), "ml.p4de.24xlarge", 8).tpot
-        for steps in ([], *([{"speculate": {"method": method}}] for method in ("ngram", "ngram_adaptive")))
+        for steps in ([], *([{"speculate": {"method": method, "tokens": 4}}] for method in ("ngram", "ngram_adaptive")))
     )
     assert adaptive == (fixed[0], plain[1])
     assert fixed[1] > plain[1]
