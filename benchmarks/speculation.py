@@ -24,6 +24,7 @@ from typing import Any, ClassVar, get_args
 from backend import channel as form
 from backend import settings
 from backend.catalog.cards.card import read_card
+from backend.catalog.cards.head import read_head
 from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
 from backend.domain.figures import times
@@ -31,7 +32,7 @@ from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.maths.intervals import factor_ci95
 from backend.domain.needs.held import tokens as cache_tokens
 from backend.domain.planner.payoff import PayoffMap, Probe, Shape
-from backend.domain.recipe.speculation import KnownSpeculation
+from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
 from backend.present.tables.text import table
@@ -80,9 +81,11 @@ def serving(target: Path, found: PayoffMap, drafts: Sequence[str], method: Any) 
     servers = [Server(plain)]
     for written in drafts:
         folder, _, tokens = written.partition("@")
-        card, guessed = read_card(Path(folder)), int(tokens or 4)
+        read = read_head if SPECULATE[method].needs == "head" else read_card
+        card, guessed = read(Path(folder)), int(tokens or 4)
         speculation = Speculation(method=method, tokens=guessed, draft_path=str(Path(folder).resolve()))
-        variant = plain.model_copy(update={"name": f"{Path(folder).name} at {guessed}", "speculation": speculation})
+        called = "/".join(Path(folder).parts[-2:])
+        variant = plain.model_copy(update={"name": f"{called} at {guessed}", "speculation": speculation})
         shape = Shape(parameters=card.parameters, layers=card.layers)
         servers.append(
             Server(variant, shape, Probe(hidden=card.hidden_size, layers=card.layers, tokens=guessed, acceptance=LIKELY))
