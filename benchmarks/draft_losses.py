@@ -4,7 +4,7 @@
 
 The target answers the bundled prompts for 45 % of `--minutes`, once (into `--work`, where a later run finds them). Then each
 arm has `--seconds` for its training, looks at acceptance included, on one thread: as many arms at a time as there are cores.
-The first loss is an arm twice more, with other seeds: what arms differ by that are the same. Acceptance is that of the kept
+The first loss is an arm once more, with another seed: what arms differ by that are the same. Acceptance is that of the kept
 weights, by vLLM's rule, on answers that were set aside.
 """
 
@@ -24,6 +24,7 @@ from backend import settings
 from backend.catalog.text import prompts
 from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.training import KINDS, LOSS_TITLES, Kind, LossName, Training
+from backend.engines.drafts import train
 from backend.engines.drafts.data import Data, Gathering
 from backend.engines.drafts.target import Target
 from backend.engines.drafts.train import TrainRequest, learn, proposer
@@ -31,8 +32,10 @@ from backend.hardware import engines, probe
 from backend.present.tables.text import table
 
 LOSSES: tuple[LossName, ...] = ("lk_hybrid", "kl", "rkl", "jsd", "tv", "ce", "nla")
-SEEDS = 3
+SEEDS = 2
 """Of the first loss."""
+CHECKS = 3
+"""Looks at acceptance: fewer than a training has, so that most of the time is training."""
 KEY = "losses"
 
 
@@ -88,6 +91,7 @@ def trained(folder: Path, kind: Kind, minutes: float, seconds: float, work: Path
     import torch
 
     torch.set_num_threads(1)
+    train.CHECKS = CHECKS
     target, texts, data = gathered(folder, kind, minutes, work)
     options = Training(kind=kind, loss=arm.loss, minutes=seconds / 60, seed=arm.seed)
     with tempfile.TemporaryDirectory() as made:
