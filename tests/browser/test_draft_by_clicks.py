@@ -29,7 +29,7 @@ def looked_at(visit: Visit, name: str) -> None:
 
 def train(visit: Visit) -> str:
     """The page -> the live job -> its end; the job's id."""
-    visit.open("/train?model=starter&train_minutes=1")
+    visit.open("/train?model=starter&train_minutes=2")
     visit.heading("Train a draft")
     visit.button("Train").dblclick()
     visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
