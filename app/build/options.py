@@ -267,7 +267,7 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
 def _kept(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
     if step.technique == "speculate":
         kept = {k: v for k, v in options.items() if k != "draft" and k in {"tokens", *SPECULATE[method].options}}
-        if SPECULATE[method].usual is not None:
+        if SPECULATE[method].usual != SPECULATE[step.method].usual:  # what is usual for one is not for the other
             kept.pop("tokens", None)
         return {**kept, "draft": "auto"} if method == "draft" else kept
     dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()

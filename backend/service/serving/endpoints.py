@@ -30,6 +30,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.device import GIB, Instance
 from backend.domain.machine.targets import Hardwares, nearest
 from backend.domain.recipe import methods
+from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
 from backend.domain.validation import first_flaw
 from backend.launchers.deployments import Deployments, Say
@@ -141,10 +142,12 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
     if image is None:
         raise RequestError(f"AWS keeps the images for {region} in another account: give the address of one with {{}}.", "image")
     speculation = variant.speculation
-    if speculation is not None and speculation.proposer:
+    if speculation is not None and SPECULATE[speculation.method].engine_method == "custom_class":
+        code = "code of your own" if speculation.proposer else f"`method: {speculation.method}`, whose code lies here"
         raise ImpossibleStack(
-            f"{artifact_id} proposes tokens by code of your own, which runs on this machine alone: serve it here."
-        )
+            f"{artifact_id} proposes tokens by {code}, which runs on this machine alone: serve it here, or deploy one with "
+            "`method: ngram`."
+        )  # fmt: skip
     if speculation is not None and speculation.draft_path:
         speculation = speculation.model_copy(update={"draft_path": "draft"})  # its place here is not part of the deployment
     try:

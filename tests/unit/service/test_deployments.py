@@ -116,6 +116,19 @@ def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home: Workspace) ->
         endpoints.plan(home, artifact(home, parts=("model", "compiled")), WANTED)
 
 
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"method": "custom", "proposer": "mine.Proposer"}, "code of your own"),
+        ({"method": "ngram_adaptive"}, "`method: ngram_adapt"),
+    ],
+)
+def test_what_proposes_by_a_class_is_not_in_a_vendors_container(home: Workspace, step: dict[str, Any], words: str) -> None:
+    recipe = Recipe.model_validate({"name": "made", "steps": [{"speculate": step}]})
+    with pytest.raises(ImpossibleStack, match=f"proposes tokens by {words}.*serve it here, or deploy one with `method: ngram`"):
+        endpoints.plan(home, artifact(home, recipe, parts=("model",)), WANTED)
+
+
 def test_weights_must_fit(home: Workspace) -> None:
     with pytest.raises(NotEnoughMemory, match=r"take 90\.0 GB, and 2 of ml\.g6\.12xlarge's 4 GPUs hold"):
         endpoints.plan(home, artifact(home, size=90_000_000_000), WANTED)
