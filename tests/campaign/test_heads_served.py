@@ -63,7 +63,7 @@ def test_vllm_accepts_of_a_trained_head_what_the_training_counts(
     head = made(target, Training(kind=kind, tokens=TOKENS))
     prompts = [target.prompt(text) for text in TEXTS]
     answers = target.answer(prompts, 0.0, ANSWER, 0)
-    _trained(head, [Said(*each, 0.0) for each in zip(prompts, answers, strict=True)])
+    _trained(head, [Said(prompt, answer.tokens, 0.0) for prompt, answer in zip(prompts, answers, strict=True)])
     folder = tmp_path / "head"
     folder.mkdir()
     head.save(folder)
