@@ -3,6 +3,8 @@ page what it measured."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import charts, navigation, once
@@ -15,7 +17,7 @@ from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.planner import payoff
 from backend.domain.planner.payoff import PayoffMap, Shape
-from backend.domain.recipe.recipe import Speculate
+from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.present.charts.drafts.payoff import payoff_map
 from backend.present.words import payoff as words
@@ -24,6 +26,7 @@ from backend.service.evaluations import payoff as measuring
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import payoff_maps
 from backend.service.plans.cases import Case
+from backend.service.plans.payoff_maps import Trained
 
 PURPOSE, REFUSED = "payoff", "payoff_refused"
 ASKED = 5.0
@@ -40,7 +43,7 @@ def beside(opened: Workspace, case: Case | None) -> None:
     found = payoff_maps.find(opened, case.model, case.recipe)
     with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=found is not None):
         if found is not None:
-            _answered(found, case.facts.serving_draft(case.recipe), "build")
+            _answered(found, case.facts.serving_draft(case.recipe), "build", payoff_maps.trained(opened, case.model, case.recipe))
         else:
             _to_measure(opened, case)
 
@@ -56,13 +59,33 @@ def measured(job: JobView) -> None:
         st.warning(plain(warning), icon=":material/warning:")
 
 
-def _answered(found: PayoffMap, known: ModelFacts | None, page: str) -> None:
-    """The answer for the draft that the recipe has, or for one of a size that is asked for."""
+def trained(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
+    """Of a draft on the page of the job that trained it: what it pays by its own acceptance, where a map is kept."""
+    found, draft = payoff_maps.find(opened, model, recipe), payoff_maps.trained(opened, model, recipe)
+    if found is not None and draft is not None:
+        st.markdown(_own(found, draft))
+        st.caption(plain(f"Predicted by the payoff map. {words.sureness(found, draft.shape)}"))
+
+
+def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: Trained | None = None) -> None:
+    """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's pays by its
+    own acceptance, where its training measured that."""
     draft = Shape(parameters=known.parameters, layers=known.layers) if known else _asked(found, page)
-    said = [f"**{plain(words.subject(found, draft))}**", *(f"- {plain(each)}" for each in words.answers(found, draft))]
-    st.markdown("\n".join([said[0], "", *said[1:]]))
-    charts.show(payoff_map(found, draft, charts.theme()), f"{page}-payoff", words=" ".join(words.answers(found, draft)))
+    said = words.answers(found, draft)
+    if own is not None:
+        st.markdown(_own(found, own))
+    st.markdown(_list(f"**{plain(words.subject(found, draft))}**", said))
+    drawn = payoff_map(found, draft, charts.theme(), own.lengths if own else ())
+    charts.show(drawn, f"{page}-payoff", words=" ".join(said))
     st.caption(plain(f"{words.sureness(found, draft)} {words.provenance(found)}"))
+
+
+def _own(found: PayoffMap, draft: Trained) -> str:
+    return _list(plain(words.measured(draft.lengths)), words.predictions(found, draft.shape, draft.lengths))
+
+
+def _list(head: str, rows: Sequence[str]) -> str:
+    return "\n".join([head, "", *(f"- {plain(each)}" for each in rows)])
 
 
 def _asked(found: PayoffMap, page: str) -> Shape:

@@ -69,7 +69,8 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
             pair = navigation.several(source(parent), str(job.result["artifact"]))
             return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
         case JobKind.TRAIN:
-            wanted = {"model": source(ModelCard.model_validate(specification["model"])), "recipe": training.recipe(job)}
+            model = ModelCard.model_validate(specification["model"])
+            wanted = {"model": source(model), "recipe": training.recipe(opened, job, model)}
             return Step("Build with this draft", ":material/construction:", "build", wanted)
         case JobKind.EVALUATE:
             return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})

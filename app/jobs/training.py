@@ -8,11 +8,13 @@ from typing import Any
 import streamlit as st
 
 from app import charts, navigation, shell
+from app.drafts import payoff
 from app.words import plain, seconds, size
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import JobState
-from backend.domain.recipe.recipe import read
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.training import LOSS_TITLES, TITLES, Training
 from backend.present.charts.curves import training as drawn
 from backend.present.words import drafts
@@ -20,7 +22,7 @@ from backend.service import Workspace
 from backend.service.evaluations import evaluations, paid
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import recipes
+from backend.service.plans import payoff_maps, recipes, training
 
 NONE = "The curves will stand here once the model has answered the prompts."
 
@@ -28,7 +30,7 @@ NONE = "The curves will stand here once the model has answered the prompts."
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """The charts of a job that is no longer queued."""
     if job.state is JobState.SUCCEEDED:
-        _ended(opened, job)
+        _ended(opened, job, ModelCard.model_validate(specification["model"]))
     else:
         loss = specification["options"]["loss"]
         shell.live("training", lambda: _watch(opened, job.id, loss), active=not job.ended)
@@ -40,10 +42,13 @@ def again(options: Mapping[str, Any]) -> dict[str, str]:
     return {"train_kind": TITLES[asked.kind], "train_loss": LOSS_TITLES[asked.loss], "train_minutes": str(asked.minutes)}
 
 
-def recipe(job: JobView) -> str:
-    """The recipe that uses the draft, as YAML."""
-    artifact = str(job.result["artifact"])
-    return recipes.write_text(read({"name": f"draft {artifact}", "steps": [drafts.step(job.result["training"], artifact)]}))
+def recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:
+    """The recipe that uses the draft, as YAML: with as many tokens a guess as gain most, where a payoff map tells."""
+    return recipes.write_text(payoff_maps.fitted(opened, model, _plain(job)))
+
+
+def _plain(job: JobView) -> Recipe:
+    return training.recipe(str(job.result["artifact"]), job.result["training"])
 
 
 def _watch(opened: Workspace, job_id: str, loss: str) -> str:
@@ -66,8 +71,8 @@ def _curves(points: Sequence[Mapping[str, Any]], loss: str, best: int) -> None:
         charts.show(drawn.losses(points, loss, charts.theme()), "training-loss")  # type: ignore[arg-type]
 
 
-def _ended(opened: Workspace, job: JobView) -> None:
-    found, artifact = job.result["training"], str(job.result["artifact"])
+def _ended(opened: Workspace, job: JobView, model: ModelCard) -> None:
+    found = job.result["training"]
     cells: list[tuple[str, str, str | None]] = [
         (
             f"Tokens a round, {drafts.at(each['temperature'])}",
@@ -84,17 +89,19 @@ def _ended(opened: Workspace, job: JobView) -> None:
     st.markdown(plain(drafts.learned(found)))
     _curves(found["curve"], found["asked"]["loss"], found["best_step"])
     charts.show(drawn.positions(found["acceptance"], charts.theme()), "training-positions")
-    _paid(opened, artifact)
+    _paid(opened, job, model)
 
 
-def _paid(opened: Workspace, artifact: str) -> None:
-    """Whether it was deleted, and what evaluations said of recipes with it."""
+def _paid(opened: Workspace, job: JobView, model: ModelCard) -> None:
+    """Whether it was deleted, what a payoff map predicts of it, and what evaluations said of recipes with it."""
+    artifact = str(job.result["artifact"])
     try:
         artifacts.show(opened, artifact)
     except NotFound:
         st.info("The draft that this job made has been deleted since.", icon=":material/delete:")
         return
     st.caption(f"Draft `{artifact}`. {drafts.RULE}")
+    payoff.trained(opened, model, _plain(job))
     for each in paid.of(opened, artifact):
         (st.success if each.pays else st.warning)(plain(each.sentence), icon=":material/speed:")
         navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=each.evaluation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,17 @@ from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.errors import RequestError
 from backend.domain.figures import figure
+from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.planner import payoff
 from backend.domain.planner.payoff import BreakEven, PayoffMap, Shape
+from backend.domain.recipe.recipe import ORIGINAL
 from backend.present.words import payoff as words
+from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
-from backend.service.jobs import jobs
+from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import payoff_maps, recipes
+from backend.service.plans import payoff_maps, recipes, training
+from backend.service.plans.payoff_maps import Trained
 
 SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Acceptances of the table."""
@@ -38,6 +43,7 @@ def command(
     model: Annotated[str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")],
     recipe: Annotated[Path | None, typer.Option(help="A recipe's file or name: a model is served by its settings.")] = None,
     draft_parameters: Annotated[str, typer.Option(help="Of the draft that is asked about, such as 5M or 500K.")] = "5M",
+    draft: Annotated[str | None, typer.Option(help="Instead of a size, a draft that `train` made: what it pays.")] = None,
     streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(map(str, payoff.STREAMS)),
     rounds: Annotated[int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")] = payoff.ROUNDS,
     again: Annotated[bool, typer.Option("--again", help="Measure although there is a map of it already.")] = False,
@@ -45,10 +51,11 @@ def command(
     json: Json = False,
 ) -> None:
     """Say which share of its tokens a draft must get right to pay, by streams: measured once in minutes, then kept."""
-    workspace, wanted = service.open_workspace(), parameters(draft_parameters)
+    workspace = service.open_workspace()
     serving = recipes.read_file(recipe).serving if recipe else None
     spec = measuring.prepare(workspace, model, _numbers(streams), rounds, serving=serving)
-    measuring.check_size(workspace, spec, wanted)
+    own = _trained(workspace, spec, draft) if draft else None
+    asked = own.shape if own else _sized(workspace, spec, draft_parameters)
     found = None if again else payoff_maps.for_spec(workspace, spec)
     if found is None:
         key = jobs.key(workspace, life.key)
@@ -61,8 +68,26 @@ def command(
             return
         found = payoff_maps.of(submit_and_finish(workspace, submit))
         assert found is not None
-    draft = payoff.shape_of(wanted)
-    emit(document(found, draft), as_json=json, text=text(found, draft))
+    lengths = own.lengths if own else ()
+    emit(document(found, asked, lengths), as_json=json, text=text(found, asked, lengths))
+
+
+def _sized(workspace: Workspace, spec: PayoffSpec, written: str) -> Shape:
+    """Raises RequestError."""
+    wanted = parameters(written)
+    measuring.check_size(workspace, spec, wanted)
+    return payoff.shape_of(wanted)
+
+
+def _trained(workspace: Workspace, spec: PayoffSpec, artifact: str) -> Trained:
+    """Raises NotFound, RequestError for what is no draft of `train`, or one of another model."""
+    manifest = artifacts.show(workspace, artifact).manifest
+    card, _ = measuring.original(workspace, spec.variants[0])
+    recipe = training.recipe(artifact, manifest.training) if manifest.training else ORIGINAL
+    found = payoff_maps.trained(workspace, card, recipe)
+    if found is None:
+        raise RequestError(f"{artifact} is no draft that was trained for {card.id}: give {{}} of `whetstone train`.", "draft")
+    return found
 
 
 def parameters(written: str) -> int:
@@ -78,22 +103,29 @@ def _numbers(written: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
 
 
-def document(found: PayoffMap, draft: Shape) -> dict[str, Any]:
-    """The document other tools may rely on."""
+def document(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> dict[str, Any]:
+    """The document other tools may rely on. `trained`: of a draft whose tokens a step at 1, 2, ... proposed are known."""
     rows = []
     for streams in found.streams:
         least = found.break_even(streams, draft)
         rows.append({"streams": streams, **(least._asdict() if least else dict.fromkeys(BreakEven._fields))})
-    return {"draft": draft.model_dump(), "break_even": rows, "map": found.model_dump(mode="json")}
+    own = {"trained": [_predicted(found, draft, lengths, streams) for streams in found.streams]} if lengths else {}
+    return {"draft": draft.model_dump(), "break_even": rows, **own, "map": found.model_dump(mode="json")}
 
 
-def text(found: PayoffMap, draft: Shape) -> str:
-    """The answer, the gains as a table, and how sure they are."""
+def _predicted(found: PayoffMap, draft: Shape, lengths: Sequence[float], streams: int) -> dict[str, Any]:
+    tokens, gain = found.best_known(streams, draft, lengths)
+    return {"streams": streams, "tokens": tokens, "gain": gain, "interval": found.interval(gain)}
+
+
+def text(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> str:
+    """The answer, the gains as a table, and how sure they are; of a draft of known tokens a step what it pays first."""
     rows = []
     for streams in found.streams:
         best = [found.best(streams, draft, acceptance) for acceptance in SHOWN]
         rows.append((streams, *(f"{figure(gain)}x at {tokens}" for tokens, gain in best)))
     header = ("streams", *(f"{acceptance:.0%}" for acceptance in SHOWN))
-    said = [f"{words.subject(found, draft)}:", *(f"  {each}" for each in words.answers(found, draft)), ""]
+    own = [words.measured(lengths), *(f"  {each}" for each in words.predictions(found, draft, lengths)), ""] if lengths else []
+    said = [*own, f"{words.subject(found, draft)}:", *(f"  {each}" for each in words.answers(found, draft)), ""]
     said += ["Gain at the best tokens a guess, by acceptance:", table(header, rows), ""]
     return "\n".join([*said, words.sureness(found, draft), words.provenance(found), *(f"warning: {w}" for w in found.warnings)])

@@ -149,6 +149,8 @@ class Context(Frozen):
     price_note: str | None = None
     acceptance: float | None = None
     """Measured probability of acceptance, where an evaluation has one."""
+    trained: float | None = None
+    """The same by the draft's own training, which measures it on answers that were set aside."""
     calibration: Calibration | None = None
     payoff: PayoffMap | None = None
     """Of what is served there, where one was measured."""
@@ -218,15 +220,17 @@ def _speed(
     unknown: list[str],
 ) -> roofline.Speed | None:  # fmt: skip
     facts, step = context.facts, recipe.step("speculate")
+    likely = context.trained if context.acceptance is None else context.acceptance
     if isinstance(step, Speculate) and context.acceptance is None:
         best, worst = roofline.acceptance_range(step, None)
-        unknown.append(f"acceptance: assumed {worst:g} to {best:g}, only an evaluation can tell")
+        taken = f"assumed {worst:g} to {best:g}" if likely is None else f"{likely:.0%} by the draft's own training"
+        unknown.append(f"acceptance: {taken}, only an evaluation can tell")
     speed = None
     if facts.device is not None and room is not None:
         draft, load = facts.serving_draft(recipe), context.load
         held = serving.sequences(room, recipe, load.input_tokens + load.output_tokens)
         speed = roofline.replicated(
-            model, recipe, facts.device, degree, load, draft, context.acceptance, held, replicas, context.gains(recipe)
+            model, recipe, facts.device, degree, load, draft, likely, held, replicas, context.gains(recipe)
         )
     if speed is None:
         unknown.append(f"speed: {_why(model, recipe, facts)}")

@@ -180,6 +180,11 @@ class PayoffMap(Frozen):
         """(draft length, gain) where the gain is highest."""
         return max(((k, self.gain(streams, k, draft, acceptance)) for k in LENGTHS), key=lambda found: found[1])
 
+    def best_known(self, streams: float, draft: Shape, lengths: Sequence[float]) -> tuple[int, float]:
+        """(draft length, gain) of a draft whose mean tokens a step are known, at 1, 2, ... proposed: never longer than those."""
+        each = ((k, self.gain_at(streams, k, draft, length)) for k, length in enumerate(lengths, 1))
+        return max(each, key=lambda found: found[1])
+
     def break_even_at(self, streams: float, tokens: int, draft: Shape, slower: float = 1.0) -> float | None:
         """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long as the
         model says; None where none is high enough."""

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from backend.catalog.cards.card import read_card
+from backend.catalog.cards.head import read_head
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation, Variant
 from backend.domain.evaluation.proof.gains import Predicted, PredictedGains, drafted
 from backend.domain.planner.payoff import PayoffMap, Shape, key, weights_of
+from backend.domain.recipe.speculation import SPECULATE
 from backend.service.evaluations import payoff
 from backend.service.plans import payoff_maps
 from backend.service.workspace import Workspace
@@ -35,10 +37,14 @@ def _map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[
     """With the draft as it shapes a step."""
     if variant.speculation is None or variant.speculation.draft_path is None or variant.kind == "url":
         return None
+    way = SPECULATE[variant.speculation.method]
+    if way.once:  # all its tokens by one step, where a map counts a step for each
+        return None
     try:
         card, recipe = payoff.original(workspace, variant.model_copy(update={"speculation": None}))
-        draft = read_card(Path(variant.speculation.draft_path))
-    except WhetstoneError:  # the artifact or its draft is gone, or a head that is no model by itself: nothing is predicted
+        read = read_head if way.needs == "head" else read_card
+        draft = read(Path(variant.speculation.draft_path))
+    except WhetstoneError:  # the artifact or its draft is gone: nothing is predicted
         return None
     wanted = key(card.revision, weights_of(recipe), variant.serving, document.versions, document.hardware)
     found = payoff_maps.kept(workspace, wanted)

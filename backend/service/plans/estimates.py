@@ -50,7 +50,7 @@ def of(
         raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
     expected_load = load or ExpectedLoad()
     context = auto.context(case.target, case.facts, expected_load, price_per_hour).model_copy(update={"acceptance": acceptance})
-    context = context.model_copy(update={"payoff": _map(workspace, case)})
+    context = context.model_copy(update={"payoff": _map(workspace, case), "trained": _trained(workspace, case)})
     if found := _correction(workspace, case, context):
         measured = found[1] if acceptance is None else acceptance
         context = context.model_copy(update={"calibration": found[0], "acceptance": measured})
@@ -129,6 +129,15 @@ def _acceptance(recipe: Recipe, level: Level) -> float | None:
     if not isinstance(step, Speculate) or level.acceptance_rate is None:
         return None
     return roofline.acceptance_of(level.acceptance_rate, step.tokens)
+
+
+def _trained(workspace: Workspace, case: Case) -> float | None:
+    """The probability of acceptance that gives as many tokens a step as the recipe's draft gave when it was trained."""
+    step, draft = case.recipe.step("speculate"), payoff_maps.trained(workspace, case.model, case.recipe)
+    if not isinstance(step, Speculate) or draft is None:
+        return None
+    tokens = min(step.tokens, len(draft.lengths))
+    return roofline.acceptance_of((draft.lengths[tokens - 1] - 1) / tokens, tokens)
 
 
 def _predicted(model: ModelCard, recipe: Recipe, context: Context, level: Level) -> Speed | None:

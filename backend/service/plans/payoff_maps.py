@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pydantic import ValidationError
 
+from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState, PayoffSpec
-from backend.domain.model.facts import ModelCard
+from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.planner import payoff
-from backend.domain.planner.payoff import MapKey, PayoffMap
-from backend.domain.recipe.recipe import Recipe
+from backend.domain.planner.payoff import MapKey, PayoffMap, Shape
+from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.hardware import engines, probe
-from backend.service.jobs import jobs
+from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
+from backend.service.models import models
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.history import JobFilter
@@ -34,6 +38,36 @@ def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | 
         model.revision, payoff.weights_of(recipe), recipe.serving, engines.versions(workspace.settings), probe.probe()
     )
     return kept(workspace, wanted)
+
+
+class Trained(NamedTuple):
+    """A draft that `train` made. `lengths`: its mean tokens a step at 1, 2, ... proposed, measured as it was trained."""
+
+    shape: Shape
+    lengths: tuple[float, ...]
+
+
+def trained(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> Trained | None:
+    """The recipe's draft; None of one that was not trained here for that model, or is gone."""
+    step = recipe.step("speculate")
+    if not isinstance(step, Speculate) or not step.draft or not models.is_artifact(step.draft):
+        return None
+    try:
+        lengths = artifacts.show(workspace, step.draft).manifest.lengths
+        draft = models.draft_of(workspace, model, recipe)
+    except WhetstoneError:  # what is said of the recipe says it
+        return None
+    return Trained(Shape(parameters=draft.parameters, layers=draft.layers), lengths) if draft and lengths else None
+
+
+def fitted(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
+    """With as many tokens a guess as its trained draft gains most with for one user; as it is where no map tells."""
+    found, draft = find(workspace, model, recipe), trained(workspace, model, recipe)
+    if found is None or draft is None:
+        return recipe
+    tokens, _ = found.best_known(1, draft.shape, draft.lengths)
+    steps = (each.model_copy(update={"tokens": tokens}) if isinstance(each, Speculate) else each for each in recipe.steps)
+    return recipe.model_copy(update={"steps": tuple(steps)})
 
 
 def for_spec(workspace: Workspace, spec: PayoffSpec) -> PayoffMap | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from backend.catalog.text import prompts
 from backend.domain.errors import ImpossibleStack, InvalidOptions, InvalidWorkload, NotEnoughDisk, NotEnoughMemory
@@ -10,6 +12,7 @@ from backend.domain.jobs.jobs import TrainSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.facts import ModelCard
 from backend.domain.needs import training as needs
+from backend.domain.recipe.recipe import Recipe, read
 from backend.domain.recipe.training import Training
 from backend.domain.roles import Action
 from backend.hardware import probe
@@ -44,6 +47,11 @@ def prepare(workspace: Workspace, source: str, options: Training, prompts_path: 
 def submit(workspace: Workspace, spec: TrainSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
     """Queue it."""
     return jobs.submit(workspace, spec, title(spec.model, spec.options), submission=submission, terms=terms)
+
+
+def recipe(artifact_id: str, trained: Mapping[str, Any]) -> Recipe:
+    """The recipe that does nothing but use a draft. `trained`: what the manifest says of its training."""
+    return read({"name": f"draft {artifact_id}", "steps": [drafts.step(trained, artifact_id)]})
 
 
 def title(model: ModelCard, options: Training) -> str:

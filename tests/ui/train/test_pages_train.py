@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,18 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from backend.domain.jobs.jobs import Event, JobState, TrainSpec
-from backend.domain.recipe.recipe import read
+from backend.domain.jobs.jobs import Event, JobState, PayoffSpec, TrainSpec
+from backend.domain.planner import payoff
+from backend.domain.recipe.recipe import ORIGINAL, read
 from backend.domain.recipe.training import Training
+from backend.hardware import engines, probe
+from backend.present.words import payoff as payoff_words
 from backend.service import Workspace
 from backend.service.jobs import jobs
-from backend.service.models import models
-from tests import studio
+from backend.service.jobs.jobs import JobView
+from backend.service.models import models, variants
+from backend.settings import ASSETS
+from tests import payoffs, studio
 
 
 def measured(length: float) -> list[dict[str, Any]]:
@@ -55,6 +61,16 @@ def spec(home: Workspace) -> TrainSpec:
     return TrainSpec(model=models.resolve(home, "starter"), options=Training(tokens=2, loss="kl"))
 
 
+def trained(home: Workspace) -> tuple[JobView, str]:
+    """A job that has trained a draft, and the draft, with the weights of the starter's own."""
+    first = studio.put(home, spec(home), "Train", JobState.SUCCEEDED)
+    recipe = read({"name": "small model", "steps": [{"speculate": {"method": "draft", "tokens": 2}}]})
+    made = studio.artifact(home, first, models.resolve(home, "starter"), recipe=recipe, training=TRAINING)
+    shutil.copytree(ASSETS / "starter" / "draft", home.settings.artifacts / made / "draft")
+    result = {"artifact": made, "training": TRAINING, "bytes_after": 2_400_000, "path": "x"}
+    return studio.put(home, spec(home), "Train again", JobState.SUCCEEDED, result=json.dumps(result)), made
+
+
 def test_the_form_submits_one_job_with_what_was_asked(home: Workspace) -> None:
     at = studio.open_page("train", model="starter", train_loss="forward KL", train_minutes="5")
     assert "None yet: a draft will stand here" in studio.says(at)
@@ -79,11 +95,7 @@ def test_a_running_training_draws_its_acceptance_and_its_loss(home: Workspace) -
 
 
 def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -> None:
-    first = studio.put(home, spec(home), "Train", JobState.SUCCEEDED)
-    recipe = read({"name": "small model", "steps": [{"speculate": {"method": "draft", "tokens": 2}}]})
-    made = studio.artifact(home, first, models.resolve(home, "starter"), recipe=recipe, training=TRAINING)
-    result = {"artifact": made, "training": TRAINING, "bytes_after": 2_400_000, "path": "x"}
-    job = studio.put(home, spec(home), "Train again", JobState.SUCCEEDED, result=json.dumps(result))
+    job, made = trained(home)
     at = studio.open_page("job", id=job.id)
     said = studio.says(at)
     assert "60 answers of the model itself (6,000 tokens, 30 greedy) to 30 prompts and 5 that the model wrote itself" in said
@@ -91,3 +103,24 @@ def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -
     at.button(key="job_next-step").click().run()
     assert made in str(at.query_params["recipe"])
     assert made in studio.says(studio.open_page("train", model="starter"))
+
+
+def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_most(home: Workspace) -> None:
+    job, made = trained(home)
+    assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
+    card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
+    key = payoff.key(card.revision, payoff.weights_of(ORIGINAL), target.serving, engines.versions(home.settings), probe.probe())
+    kept = payoffs.payoff_map(key, model="starter")
+    asked = PayoffSpec(variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights)
+    studio.put(home, asked, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
+    draft = models.draft_facts(home, card, made)
+    assert draft is not None
+    shape = payoff.Shape(parameters=draft.parameters, layers=draft.layers)
+    (tokens, _), said = kept.best_known(1, shape, (1.7, 2.1)), payoff_words.predictions(kept, shape, (1.7, 2.1))
+    at = studio.open_page("job", id=job.id)
+    assert all(each in studio.says(at) for each in said)
+    at.button(key="job_next-step").click().run()
+    studio.check(at)
+    assert f"tokens: {tokens}" in str(at.query_params["recipe"])
+    built = studio.says(at)
+    assert all(each in built for each in said) and "by the draft's own training, only an evaluation can tell" in built

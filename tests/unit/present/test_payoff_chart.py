@@ -6,6 +6,7 @@ import plotly.graph_objects as graph
 import pytest
 
 from backend.domain.planner.payoff import Costs, Shape
+from backend.domain.planner.roofline import tokens_per_pass
 from backend.present.charts import alt
 from backend.present.charts.drafts import payoff as chart
 from backend.present.charts.theme import Theme
@@ -71,3 +72,24 @@ def test_the_answer_has_acceptance_interval_and_guess() -> None:
     assert words.sureness(found, SMALL).startswith("Each of 6 servers was predicted from the others")
     assert "Too few servers" in words.sureness(payoff_map(error=None), SMALL)
     assert words.provenance(found) == "Measured 2026-11-23 on a processor, 2 cores, vLLM 0.32.0, in 11 min."
+
+
+def test_a_draft_that_was_measured_lies_on_the_map_and_is_said_to_pay_or_not() -> None:
+    lengths = (1.8, 2.4)
+    drawn = chart.payoff_map(payoff_map(), SMALL, lengths=lengths)
+    graph.Figure(drawn["data"], drawn["layout"])
+    own = [trace for trace in drawn["data"] if trace["name"] == chart.OWN]
+    assert [trace["y"] for trace in own] == [[1, 2]] * 4
+    assert [tokens_per_pass(a, k) for a, k in zip(own[0]["x"], (1, 2), strict=True)] == pytest.approx(lengths)
+    assert words.measured(lengths) == (
+        "On answers set aside from its training this draft gave 1.80 and 2.40 tokens a step, at 1 and 2 a guess:"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"), [(1.2, "pays: 1.20x (95% 1.11"), (1.05, "may pay"), (0.97, "will hardly pay"), (0.8, "does not pay: 0.8")]
+)
+def test_what_is_said_hangs_on_the_interval(gain: float, said: str) -> None:
+    found = payoff_map()
+    length = gain / found.gain_at(4, 1, SMALL, 1.0)
+    assert words.prediction(found, SMALL, (length,), 4).startswith(f"At 4 streams it {said}")

@@ -6,22 +6,30 @@ Pure data for plotly. Colours are of log2(gain), so that twice as fast is as str
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from backend.domain.figures import figure, streams
 from backend.domain.planner.payoff import LENGTHS, PayoffMap, Shape
+from backend.domain.planner.roofline import acceptance_of
 from backend.present.charts.theme import COLOURS, Figure, Theme, layout, text
 from backend.present.words.payoff import provenance, subject
 
 ACCEPTANCES = tuple(place / 20 for place in range(21))
 SLOWER, FASTER = "#d55e00", "#0072b2"
 TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
+OWN = "this draft"
 COLUMNS, PANEL, GAP = 2, 190, 0.16
 """Panels side by side; their height in pixels; what is between them, as a share of the whole."""
+NAME, BAR, BELOW = 20, 56, 124
+"""Pixels of a panel's name, from the panels to the bar of colours, and from them to the lower edge."""
 
 
-def payoff_map(found: PayoffMap, draft: Shape, theme: Theme = "light") -> Figure:
-    """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is neither."""
+def payoff_map(found: PayoffMap, draft: Shape, theme: Theme = "light", lengths: Sequence[float] = ()) -> Figure:
+    """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is neither.
+
+    `lengths`: its mean tokens a step at 1, 2, ... proposed, where they were measured: where on the map it lies.
+    """
     title, rows = f"{subject(found, draft)}: gain", -(-len(found.streams) // COLUMNS)
     meta = {"provenance": provenance(found)}
     around = layout(title, {}, {}, theme, **meta)
@@ -32,9 +40,12 @@ def payoff_map(found: PayoffMap, draft: Shape, theme: Theme = "light") -> Figure
         axes = layout(title, x, y, theme)
         around |= {f"xaxis{number}": axes["xaxis"], f"yaxis{number}": axes["yaxis"]}
         traces += [_cells(found, draft, at, number), _line(found, draft, at, number, theme, first=not place)]
+        traces += [_own(found, draft, at, number, lengths, theme, first=not place)] if lengths else []
         notes.append(_name(streams(at), domain, theme))
-    around |= {"annotations": notes, "coloraxis": _colours(theme), "height": 130 + rows * (PANEL + 40), "hovermode": "closest"}
-    around["legend"] = {**around["legend"], "y": -0.16 - 0.06 * (3 - rows), "x": 0}
+    inside, top = rows * (PANEL + 40), around["margin"]["t"] + NAME
+    around["margin"] = {**around["margin"], "t": top, "b": BELOW}
+    around |= {"annotations": notes, "coloraxis": _colours(theme, -BAR / inside), "height": top + inside + BELOW}
+    around["legend"] = {**around["legend"], "y": -(BAR + 38) / inside}
     return {"data": traces, "layout": around}
 
 
@@ -75,18 +86,34 @@ def _line(found: PayoffMap, draft: Shape, at: int, number: str, theme: Theme, *,
     }  # fmt: skip
 
 
+def _own(
+    found: PayoffMap, draft: Shape, at: int, number: str, lengths: Sequence[float], theme: Theme, *, first: bool
+) -> dict[str, Any]:  # fmt: skip
+    """The draft itself, at the acceptance by which tokens alike would give as many a step."""
+    guesses = range(1, len(lengths) + 1)
+    x = [acceptance_of((length - 1) / k, k) for k, length in zip(guesses, lengths, strict=True)]
+    gains = [found.gain_at(at, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
+    marker = {"color": COLOURS[theme].panel, "size": 9, "symbol": "diamond", "line": {"color": COLOURS[theme].ink, "width": 2}}
+    return {
+        "type": "scatter", "mode": "markers", "x": x, "y": list(guesses), "xaxis": f"x{number}", "yaxis": f"y{number}",
+        "name": OWN, "legendgroup": OWN, "showlegend": first, "marker": marker, "hoverinfo": "text",
+        "customdata": [text(f"{OWN} at {streams(at)}")] * len(x),
+        "hovertext": [f"{OWN}, {streams(at)}, {k} tokens a guess: {gain:.2f}x" for k, gain in zip(guesses, gains, strict=True)],
+    }  # fmt: skip
+
+
 def _name(words: str, domain: tuple[list[float], list[float]], theme: Theme) -> dict[str, Any]:
     font = {"size": 13, "color": COLOURS[theme].ink}
     where = {"x": domain[0][0], "y": domain[1][1], "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
     return {"text": words, "showarrow": False, "font": font, **where}
 
 
-def _colours(theme: Theme) -> dict[str, Any]:
+def _colours(theme: Theme, y: float) -> dict[str, Any]:
     colours, most = COLOURS[theme], math.log2(TICKS[-1])
     bar = {
-        "orientation": "h", "thickness": 10, "len": 0.6, "x": 1, "xanchor": "right", "y": -0.16, "yanchor": "top",
+        "orientation": "h", "thickness": 10, "len": 0.8, "x": 0.5, "xanchor": "center", "y": y, "yanchor": "top",
         "tickvals": [math.log2(gain) for gain in TICKS], "ticktext": [f"{figure(gain, 2)}x" for gain in TICKS],
-        "tickfont": {"color": colours.muted}, "outlinewidth": 0,
+        "tickfont": {"color": colours.muted}, "tickangle": 0, "outlinewidth": 0,
     }  # fmt: skip
     middle = "#f7f7f7" if theme == "light" else "#20262e"
     return {"cmin": -most, "cmax": most, "colorscale": [[0, SLOWER], [0.5, middle], [1, FASTER]], "colorbar": bar}

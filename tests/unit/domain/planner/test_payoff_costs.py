@@ -177,3 +177,13 @@ def test_the_formula_is_held_against_gains_that_were_measured_with_a_made_accept
 def test_a_map_reads_what_it_writes() -> None:
     found = payoff_map()
     assert PayoffMap.model_validate_json(found.model_dump_json()) == found
+
+
+@given(streams=STREAMS, draft=SHAPES, rates=st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_a_draft_of_known_acceptance_gets_the_length_with_which_it_gains_most(
+    streams: int, draft: Shape, rates: list[float]
+) -> None:  # fmt: skip
+    found, lengths = payoff_map(), [1 + sum(sorted(rates, reverse=True)[: k + 1]) for k in range(len(rates))]
+    tokens, gain = found.best_known(streams, draft, lengths)
+    assert 1 <= tokens <= len(lengths) and gain == found.gain_at(streams, tokens, draft, lengths[tokens - 1])
+    assert all(found.gain_at(streams, k, draft, length) <= gain for k, length in enumerate(lengths, 1))
