@@ -1,0 +1,82 @@
+"""A draft by clicks alone: trained for a model, built into a recipe, measured, and shown with what a server accepted of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs
+from tests.browser.accessibility import violations
+from tests.browser.places import SCREENSHOTS
+from tests.browser.running import Studio
+from tests.browser.test_loop import asked
+from tests.browser.visit import Visit, visiting
+
+pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(1200)]
+LONG_MS = 600_000
+
+
+def looked_at(visit: Visit, name: str) -> None:
+    """In each theme and width, with nothing wider than the window."""
+    for look in visit.looks():
+        visit.photograph(SCREENSHOTS, f"{name}-{look}.png")
+        assert visit.overflow() == 0, look
+        assert violations(visit.page) == [], look
+
+
+def train(visit: Visit) -> str:
+    """The page -> the live job -> its end; the job's id."""
+    visit.open("/train?model=starter&train_minutes=3")
+    visit.heading("Train a draft")
+    visit.button("Train").dblclick()
+    visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
+    expect(visit.main.get_by_role("figure", name=re.compile("[Aa]ccept"))).to_be_visible(timeout=LONG_MS)
+    expect(visit.button("Build with this draft")).to_be_visible(timeout=LONG_MS)
+    visit.drawn()
+    looked_at(visit, "train-job")
+    return asked(visit, "id")
+
+
+def build(visit: Visit) -> str:
+    """Job -> Build -> the artifact's job; its id."""
+    visit.button("Build with this draft").click()
+    visit.heading("Build")
+    expect(visit.main.get_by_text("Valid for this model on this machine")).to_be_visible()
+    visit.button("Optimize").dblclick()
+    visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
+    expect(visit.button("Evaluate against the original")).to_be_visible(timeout=LONG_MS)
+    return asked(visit, "id")
+
+
+def measure(visit: Visit) -> str:
+    """Job -> Evaluate -> the verdict; the evaluation's id."""
+    visit.button("Evaluate against the original").click()
+    visit.heading("Evaluate")
+    visit.drawn()
+    for words, value in (("Concurrency (streams)", "1"), ("Longest answer (tokens)", "32"), ("Requests a run", "4")):
+        visit.fill(words, value)
+    visit.main.get_by_text("Measure quality too").click()
+    visit.button("Evaluate").dblclick()
+    visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
+    visit.drawn()
+    return asked(visit, "id")
+
+
+def test_a_draft_is_trained_built_in_and_judged(chromium: Browser, studio: Studio) -> None:
+    before = jobs.count(studio.workspace)
+    with visiting(chromium, studio.url) as visit:
+        trained, built = train(visit), build(visit)
+        evaluation = measure(visit)
+        expect(visit.main.get_by_text(re.compile(r"At 1 stream ")).filter(visible=True).first).to_be_visible()
+        visit.main.get_by_role("tab", name="Speculation").click()
+        visit.drawn()
+        looked_at(visit, "speculation")
+    assert jobs.count(studio.workspace) == before + 3
+    variant = evaluations.show(studio.workspace, evaluation).document.variants[1]
+    drafting = variant.levels[0].drafting
+    assert drafting is not None and drafting.drafted_tokens > 0
+    assert artifacts.show(studio.workspace, variant.variant.source).job_id == built
+    assert artifacts.show(studio.workspace, str(jobs.show(studio.workspace, trained).result["artifact"])).manifest.training
