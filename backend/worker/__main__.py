@@ -87,6 +87,7 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     for folder in _changed(channel):
         message = f"The files in {folder} changed after this job was submitted: it works on them as they are now."
         channel.emit(Event(kind="warning", message=message))
+    _keep_to_whom(spec)
     match spec.kind:
         case "optimize":
             from backend.worker.kinds import optimize
@@ -118,6 +119,12 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
             return train.run(spec, channel, memory)
         case "managed":
             raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
+
+
+def _keep_to_whom(spec: JobSpec) -> None:
+    """Who reaches the studio says whoever submits: a supervisor outlives the studio that started it, and serves others too."""
+    if spec.kind in {"evaluate", "import"} and spec.shared is not None:
+        os.environ["WHETSTONE_SHARED"] = str(int(spec.shared))
 
 
 def _changed(channel: JobChannel) -> list[str]:

@@ -138,8 +138,9 @@ class EvaluateSpec(_Serving):
     options: EvaluateOptions
     """Of an evaluation that is continued, `repeats` counts its old blocks too."""
     continues: Continued | None = None
-    shared: bool = False
-    """It was asked for where others reach the studio: wherever it runs, no endpoint is asked at an address that is not public."""
+    shared: bool | None = None
+    """Whether it was asked for where others reach the studio: then, wherever it runs, no endpoint is asked at an address that is
+    not public. None: as the worker's environment says."""
 
     @property
     def measured(self) -> int:
@@ -202,6 +203,9 @@ class ImportSpec(Frozen):
     licence: str | None = None
     accepted: datetime | None = None
     """When the person who submitted it accepted the licence; None where it need not be accepted."""
+    shared: bool | None = None
+    """Whether it was asked for where others reach the studio: then only with tokens and from buckets that are listed for them.
+    None: as the worker's environment says."""
 
 
 class ManagedSpec(Frozen):

@@ -25,6 +25,7 @@ from backend.domain.jobs.jobs import (
     TERMINAL,
     EvaluateSpec,
     Event,
+    ImportSpec,
     JobKind,
     JobSpec,
     JobState,
@@ -182,7 +183,7 @@ def queued(
     kind, asked = JobKind(spec.kind), terms or Terms()
     if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
-    if isinstance(spec, EvaluateSpec):
+    if isinstance(spec, EvaluateSpec | ImportSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})
     return JobRow(
         id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.actor.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -50,8 +49,6 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     progress = ChannelProgress(
         channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5 + spec.options.lossless
     )
-    if spec.shared:
-        os.environ["WHETSTONE_SHARED"] = "1"  # for the load generator's processes too
     settings = configuration.load()
     with here(spec.variants, settings, progress) as variants:
         return _run(spec.model_copy(update={"variants": variants}), channel, memory, progress, settings)

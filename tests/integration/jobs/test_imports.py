@@ -85,6 +85,20 @@ def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(hub: FakeHu
     assert not list((home.settings.models / ".partial").iterdir())
 
 
+def test_an_import_goes_by_who_reached_the_studio_where_it_was_asked_for(
+    hub: FakeHub, home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not by who reaches the one that started the supervisor."""
+    hub.settings(ID, private=True, licence="mit")
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    prepared = imports.prepare(home, ID)
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")  # the supervisor's: `home` was opened before
+    own = imports.submit(home, prepared)
+    supervisors.ensure(home)
+    assert until_ended(home, own.id).state is JobState.SUCCEEDED, jobs.show(home, own.id).error
+    assert jobs.specification(home, own.id)["shared"] is False
+
+
 def test_progress_is_told_in_bytes_with_rate_and_time_left(hub: FakeHub, home: Workspace) -> None:
     hub.fault(slow_ms=60)
     job = submit(home)
