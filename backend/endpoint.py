@@ -99,10 +99,14 @@ def check_bearer(variable: str | None, place: Address) -> None:
     another machine, where anybody on the way reads along."""
     if variable is None or place.region is not None:
         return
-    if not settings.load().may_send(variable):
+    chosen = settings.load()
+    if not chosen.may_send(variable, place.host):
+        bound = chosen.shared or any(entry.startswith(f"{variable}@") for entry in chosen.bearer_env)
+        instead = "" if bound else f"put the token into a variable called {TOKEN_PREFIX}..., or "
         raise RequestError(
-            f"{variable} is not sent to an endpoint: put the token into a variable called {TOKEN_PREFIX}..., or list "
-            f"{variable} in WHETSTONE_BEARER_ENV, where `whetstone up` is started."
+            f"{variable} is not sent to {place.host if bound else 'an endpoint'}: {instead}list "
+            f"{variable}{f'@{place.host}' if bound else ''} in WHETSTONE_BEARER_ENV, where `whetstone up` is started"
+            f"{', since others reach this studio' if chosen.shared else ''}."
         )
     if not place.tls and not is_loopback(place.host):
         raise RequestError(f"The bearer token in {variable} would go to {place} unencrypted: give an https:// address.")

@@ -57,7 +57,8 @@ class Settings(BaseModel):
     warm_workers: bool = False
     """Workers of this machine are forked from a process that has imported what they need."""
     bearer_env: tuple[str, ...] = ()
-    """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token."""
+    """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token; NAME@HOST: only
+    to that host."""
     hosts: tuple[str, ...] = ()
     """Names besides those of loopback under which the web studio answers."""
     import_folders: tuple[Path, ...] = ()
@@ -88,8 +89,12 @@ class Settings(BaseModel):
         """The folder of the class that proposes by a `speculate` step of that method."""
         return self.proposers if method == "custom" else str(PLUGIN)
 
-    def may_send(self, variable: str) -> bool:
-        """Whether the owner of this environment lets that variable leave the machine."""
+    def may_send(self, variable: str, host: str) -> bool:
+        """Whether the owner of this environment lets that variable leave the machine for that host: where others reach the studio
+        only for one that is listed with it, since whoever may submit chooses the address."""
+        hosts = {entry.partition("@")[2].lower() for entry in self.bearer_env if entry.startswith(f"{variable}@")}
+        if hosts or self.shared:
+            return host.lower() in hosts
         return variable.startswith(TOKEN_PREFIX) or variable in self.bearer_env
 
     def may_import_with(self, variable: str) -> bool:

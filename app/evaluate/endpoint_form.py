@@ -20,7 +20,8 @@ def bearer(sources: Sequence[str]) -> dict[str, Any]:
     written = st.text_input(
         LABELS["bearer_env"], key="evaluate_bearer_env", placeholder="none", max_chars=80,
         help="Its name, such as WHETSTONE_TOKEN_OPENAI: only variables called so, and those that WHETSTONE_BEARER_ENV lists, "
-        "are sent, and never unencrypted to another machine. It is read when the evaluation runs, from the environment that "
+        "are sent (NAME@HOST there: to that host; where others reach the studio to no other), and never unencrypted to another "
+        "machine. It is read when the evaluation runs, from the environment that "
         "whetstone up was started in, and kept nowhere. "
         "A model other than the endpoint's first is named after its address: URL#MODEL.",
     ).strip()  # fmt: skip

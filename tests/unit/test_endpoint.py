@@ -25,6 +25,24 @@ def test_a_variable_that_the_owner_did_not_name_is_not_sent(name: str, monkeypat
     assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
 
 
+def test_where_others_reach_the_studio_a_token_goes_only_to_the_host_that_is_listed_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "WHETSTONE_TOKEN_A"
+    monkeypatch.setenv(name, "a-secret-of-somebody")
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    for listed in ("", name, f"{name}@other.example.org", f"X{name}@models.example.org"):
+        monkeypatch.setenv("WHETSTONE_BEARER_ENV", listed)
+        with pytest.raises(RequestError, match=f"is not sent to models.example.org: list {name}@models.example.org in"):
+            bearer(name, address(AWAY))
+    monkeypatch.setenv("WHETSTONE_BEARER_ENV", f"HF_TOKEN, {name}@Models.example.org")
+    assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
+    monkeypatch.setenv("WHETSTONE_SHARED", "0")
+    assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
+    with pytest.raises(RequestError, match=f"is not sent to collector.example: list {name}@collector.example"):
+        bearer(name, address("https://collector.example"))
+
+
 @pytest.mark.parametrize(
     ("url", "sent"),
     [
