@@ -121,9 +121,10 @@ def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
     if state in TERMINAL:
         values = {"finished_at": clock(session), "eta_s": None} | values
     if state not in LIVE:
-        session.execute(delete(ClaimRow).where(col(ClaimRow.job_id) == held.job))
         values = {"lease_until": None} | values
     change(session, held, [before for before, after in TRANSITIONS.items() if state in after], state=state, **values)
+    if state not in LIVE:  # after it: a change that is refused leaves a job that goes on its devices
+        session.execute(delete(ClaimRow).where(col(ClaimRow.job_id) == held.job))
     if row is not None and row.supervisor and before_it in LIVE and state in TERMINAL:
         audit.append(session, _actor(row.supervisor), "end", "job", held.job, f"{state}. {values.get('error') or ''}".strip())
     if row is not None:

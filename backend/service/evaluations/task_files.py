@@ -15,6 +15,7 @@ import jinja2.meta
 
 from backend.domain.errors import InvalidRecipe, RequestError
 from backend.domain.evaluation import task_rules
+from backend.service import paths
 from backend.service.plans import recipes
 
 SUFFIXES = (".yaml", ".yml")
@@ -82,11 +83,10 @@ def _beside(source: Path, name: str) -> Path:
     if "://" in name:
         raise InvalidTask(f"The task {source.name} would fetch {name[:80]}: put the file beside it.")
     try:
-        file = (source.parent / name).resolve()
-        there = file.is_file()
+        file = paths.file(str((source.parent / name).resolve()))
     except (OSError, ValueError):
-        there = False
-    if not there:
+        file = None
+    if file is None:
         raise InvalidTask(f"The task {source.name} asks for {name[:80]}, which is not there: put it beside {source.name}.")
     return file
 

@@ -35,6 +35,7 @@ from backend.domain.jobs.jobs import (
     TrainSpec,
 )
 from backend.domain.jobs.terms import Priority, Terms
+from backend.domain.recipe.recipe import Speculate
 from backend.domain.roles import Action
 from backend.service.jobs import claims, limits, supervisors
 from backend.service.workspace import Workspace
@@ -171,7 +172,10 @@ def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
     """The artifacts that such a job reads: by their ids, and of models by their folders in this home."""
     if isinstance(spec, OptimizeSpec | TrainSpec):
         below = f"{workspace.settings.artifacts}/"
-        return {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
+        found = {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
+        step = spec.recipe.step("speculate") if isinstance(spec, OptimizeSpec) else None
+        draft = step.draft if isinstance(step, Speculate) and step.draft else ""
+        return found | ({draft} if draft.startswith("a-") else set())  # of a bucket its folder is only a copy
     return spec.artifacts if isinstance(spec, EvaluateSpec | PayoffSpec | ServeSpec) else set()
 
 

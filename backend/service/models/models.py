@@ -233,7 +233,10 @@ def draft_of(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> ModelFa
 def head(workspace: Workspace, source: str) -> ModelCard:
     """The card of a head by its folder or the id of the artifact that it is. Raises UnknownModel, InvalidModel."""
     made = _made(workspace, source)
-    return heads.read_head(made or _folder(workspace, source) or Path(source).expanduser(), id=source if made else None)
+    lies = made or _folder(workspace, source)
+    if lies is None:
+        raise UnknownModel(f"There is no folder {source}: give the folder of a head, with config.json and safetensors.")
+    return heads.read_head(lies, id=source if made else None)
 
 
 def _made(workspace: Workspace, source: str) -> Path | None:

@@ -206,6 +206,11 @@ def _inside(name: str) -> str:
     return name
 
 
+def _check_new(session: Any) -> None:
+    if (table := rows.used(session)) is not None:
+        raise NotNow(f"This home has {table} of its own: restore into a new one (WHETSTONE_HOME, and DATABASE_URL if set).")
+
+
 def restore(workspace: Workspace, path: Path) -> Restored:
     """Put everything back into a home as new; jobs that ran then are lost, to be resumed, and nothing else is changed of them.
 
@@ -214,13 +219,13 @@ def restore(workspace: Workspace, path: Path) -> Restored:
     workspace.check(Action.RESTORE)
     backup = read(path)
     with workspace.store.read() as session:
-        if (table := rows.used(session)) is not None:
-            raise NotNow(f"This home has {table} of its own: restore into a new one (WHETSTONE_HOME, and DATABASE_URL if set).")
+        _check_new(session)
     home = workspace.settings.home
     with tarfile.open(path, "r:") as tar:
         _put_files(tar, home)
 
         def work(session: Any) -> tuple[dict[str, int], int]:
+            _check_new(session)  # again: many files take minutes, in which somebody may have begun to use it
             counted = {table.name: rows.restore(session, table, _rows(tar, table.name, backup.home, str(home)))
                        for table in rows.kept_tables() if f"tables/{table.name}.jsonl" in backup.members}  # fmt: skip
             rows.made_anew(session)

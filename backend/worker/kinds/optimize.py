@@ -13,7 +13,7 @@ from backend import settings as configuration
 from backend.artifacts import folders
 from backend.catalog.text import held_out
 from backend.channel import JobChannel
-from backend.domain.errors import QualityFloorMissed
+from backend.domain.errors import ModelDamaged, QualityFloorMissed
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
@@ -287,7 +287,12 @@ def weight_bytes(folder: Path) -> int:
 
 
 def copy_model(source: Path, destination: Path) -> None:
-    """Copy what a server needs and nothing that could run code: safetensors, JSON, tokenizer files."""
+    """Copy what a server needs and nothing that could run code: safetensors, JSON, tokenizer files.
+
+    Raises ModelDamaged where no weights are there: the folder may have gone since the job was submitted, or lie on another host.
+    """
+    if not any(source.glob("*.safetensors")):
+        raise ModelDamaged(f"There are no weights in {source} any more: put them back, then resume the job.")
     destination.mkdir(parents=True)
     kept = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
     for path in sorted({path for pattern in kept for path in source.glob(pattern)}):

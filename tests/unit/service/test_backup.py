@@ -8,6 +8,7 @@ import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,22 @@ def test_without_files_it_says_what_is_missing(home: Workspace, tmp_path: Path) 
     assert backup.restore(there, tmp_path / "b.tar").missing == 1
     (artifact,) = artifacts.listing(there)
     assert folders.read_manifest(Path(artifact.path)).id == artifact.id
+
+
+def test_a_home_that_was_begun_while_files_were_put_back_keeps_its_own(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup.back_up(home, tmp_path / "b.tar", with_files=True)
+    there, put = new(tmp_path), backup._put_files
+
+    def meanwhile(*given: Any) -> None:
+        put(*given)
+        jobs.submit(there, SPEC, "Mine")
+
+    monkeypatch.setattr(backup, "_put_files", meanwhile)
+    with pytest.raises(NotNow, match="This home has jobs of its own"):
+        backup.restore(there, tmp_path / "b.tar")
+    assert [(job.title, job.state) for job in jobs.listing(there)] == [("Mine", JobState.QUEUED)]
 
 
 @pytest.mark.process

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.errors import RequestError
+from backend.domain.errors import RequestError, UnknownModel
 from backend.service import Workspace, paths
+from backend.service.evaluations import task_files
 from backend.service.models import imports, models
+from tests.heads import head
 from tests.homes import open_home
 from tests.tiny import tiny_llama
 
@@ -59,3 +61,29 @@ def test_a_hub_id_that_is_a_folder_here_too_is_a_hub_id(
     (tmp_path / "other" / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "other")
     assert paths.folder("org/name") is None and imports.is_remote(shared, "org/name")
+
+
+def test_a_head_elsewhere_is_no_draft_of_others_however_it_is_written(
+    shared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head(tmp_path / "other" / "head", {"hidden_size": 64, "vocab_size": 64, "model_type": "eagle"})
+    monkeypatch.chdir(tmp_path / "listed")
+    with pytest.raises(RequestError, match="lies outside"):
+        models.head(shared, "../other/head")
+    with pytest.raises(UnknownModel, match="give the folder of a head"):
+        models.head(shared, f"x/../../..{tmp_path}/other/head")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownModel, match="give the folder of a head"):
+        models.head(shared, "listed/../other/head")
+
+
+def test_a_tasks_rows_lie_where_others_may_name_files(shared: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "other" / "rows.jsonl").write_text('{"a": "b"}\n')
+    task = tmp_path / "listed" / "task.yaml"
+    for rows in (f"{tmp_path}/other/rows.jsonl", "../other/rows.jsonl"):
+        task.write_text(
+            "task: mine\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{a}}'\n"
+            f"doc_to_choice: ['b', 'c']\ndoc_to_target: '{{{{a}}}}'\ndataset_kwargs: {{data_files: {{test: '{rows}'}}}}\n"
+        )
+        with pytest.raises(RequestError, match="lies outside of the folders"):
+            task_files.read(task)

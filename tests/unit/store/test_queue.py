@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import event, text
+from sqlmodel import select
 
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.jobs.claims import GIB, Capacity, Claim
@@ -19,7 +21,7 @@ from backend.service.jobs import jobs
 from backend.settings import Settings
 from backend.store import history, leases, queue
 from backend.store.database import HEAD, Store, StoreUnavailable, alembic_config, open_store
-from backend.store.tables import Base, JobRow, SupervisorRow
+from backend.store.tables import Base, ClaimRow, JobRow, SupervisorRow
 from tests.homes import open_home
 
 CAPACITY = Capacity(cores=2, memory_bytes=8 * GIB, gpus=2)
@@ -73,6 +75,18 @@ def test_a_claimed_job_cannot_be_claimed_again(store: Store) -> None:
         row.state = JobState.QUEUED  # as somebody saw it who looked before the claim
         session.expunge(row)
         assert leases.claim(session, row, SUPERVISOR) is None
+
+
+def test_a_change_that_is_refused_leaves_a_running_job_its_devices(store: Store) -> None:
+    put(store, "a")
+    with store.session() as session:
+        seen = leases.lease(queue.get(session, "a"))
+    assert claim_next(store) == "a"
+    with store.session() as session, suppress(leases.Fenced):
+        leases.move(session, seen, JobState.CANCELLED)
+    with store.read() as session:
+        assert queue.get(session, "a").state == JobState.STARTING
+        assert session.exec(select(ClaimRow).where(ClaimRow.job_id == "a")).first() is not None
 
 
 def test_one_job_of_all_cores_and_installs_beside_it(store: Store) -> None:
