@@ -129,12 +129,18 @@ def proportional(pid: int) -> int:
 
 def marked(name: str, value: str) -> list[psutil.Process]:
     """Every process but this one that has that variable in its environment."""
-    entry, processes = f"\0{name}={value}\0".encode(), list[psutil.Process]()
+    return [process for process, found in marks(name, value) if found == value]
+
+
+def marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
+    """Every process but this one in whose environment that variable begins so, with its value."""
+    entry, found = f"\0{name}={prefix}".encode(), list[tuple[psutil.Process, str]]()
     for pid in psutil.pids():
         with suppress(*GONE, OSError):
-            if pid != os.getpid() and entry in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
-                processes.append(psutil.Process(pid))
-    return processes
+            _, there, rest = (b"\0" + Path(f"/proc/{pid}/environ").read_bytes()).partition(entry)
+            if there and pid != os.getpid():
+                found.append((psutil.Process(pid), prefix + os.fsdecode(rest.partition(b"\0")[0])))
+    return found
 
 
 def remark(name: str, value: str) -> None:

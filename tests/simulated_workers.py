@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,8 @@ class World:
 
     workers: list[Worker] = field(default_factory=list)
 
+    elsewhere: bool = False
+    """What runs is run by another machine, and goes on without its supervisor."""
     others: tuple[int, Callable[[], None]] | None = None
 
     def between(self) -> None:
@@ -112,6 +114,13 @@ class SimulatedLauncher(Launcher):
             if (worker.job, worker.home) == (job_id, self._home):
                 worker.alive = False
         self._world.between()
+
+    def sweep_others(self, kept: Collection[str]) -> None:
+        for worker in self._world.workers:
+            worker.alive = worker.alive and (worker.home != self._home or worker.job in kept)
+
+    def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
+        return not self._world.elsewhere
 
 
 class Home:

@@ -7,6 +7,7 @@ business: they pass through the job's channel, whose address the worker is given
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 
 from backend.channel import Channel
 from backend.domain.jobs.jobs import Handle, Outcome
@@ -48,3 +49,12 @@ class Launcher(ABC):
 
         `handle` is None where the supervisor died between starting the worker and recording it: the job's id must be enough.
         """
+
+    def sweep_others(self, kept: Collection[str]) -> None:  # noqa: B027  most places end what nobody asks for by themselves
+        """End what attempts of this home have left running on this machine, of jobs that are none of these: while no supervisor
+        was here others may have given them up, and their devices are given out again."""
+
+    def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
+        """Whether nothing runs any more of an attempt whose supervisor, of another host or home, is gone. What runs outlives it
+        where another machine runs it: asks for its end, without waiting; ask again while it is False."""
+        return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from backend.channel import Channel
 from backend.domain.jobs.jobs import Handle, Outcome
@@ -30,6 +30,13 @@ class Divided(Launcher):
     def sweep(self, job_id: str, handle: Handle | None) -> None:
         for launcher in [self._of(handle)] if handle else [self._first, self._second]:
             launcher.sweep(job_id, handle)
+
+    def sweep_others(self, kept: Collection[str]) -> None:
+        for launcher in (self._first, self._second):
+            launcher.sweep_others(kept)
+
+    def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
+        return self._of(handle).ended_elsewhere(spec, handle)
 
     def _of(self, handle: Handle) -> Launcher:
         return self._second if handle.launcher == self._second.name else self._first

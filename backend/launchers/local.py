@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,6 +86,10 @@ class LocalLauncher(Launcher):
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
         processes.end(processes.marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)
+
+    def sweep_others(self, kept: Collection[str]) -> None:
+        own = {self._mark(job_id) for job_id in kept}
+        processes.end([each for each, mark in processes.marks(MARK, f"{self.home}:") if mark not in own], SWEEP_GRACE_S)
 
     def _mark(self, job_id: str) -> str:
         return f"{self.home}:{job_id.ljust(JOB_WIDTH, '.')}"

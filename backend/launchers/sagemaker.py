@@ -19,7 +19,7 @@ from backend import channel as channels
 from backend.aws.s3 import ConnectionLost
 from backend.aws.sagemaker import Busy, Expired, Lacking, Refused, Service, Taken
 from backend.channel import Channel, JobChannel
-from backend.domain.errors import AccessRefused, RequestError, WorkError
+from backend.domain.errors import AccessRefused, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, Outcome
 from backend.domain.managed import life, requests
 from backend.domain.managed.life import Pace, Seen
@@ -66,6 +66,7 @@ class SageMakerLauncher(Launcher):
     ) -> None:  # fmt: skip
         self._settings, self._pace, self._clock = settings, pace, clock
         self._followers: dict[str, Follower] = {}
+        self._stops: dict[str, Stop] = {}
 
     def start(self, job_id: str, channel: Channel) -> Handle:
         folder = Path(channel.address)
@@ -90,6 +91,12 @@ class SageMakerLauncher(Launcher):
                 raise Running(f"{each.data['name']} may still run at AWS ({follower.why}): it is asked to stop again.")
             follower.stop()
             del self._followers[str(each.data["name"])]
+
+    def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
+        name = str(handle.data["name"])
+        if name not in self._stops:
+            self._stops[name] = Stop(ManagedSpec.model_validate_json(spec).region, name, self._pace())
+        return self._stops[name].accepted.is_set()
 
     def _begun(self, job_id: str) -> list[Handle]:
         """By name, of attempts that stand in no row."""
@@ -118,6 +125,25 @@ class SageMakerLauncher(Launcher):
             if (said := channel.result()) is not None and said.outcome == "succeeded":  # its result is on its way into its place
                 self._followers[name].over()
         return self._followers[name]
+
+
+class Stop:
+    """Asks AWS, in a thread of its own, to stop a job whose follower is gone; `accepted` once it does, or the job has ended."""
+
+    def __init__(self, region: str, name: str, pace: Pace) -> None:
+        self.accepted = threading.Event()
+        self._service, self._name, self._pace = Service(region=region), name, pace
+        threading.Thread(target=self._ask, daemon=True, name=f"stop {name}").start()
+
+    def _ask(self) -> None:
+        while not self.accepted.is_set():
+            try:
+                with suppress(Refused, Lacking):  # it has ended, or was never created
+                    self._service.call("stop_optimization_job", OptimizationJobName=self._name)
+                self.accepted.set()
+            except WhetstoneError as error:
+                logging.warning("%s may still run at AWS, and its supervisor is gone: %s", self._name, error)
+                time.sleep(self._pace.away())
 
 
 class Follower:
@@ -184,7 +210,7 @@ class Follower:
         """One look, and what follows from it; seconds to the next."""
         try:
             changed = self._look()
-        except (WorkError, AccessRefused, Refused) as error:
+        except WhetstoneError as error:
             return self._not_answered(error)
         self._failed = 0
         return self._pace.well(changed=changed)

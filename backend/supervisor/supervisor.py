@@ -97,6 +97,7 @@ class Supervisor:
         """Take over what an earlier supervisor of this home left. Whoever calls it holds the home's lock."""
         self.store.run(lambda session: leases.adopt(session, self.row))
         self.beat()
+        self.launcher.sweep_others({row.id for row in self._own()})
         if self._in_hand.deaths >= MOST_STRIKES:
             self._aside[self._in_hand.suspect] = self._in_hand.deaths
             for row in (row for row in self._own() if row.id in self._aside):
@@ -167,23 +168,32 @@ class Supervisor:
         """A job that another has taken, or that has ended, is none of this supervisor's: its worker goes."""
         kept = {leases.lease(row) for row in own}
         for job_id, run in [(job_id, run) for job_id, run in self._runs.items() if run.lease not in kept]:
-            self._sweep(run.lease, run.handle)
+            try:
+                self._sweep(run.lease, run.handle)
+            except (WhetstoneError, OSError) as error:  # no other job's trouble; asked again in the next round
+                logging.error("%s: %s", job_id, error)
+                continue
             del self._runs[job_id]
             self.lost += 1
 
     def _guarded(self, row: JobRow) -> None:
         """What is wrong with one job (its channel, a locked database, a full disk) is no other's trouble, and is tried again."""
         try:
-            self._look_after(row)
+            self._looked_after(row)
         except Fenced as error:
             logging.warning("%s", error)
-        except ChannelDamaged as error:
-            self._abandon(row, Ending.DAMAGED, str(error).rstrip("."))
         except (WhetstoneError, OSError) as error:
             logging.error("%s: %s", row.id, error)
 
+    def _looked_after(self, row: JobRow) -> None:
+        try:
+            self._look_after(row)
+        except ChannelDamaged as error:
+            self._abandon(row, Ending.DAMAGED, str(error).rstrip("."))
+
     def _give_up_late(self, expired: list[JobRow]) -> None:
-        """Jobs of other hosts or homes whose supervisor has gone: their channel is out of reach.
+        """Jobs of other hosts or homes whose supervisor has gone: their channel is out of reach. What another machine runs for
+        them is asked to end first: the next attempt would have it done, and paid for, twice.
 
         A lease that the database's clock calls late must stay so for the length of one by this machine's too, since either clock
         may be set.
@@ -191,10 +201,13 @@ class Supervisor:
         jobs = {leases.lease(row): row for row in expired}
         self._late = {held: self._late.get(held, self._now()) for held in jobs}
         for held, since in self._late.items():
-            if self._now() - since > leases.LEASE_SECONDS:
+            if self._now() - since > leases.LEASE_SECONDS and self._ended_elsewhere(jobs[held]):
                 where = f"{jobs[held].host} ({jobs[held].home})"
                 told = f"The supervisor on {where} is gone, and its worker with it"
                 self._guard(partial(self._closing.unsuccessful, jobs[held], Ending.NODE, told))
+
+    def _ended_elsewhere(self, row: JobRow) -> bool:
+        return not row.handle or self.launcher.ended_elsewhere(row.spec, Handle.model_validate_json(row.handle))
 
     def _guard(self, act: Callable[[], None]) -> None:
         try:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from backend.channel import Channel, ChannelDamaged
 from backend.channel_copy import Copy
-from backend.domain.errors import WorkError
+from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.jobs import JobSpec, Outcome
 from backend.launchers.cluster import requests
@@ -105,7 +105,7 @@ class Follower:
             self._is_gone(str(error))
         except ChannelDamaged as error:
             self._end(cause=str(error).rstrip("."), again=False)
-        except (WorkError, OSError) as error:
+        except (WhetstoneError, OSError) as error:
             self._is_away(error)
 
     def _bring(self) -> None:
@@ -220,7 +220,7 @@ class Follower:
         """A connection to a head that was replaced never answers again: asking for its nodes ends it, and the next one is new."""
         try:
             self._cluster.ask("nodes")
-        except WorkError as error:
+        except WhetstoneError as error:
             logging.warning("%s: %s", self._name, error)
 
     def _end(self, cause: str, *, again: bool = True) -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from backend.channel import Channel
-from backend.domain.errors import EngineMissing, WorkError
+from backend.domain.errors import EngineMissing, WhetstoneError
 from backend.domain.jobs.jobs import Handle, Outcome
 from backend.launchers.base import Launcher
 from backend.launchers.cluster.client import Client, Gone
@@ -87,12 +87,12 @@ class RayLauncher(Launcher):
             self._threads.pop(name).join(STOP_S)
         try:
             self._end(name for name in self._cluster.ask("named") if name.startswith(mine))
-        except WorkError as error:
+        except WhetstoneError as error:
             logging.warning("%s: %s", job_id, error)
 
     def _end(self, names: Iterable[str]) -> None:
         for name in names:
-            with suppress(WorkError):
+            with suppress(WhetstoneError):
                 self._cluster.call(name, "close", SWEEP_S)
             with suppress(Gone):
                 self._cluster.ask("end", name=name)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backend import channel, files
+from backend import channel, endpoint, files, place
 from backend.channel import Channel
 from backend.domain.errors import JobCancelled, NotNow, RequestError, WorkError
 from backend.domain.frozen import Frozen
@@ -187,6 +187,10 @@ def queued(
     kind, asked = JobKind(spec.kind), terms or Terms()
     if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
+    if isinstance(spec, EvaluateSpec):  # also one that was asked for where nobody else reaches it, and is now repeated
+        for variant in spec.variants:
+            if variant.url is not None and variant.remote is None:
+                place.check_public(endpoint.address(variant.url))
     if isinstance(spec, EvaluateSpec | ImportSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})
     return JobRow(

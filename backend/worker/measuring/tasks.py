@@ -71,6 +71,11 @@ class Tasks:
             return tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
         if variant.remote is not None:
             raise WorkError("lm-eval asks plain HTTP addresses, and an endpoint of SageMaker takes signed requests only.")
+        if self._spec.shared:
+            raise WorkError(
+                "others reach this studio, and lm-eval follows redirects and looks names up by itself: score addresses on a "
+                "studio of your own."
+            )
         bearer_env, why = self._spec.options.bearer_env, ""
         model = endpoint.served_name or models(endpoint.url, bearer_env)[0]
         for other in self._spec.variants:

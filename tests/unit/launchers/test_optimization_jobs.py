@@ -95,6 +95,18 @@ def test_somebody_else_stops_it(studio: Studio, aws: Account) -> None:
     assert "Somebody stopped the optimization job" in (studio.row.error or "") and "resume the job" in (studio.row.error or "")
 
 
+def test_another_home_has_it_stopped_before_it_gives_it_up(studio: Studio, aws: Account, tmp_path: Path) -> None:
+    studio.until_status("is being set up")
+    handle = Handle.model_validate_json(studio.row.handle or "")
+    aws.faults.append(Fault("ThrottlingException", "StopOptimizationJob", times=4))
+    other = SageMakerLauncher(open_home(tmp_path / "other").settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S))
+    assert not other.ended_elsewhere(studio.row.spec, handle)
+    studio.until(lambda: other.ended_elsewhere(studio.row.spec, handle), "the stop")
+    assert aws.asked("StopOptimizationJob")[-1] == {"OptimizationJobName": NAME}
+    never = handle.model_copy(update={"data": {**handle.data, "name": "whetstone-j-9999999999-1"}})
+    studio.until(lambda: other.ended_elsewhere(studio.row.spec, never), "one that AWS does not know")
+
+
 def test_a_job_that_is_cancelled_before_it_is_created_is_never_created(studio: Studio, aws: Account) -> None:
     studio.supervisor._start_next([])
     studio.cancel()

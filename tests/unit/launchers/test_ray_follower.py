@@ -281,3 +281,16 @@ def test_a_keeper_that_nobody_asks_any_more_ends_and_a_dead_ones_folder_goes(
 def test_with_a_cluster_jobs_are_placed_there_and_take_nothing_of_the_studios_host(tmp_path: Path) -> None:
     assert launchers.chosen(Settings(home=tmp_path, ray_address="127.0.0.1:1")).places
     assert not launchers.chosen(Settings(home=tmp_path)).places
+
+
+def test_an_environment_that_is_not_there_is_said_and_a_job_that_waits_for_it_can_be_cancelled(tmp_path: Path) -> None:
+    cluster = launchers.cluster.launcher.client(Settings(home=tmp_path, engines=tmp_path / "none", ray_address="127.0.0.1:1"))
+    channel = Channel(tmp_path / "j-1", 1)
+    channel.open(SPEC, Granted(claim=Claim(movable=True)))
+    follower = Follower(cluster, NAME.format(1), channel, SETUP)
+    follower.step()
+    assert follower.state.alive and "install it with `whetstone engines install ray`" in str(follower.state.waiting)
+    follower.cancel(force=False)
+    follower.step()
+    assert not follower.state.alive and "cancelled" in str(follower.state.cause)
+    launchers.cluster.launcher.RayLauncher(Settings(home=tmp_path), cluster).sweep("j-1", None)

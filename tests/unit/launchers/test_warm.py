@@ -67,6 +67,20 @@ def test_a_worker_is_found_by_its_mark_and_ends_with_its_signal(tmp_path: Path, 
     assert ended(launcher, handle).code == -signal.SIGKILL
 
 
+def test_what_is_of_no_kept_job_is_ended_and_no_other_homes(tmp_path: Path, launcher: LocalLauncher) -> None:
+    other, handles = LocalLauncher(tmp_path / "other"), {}
+    for name, each in (("j-1", launcher), ("j-2", launcher), ("j-3", other)):
+        opened = channel(tmp_path, name)
+        (Path(opened.address) / "spec.json").unlink()
+        os.mkfifo(Path(opened.address) / "spec.json")  # it waits for its specification for ever
+        handles[name] = (each, each.start(name, opened))
+    launcher.sweep_others({"j-2"})
+    assert [each.poll(handle).alive for each, handle in handles.values()] == [False, True, True]
+    launcher.sweep_others(())
+    other.sweep("j-3", None)
+    assert not any(each.poll(handle).alive for each, handle in handles.values())
+
+
 def test_a_worker_goes_on_without_its_template_and_the_next_one_has_another(tmp_path: Path, launcher: LocalLauncher) -> None:
     opened = channel(tmp_path, "j-1")
     (Path(opened.address) / "spec.json").unlink()

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import RequestError, UnknownModel
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.jobs import EvaluateSpec
 from backend.service import Workspace, paths
-from backend.service.evaluations import task_files
+from backend.service.evaluations import evaluations, task_files
+from backend.service.jobs import jobs
 from backend.service.models import imports, models
 from tests.heads import head
 from tests.homes import open_home
@@ -87,3 +90,16 @@ def test_a_tasks_rows_lie_where_others_may_name_files(shared: Workspace, tmp_pat
         )
         with pytest.raises(RequestError, match="lies outside of the folders"):
             task_files.read(task)
+
+
+def test_an_evaluation_of_a_private_address_is_not_repeated_by_others(shared: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHETSTONE_SHARED", "0")
+    chosen = Variant(name="own", source="http://127.0.0.1:9/v1", kind="url", url="http://127.0.0.1:9/v1")
+    spec = EvaluateSpec(variants=(chosen,), options=evaluations.options())
+    job = jobs.submit(shared, spec, "Evaluate")
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    with pytest.raises(RequestError, match="WHETSTONE_ALLOWED_ADDRESSES"):
+        jobs.submit(shared, spec, "Again")
+    jobs.cancel(shared, job.id)
+    with pytest.raises(RequestError, match="WHETSTONE_ALLOWED_ADDRESSES"):
+        jobs.clone(shared, job.id)

@@ -209,6 +209,52 @@ def test_its_worker_is_ended_when_it_comes_back(home: MakeHome, world: World) ->
     assert not world.workers[0].alive
 
 
+def test_the_next_supervisor_of_its_home_ends_it_too_and_no_other(home: MakeHome, world: World) -> None:
+    first, second = home("a", "one"), home("b", "two")
+    submit(first)
+    submit(second, "j-2")
+    first.tick()
+    second.tick()
+    first.restart()
+    assert [worker.alive for worker in world.workers] == [True, True], "it took up its own"
+    sleeps(first, second)
+    assert seen(first).state == JobState.LOST and world.workers[0].alive
+    first.restart()
+    assert [worker.alive for worker in world.workers] == [False, True]
+
+
+def test_what_another_machine_runs_is_asked_to_end_before_it_is_given_up(home: MakeHome, world: World) -> None:
+    first, second = home("a", "one"), home("b", "two")
+    submit(first)
+    first.tick()
+    world.elsewhere = True
+    sleeps(first, second)
+    assert seen(first).state == JobState.RUNNING
+    world.elsewhere = False
+    second.tick()
+    assert seen(first).state == JobState.LOST
+
+
+def test_a_worker_that_cannot_be_ended_now_keeps_no_other_job_waiting(
+    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = home("a", "one"), home("b", "two")
+    submit(first)
+    first.tick()
+    sleeps(first, second)
+
+    def fails(*_: Any) -> None:
+        raise WhetstoneError("It may still run there")
+
+    with monkeypatch.context() as until_then:
+        until_then.setattr(SimulatedLauncher, "sweep", fails)
+        submit(first, "j-2")
+        first.tick()
+        assert seen(first, "j-2").state == JobState.RUNNING and world.workers[0].alive
+    first.tick()
+    assert not world.workers[0].alive
+
+
 def test_while_an_artifact_is_verified_others_write(
     home: MakeHome, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
