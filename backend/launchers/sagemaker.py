@@ -130,7 +130,7 @@ class SageMakerLauncher(Launcher):
 class Stop:
     """Asks AWS, in a thread of its own, to stop a job whose follower is gone; `accepted` once it does, or the job has ended."""
 
-    def __init__(self, region: str, name: str, pace: Pace) -> None:
+    def __init__(self, region: str | None, name: str, pace: Pace) -> None:
         self.accepted = threading.Event()
         self._service, self._name, self._pace = Service(region=region), name, pace
         threading.Thread(target=self._ask, daemon=True, name=f"stop {name}").start()
