@@ -37,6 +37,7 @@ from backend.supervisor import naming
 from backend.supervisor.closing import Closing
 from backend.supervisor.exits import exit_sentence
 from backend.supervisor.in_hand import InHand
+from backend.supervisor.late import Late
 from backend.supervisor.placing import MOST_WAITING, Placing, room
 from backend.supervisor.staging import Staging
 from backend.supervisor.vitals import Vitals
@@ -88,8 +89,7 @@ class Supervisor:
         self._runs: dict[str, Run] = {}
         self._aside: dict[str, int] = {}
         """Jobs to be put aside once what may run of them is ended, and how many supervisors ended at each."""
-        self._late: dict[Lease, float] = {}
-        """Others' leases that have run out, and since when this supervisor sees so."""
+        self._late = Late(monotonic)
         self.lost = 0
         """Jobs of its own that others took over."""
 
@@ -193,21 +193,11 @@ class Supervisor:
 
     def _give_up_late(self, expired: list[JobRow]) -> None:
         """Jobs of other hosts or homes whose supervisor has gone: their channel is out of reach. What another machine runs for
-        them is asked to end first: the next attempt would have it done, and paid for, twice.
-
-        A lease that the database's clock calls late must stay so for the length of one by this machine's too, since either clock
-        may be set.
-        """
-        jobs = {leases.lease(row): row for row in expired}
-        self._late = {held: self._late.get(held, self._now()) for held in jobs}
-        for held, since in self._late.items():
-            if self._now() - since > leases.LEASE_SECONDS and self._ended_elsewhere(jobs[held]):
-                where = f"{jobs[held].host} ({jobs[held].home})"
-                told = f"The supervisor on {where} is gone, and its worker with it"
-                self._guard(partial(self._closing.unsuccessful, jobs[held], Ending.NODE, told))
-
-    def _ended_elsewhere(self, row: JobRow) -> bool:
-        return not row.handle or self.launcher.ended_elsewhere(row.spec, Handle.model_validate_json(row.handle))
+        them is asked to end first: the next attempt would have it done, and paid for, twice."""
+        for row in self._late.over(expired):
+            if not row.handle or self.launcher.ended_elsewhere(row.spec, Handle.model_validate_json(row.handle)):
+                told = f"The supervisor on {row.host} ({row.home}) is gone, and its worker with it"
+                self._guard(partial(self._closing.unsuccessful, row, Ending.NODE, told))
 
     def _guard(self, act: Callable[[], None]) -> None:
         try:
