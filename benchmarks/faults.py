@@ -1,7 +1,7 @@
 """The campaign of seeded faults, many seeds: supervisors and workers killed, paused, cut off, their disks full, their files torn.
 
     .venv/bin/python -m benchmarks.faults [--seeds N] [--first N] [--lanes N] [--faults WORDS] [--place PLACE]
-                                        [--wrong N] [--out FILE]
+                                        [--where local|Ray] [--wrong N] [--out FILE]
 
 Prints a line for each seed with which something is wrong, and the table. `--out` records it after every seed, so that what was
 run stays true when the rest is not. Ends with 1 where anything is wrong or missing. `make campaign` runs a few of the seeds.
@@ -31,8 +31,8 @@ from tests.faults.supervise import GRACE_S, HEARTBEAT_S, LEASE_S, SOON_SILENT_S
 HEAD = """# The campaign of seeded faults
 
 {processor}, {cores} cores; Python {python}, SQLAlchemy {sqlalchemy}, {date}; load average {load:.1f} at the end.
-`python -m benchmarks.faults --seeds {seeds} --first {first} --lanes {lanes}{faults}`, {seconds:.0f} s: {ended} of {seeds} seeds
-have ended.
+`python -m benchmarks.faults --seeds {seeds} --first {first} --lanes {lanes}{where}{faults}`,
+{seconds:.0f} s: {ended} of {seeds} seeds have ended.
 
 A seed is a database and homes of its own, artifacts on disk or in S3 (moto's server behind a proxy that breaks what it is told
 to), two to four jobs, and one fault at a moment that the seed chooses. Supervisors are real processes of the real main, forked;
@@ -51,11 +51,13 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=campaign.LANES, help="beside each other, of each database")
     parser.add_argument("--faults", default="", help="only those whose name holds this")
     parser.add_argument("--place", choices=campaign.PLACES, help="where artifacts go; else both")
+    parser.add_argument("--where", choices=(campaign.LOCAL, campaign.RAY), default=campaign.LOCAL, help="where jobs run")
     parser.add_argument("--wrong", type=int, default=0, help="end after so many seeds with which something is wrong")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: servers and workers go too
-    chosen = campaign.cases(asked.first, asked.seeds, asked.faults, [asked.place] if asked.place else campaign.PLACES)
+    places = [asked.place] if asked.place else campaign.PLACES
+    chosen = campaign.cases(asked.first, asked.seeds, asked.faults, places, asked.where)
     outcomes = record(campaign.run(chosen, asked.lanes), asked)
     return int(len(outcomes) < len(chosen) or any(each["wrong"] for each in outcomes))
 
@@ -78,7 +80,8 @@ def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list
 
 
 def sentence(outcome: dict[str, Any]) -> str:
-    return f"seed {outcome['seed']}, {outcome['fault']}, {outcome['database']}, {outcome['place']}: {outcome['wrong']}"
+    named = [str(outcome[name]) for name in campaign.KEYS]
+    return f"seed {outcome['seed']}, {', '.join(named)}: {outcome['wrong']}"
 
 
 def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dict[str, Any], seconds: float) -> str:
@@ -87,6 +90,7 @@ def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dic
         processor=facts["cpu"], cores=facts["cores"], python=platform.python_version(), sqlalchemy=sqlalchemy.__version__,
         date=datetime.now(UTC).date(), load=os.getloadavg()[0], seeds=asked.seeds, first=asked.first, seconds=seconds,
         ended=len(outcomes), faults=f" --faults '{asked.faults}'" if asked.faults else "", lanes=asked.lanes,
+        where="" if asked.where == campaign.LOCAL else f" --where {asked.where}",
         lease=LEASE_S, heartbeat=HEARTBEAT_S, grace=GRACE_S, silent=SOON_SILENT_S,
     )  # fmt: skip
     wrong = [f"- {sentence(each)}" for each in outcomes if each["wrong"]]

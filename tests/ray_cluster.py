@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import closing
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
+
+import psutil
 
 from backend import processes, settings
 from backend.launchers.cluster.requests import RESOURCE
@@ -32,7 +36,9 @@ class RayCluster:
     """`folder` is short, since Ray's sockets lie in it. All that a node is and has started carries a mark, by which it is killed
     all at once, as when a machine is switched off."""
 
-    def __init__(self, nodes: int = 2) -> None:
+    def __init__(self, nodes: int = 2, *, cores: int = 1, ray: Mapping[str, str] | None = None) -> None:
+        """`cores` of each node; `ray`: Ray's own settings, as variables of every process of it."""
+        self._cores, self._settings = cores, dict(ray or {})
         self.folder = Path(tempfile.mkdtemp(prefix="wr-", dir="/tmp"))
         self.port, self._id = free_port(), secrets.token_hex(4)
         self.address = f"127.0.0.1:{self.port}"
@@ -57,23 +63,34 @@ class RayCluster:
         for node in [len(self.numbers) + place + 2 for place in range(number)]:
             self.numbers.append(node)
             self._start(
-                node, f"--address={self.address}", f"--node-ip-address=127.0.0.{node}", "--num-cpus=1",
+                node, f"--address={self.address}", f"--node-ip-address=127.0.0.{node}", f"--num-cpus={self._cores}",
                 f'--resources={{"{RESOURCE}": 1}}',
             )  # fmt: skip
 
     def restore(self, nodes: int = 2) -> None:
         """A head with so many nodes again. Nodes of a head that was killed end with it."""
-        alive = [node for node in self.numbers if processes.marked(MARK, self._mark(node))]
-        if not processes.marked(MARK, self._mark(0)):
-            for node in alive:
+        alive = [node for node in self.numbers if self.stands(node)]
+        if not self.stands(0):
+            for node in (0, *self.numbers):
                 self.kill(node)
             alive = []
             self.start_head()
         self.start_nodes(nodes - len(alive))
 
+    def stands(self, node: int) -> bool:
+        """Whether Ray's own process of that node runs; what else a node has may be there longer."""
+        wanted = "raylet" if node else "gcs_server"
+        return any(_name(process) == wanted for process in processes.marked(MARK, self._mark(node)))
+
     def kill(self, node: int) -> None:
         """0 is the head."""
         processes.end(processes.marked(MARK, self._mark(node)))
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        """To all that the node is and has started."""
+        for process in processes.marked(MARK, self._mark(node)):
+            with suppress(*processes.GONE):
+                process.send_signal(number)
 
     def left(self) -> list[str]:
         """Processes of any node."""
@@ -96,7 +113,7 @@ class RayCluster:
         common = [f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
         environment = {name: value for name, value in os.environ.items() if name != SECRET} | {
             MARK: self._mark(node), "WHETSTONE_HOME": str(self.folder / f"node-{node}"), "OMP_NUM_THREADS": "1",
-            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_USAGE_STATS_ENABLED": "0", **self._settings,
         }  # fmt: skip
         with (self.folder / "start.log").open("ab") as log:
             command = [str(self._ray), "start", *options, *common]
@@ -104,3 +121,10 @@ class RayCluster:
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False, timeout=120
             )
         assert done.returncode == 0, self.log()
+
+
+def _name(process: psutil.Process) -> str:
+    """Of a process that may have ended just now, or not be waited for yet."""
+    with suppress(*processes.GONE):
+        return process.name() if process.status() != psutil.STATUS_ZOMBIE else ""
+    return ""

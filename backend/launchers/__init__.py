@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from backend.launchers.base import Launcher
 from backend.launchers.divided import Divided
 from backend.launchers.local import LocalLauncher
@@ -12,13 +14,14 @@ from backend.settings import Settings
 def chosen(settings: Settings) -> Launcher:
     """The launcher of this home's jobs: those that AWS runs go there, what computes to the cluster where there is one. What
     belongs to this machine stays on it, such as installs, imports and servers on its loopback."""
-    return Divided(_here(settings), SageMakerLauncher(settings), is_managed)
+    return Divided(ours(settings), SageMakerLauncher(settings), is_managed)
 
 
-def _here(settings: Settings) -> Launcher:
-    local = LocalLauncher(settings.home, warm=settings.warm_workers)
+def ours(settings: Settings, python: str = sys.executable) -> Launcher:
+    """Of the jobs whose workers are ours: on this machine, or on the nodes of a cluster. `python` starts them."""
+    local = LocalLauncher(settings.home, python, warm=settings.warm_workers)
     if settings.ray_address is None:
         return local
     from backend.launchers.cluster.launcher import RayLauncher
 
-    return Divided(local, RayLauncher(settings), lambda channel: channel.granted().claim is not None)
+    return Divided(local, RayLauncher(settings, python=python), lambda channel: channel.granted().claim is not None)

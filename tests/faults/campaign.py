@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -34,12 +34,15 @@ from backend.store.database import open_store
 from tests.fakes.running import running
 from tests.faults import checker
 from tests.faults.injuries import FAULTS, Fault
+from tests.faults.nodes import Nodes
 from tests.faults.site import BUCKET, Lane, Site, Stuck
 from tests.postgres import Postgres
 
 DATABASES = ("SQLite", "PostgreSQL")
 PLACES = ("disk", "S3")
 """Where artifacts go; S3 is moto's server behind a proxy."""
+LOCAL, RAY = "local", "Ray"
+"""Where jobs run: processes of the supervisor's machine, or nodes of a real cluster."""
 AWS = {
     "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -64,32 +67,34 @@ class Case(NamedTuple):
     fault: Fault
     database: str
     place: str
+    where: str = LOCAL
 
 
-def cases(first: int, seeds: int, words: str = "", places: Iterable[str] = PLACES) -> list[Case]:
+def cases(first: int, seeds: int, words: str = "", places: Iterable[str] = PLACES, where: str = LOCAL) -> list[Case]:
     """Every fault on every database and with every place of artifacts that it can happen to, over and over."""
-    chosen = [each for each in combinations(places) if words in each[0].name]
+    chosen = [each for each in combinations(places, where) if words in each[0].name]
     return [Case(first + n, *each) for n, each in enumerate(islice(cycle(chosen), first, first + seeds))]
 
 
-def combinations(places: Iterable[str] = PLACES) -> list[tuple[Fault, str, str]]:
+def combinations(places: Iterable[str] = PLACES, where: str = LOCAL) -> list[tuple[Fault, str, str, str]]:
+    had = {"server": {"PostgreSQL"}, "bucket": {"S3"}, "cluster": {RAY}}
     return [
-        (fault, database, place) for fault, database, place in product(FAULTS, DATABASES, places)
-        if (fault.needs != "server" or database == "PostgreSQL") and (fault.needs != "bucket" or place == "S3")
+        (fault, database, place, where) for fault, database, place in product(FAULTS, DATABASES, places)
+        if had.get(fault.needs, {where}) & {database, place, where}
     ]  # fmt: skip
 
 
 def once() -> list[Case]:
-    """Every fault once on each database, on disk and in S3 by turns."""
-    by_pair: dict[tuple[str, str], list[tuple[Fault, str, str]]] = {}
+    """Every fault of local jobs once on each database, on disk and in S3 by turns."""
+    by_pair: dict[tuple[str, str], list[tuple[Fault, str, str, str]]] = {}
     for each in combinations():
         by_pair.setdefault((each[0].name, each[1]), []).append(each)
     return [Case(n, *found[n // 2 % len(found)]) for n, found in enumerate(by_pair.values())]
 
 
 def run(chosen: list[Case], lanes: int = LANES) -> Iterator[dict[str, Any]]:
-    """What came of each case, in the order in which they end: `seed`, `fault`, `database`, `place`, `jobs` (how many in which
-    state before anybody resumed them), `wrong` (sentences), `seconds`, and `log` where something is wrong."""
+    """What came of each case, in the order in which they end: `seed`, KEYS, `jobs` (how many in which state
+    before anybody resumed them), `wrong` (sentences), `seconds`, and `log` where something is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="whetstone-faults-", dir=MEMORY if MEMORY.is_dir() else None))
     servers = {f"PostgreSQL-{n}": Postgres() for n in range(lanes if any(c.database == "PostgreSQL" for c in chosen) else 0)}
     try:
@@ -142,14 +147,17 @@ def _inside(folder: Path, lanes: int) -> None:
         if bucket_url:
             os.environ |= {**AWS, "AWS_ENDPOINT_URL": bucket_url}
             boto3.client("s3").create_bucket(Bucket=BUCKET)
-        proxies = [stack.enter_context(running("faulty.py", bucket_url)) for _ in range(2 * lanes) if bucket_url]
-        _lanes(folder, lanes, chosen, template, proxies)
+        made = lanes * len({case.database for case in chosen})
+        proxies = [stack.enter_context(running("faulty.py", bucket_url)) for _ in range(made) if bucket_url]
+        clusters = made if any(case.where == RAY for case in chosen) else 0
+        nodes = [stack.enter_context(closing(Nodes())) for _ in range(clusters)]
+        _lanes(folder, lanes, chosen, template, proxies, nodes)
 
 
-def _lanes(folder: Path, lanes: int, chosen: list[Case], template: Path, proxies: list[str]) -> None:
+def _lanes(folder: Path, lanes: int, chosen: list[Case], template: Path, proxies: list[str], nodes: list[Nodes]) -> None:
     servers = json.loads((folder / "servers.json").read_text())
     threads = []
-    for database in DATABASES:
+    for database in sorted({case.database for case in chosen}):
         waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in chosen:
             if case.database == database:
@@ -158,6 +166,7 @@ def _lanes(folder: Path, lanes: int, chosen: list[Case], template: Path, proxies
             name = f"{database}-{number}"
             lane = _postgres(folder, name, servers[name]) if name in servers else Lane(name, partial(_sqlite, template))
             lane.bucket = proxies.pop() if proxies else ""
+            lane.cluster = nodes.pop() if nodes else None
             threads.append(threading.Thread(target=_lane, args=(folder / "sites", lane, waiting), daemon=True))
     (folder / "sites").mkdir()
     for thread in threads:
@@ -199,8 +208,10 @@ def _lane(folder: Path, lane: Lane, waiting: queue.SimpleQueue[Case]) -> None:
 def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     """One seed: its fault, then what must hold."""
     began, fault, ends, log = time.monotonic(), case.fault, dict[str, str](), ""
-    disk, s3 = fault.needs == "mount", case.place == "S3"
-    place = Site(folder, lane, case.seed, homes=fault.homes, hosts=fault.hosts, disk=disk, s3=s3)
+    disk, s3, ray = fault.needs == "mount", case.place == "S3", case.where == RAY
+    if lane.cluster is not None:
+        lane.cluster.restore()
+    place = Site(folder, lane, case.seed, homes=fault.homes, hosts=fault.hosts, disk=disk, s3=s3, ray=ray)
     try:
         fault.inject(place)
         ends = place.settle()
@@ -218,7 +229,7 @@ def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     counted = {state: list(ends.values()).count(state) for state in sorted(set(ends.values()))}
     seconds = round(time.monotonic() - began, 2)
     return {"seed": case.seed, "fault": fault.name, "database": case.database, "place": case.place, "jobs": counted,
-            "wrong": found, "seconds": seconds, "log": log}  # fmt: skip
+            "where": case.where, "wrong": found, "seconds": seconds, "log": log}  # fmt: skip
 
 
 def _logs(place: Site) -> str:
@@ -230,22 +241,25 @@ def _logs(place: Site) -> str:
 
 
 ENDS = (JobState.SUCCEEDED, JobState.FAILED, JobState.LOST, JobState.CANCELLED)
-HEADER = ("fault", "database", "artifacts", "seeds", "jobs", "succeeded", "failed", "lost", "cancelled", "wrong")
+HEADER = ("fault", "jobs ran", "database", "artifacts", "seeds", "jobs", "succeeded", "failed", "lost", "cancelled", "wrong")
+
+
+KEYS = ("fault", "where", "database", "place")
 
 
 def summary(outcomes: list[dict[str, Any]]) -> str:
-    """A row for each fault and database: how jobs stood once all was over and before anybody resumed them."""
+    """A row for each fault and where it happened: how jobs stood once all was over and before anybody resumed them."""
     rows: list[tuple[Any, ...]] = []
-    for fault, database, place in combinations():
-        own = [each for each in outcomes if (each["fault"], each["database"], each["place"]) == (fault.name, database, place)]
+    for fault, database, place, where in (*combinations(), *combinations(where=RAY)):
+        own = [each for each in outcomes if tuple(each[name] for name in KEYS) == (fault.name, where, database, place)]
         if own:
-            rows.append(_row(fault.name, database, place, own))
-    return table(HEADER, [*rows, _row("all", "", "", outcomes)])
+            rows.append(_row((fault.name, where, database, place), own))
+    return table(HEADER, [*rows, _row(("all", "", "", ""), outcomes)])
 
 
-def _row(name: str, database: str, place: str, own: list[dict[str, Any]]) -> tuple[Any, ...]:
+def _row(named: tuple[str, ...], own: list[dict[str, Any]]) -> tuple[Any, ...]:
     ends = [sum(each["jobs"].get(state, 0) for each in own) for state in ENDS]
-    return (name, database, place, len(own), sum(ends), *ends, sum(bool(each["wrong"]) for each in own))
+    return (*named, len(own), sum(ends), *ends, sum(bool(each["wrong"]) for each in own))
 
 
 if __name__ == "__main__":

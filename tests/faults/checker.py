@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from datetime import timedelta
@@ -19,7 +18,7 @@ from backend.service.jobs import collecting
 from backend.store import history
 from backend.store.tables import ArtifactContentRow, ArtifactRow, ClaimRow, JobRow
 from tests.faults.site import BUCKET, Site
-from tests.faults.worker import chain
+from tests.faults.worker import asked, chain
 
 STEP = re.compile(r"step (\d+) of attempt (\d+)")
 STARTED = re.compile(r"Started as .*, attempt (\d+)\.")
@@ -34,6 +33,7 @@ def wrong(site: Site) -> list[str]:
         events = {row.id: history.events(session, row.id) for row in rows}
     found = [f"claim of {claim.host}/{claim.device} leaked to {claim.job_id}" for claim in claims]
     found += [f"orphan: process {process.pid} {process.cmdline()}" for process in site.left_over()]
+    found += [f"orphan: {each}" for each in site.left_on_nodes()]
     if sorted(row.id for row in rows) != sorted(site.submitted):
         found.append(f"jobs {sorted(row.id for row in rows)} where {sorted(site.submitted)} were submitted")
     for row in rows:
@@ -90,7 +90,7 @@ def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[
         place = places.of(site.driver, each.path)
         try:
             place.verify(each.path, Manifest.model_validate_json(each.manifest))
-            steps = json.loads(succeeded[each.job_id].spec)["steps"] if each.job_id in succeeded else 0
+            steps = asked(succeeded[each.job_id].spec)[0] if each.job_id in succeeded else 0
             with place.use(each.path, each.id) as folder:
                 if (folder / "model" / "weights").read_text() != chain(each.job_id, steps):
                     found.append(f"{each.id} is not what {each.job_id} had to make")

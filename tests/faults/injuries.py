@@ -14,6 +14,8 @@ from sqlalchemy import text
 
 from backend.channel import JobChannel, segment_name
 from backend.domain.jobs.jobs import LIVE, JobState
+from tests.faults import on_nodes
+from tests.faults.moments import LONG, begin, some_moment
 from tests.faults.site import Site, Stuck
 from tests.faults.supervise import LEASE_S, SOON_SILENT_S, lock
 from tests.small_artifacts import publish
@@ -30,13 +32,11 @@ WRONG_RESULTS = (
 )  # fmt: skip
 PAUSED_S = 20.0
 """Longer than two leases, the database's and the other home's own."""
-LONG = 30
-"""Steps of a job that is still at work when something is done to it."""
 
 
 class Fault(NamedTuple):
     """`inject` begins with a site whose supervisors do not run. `homes`, `hosts`: what it needs. `ends`: the states that a
-    job may have then. `needs`: `server` (one that can be restarted), `mount` (a disk of its own) or `bucket`."""
+    job may have then. `needs`: `server` (one that can be restarted), `mount` (a disk of its own), `bucket` or `cluster`."""
 
     name: str
     inject: Callable[[Site], None]
@@ -44,19 +44,6 @@ class Fault(NamedTuple):
     homes: int = 1
     hosts: int = 1
     needs: str = ""
-
-
-def begin(site: Site, *, jobs: int = 2, steps: int = 6) -> None:
-    site.submit(jobs, steps=steps)
-    for name in site.homes:
-        site.start(name)
-
-
-def some_moment(site: Site) -> None:
-    """Any, from the submission on; in half of the seeds while the first job runs."""
-    if site.random.random() < 0.5:
-        site.until_running()
-    site.wait(0.0, 1.2)
 
 
 def worker_killed(site: Site) -> None:
@@ -176,7 +163,7 @@ def rebooted(site: Site) -> None:
     begin(site, steps=LONG)
     some_moment(site)
     site.signal(signal.SIGKILL)
-    for process in site.left_over():
+    for process in site.here():
         with suppress(psutil.NoSuchProcess):
             process.kill()
     boot = site.folder / "boot_id"
@@ -376,6 +363,19 @@ FAULTS = (
     Fault("bucket drops connections", bucket_answers("drop", "lost"), ONLY, needs="bucket"),
     Fault("bucket's answers are cut", bucket_answers("cut"), ONLY, needs="bucket"),
     Fault("bucket away", bucket_away, ONLY, needs="bucket"),
+    Fault("node killed", on_nodes.killed, ONLY, needs="cluster"),
+    Fault("node and supervisor killed", on_nodes.killed_with_supervisor, ONLY, needs="cluster"),
+    Fault("node killed, another host has its job", on_nodes.killed_with_host, frozenset({SUCCEEDED, LOST}), 2, 2, "cluster"),
+    Fault("node paused", on_nodes.paused, ONLY, needs="cluster"),
+    Fault(
+        "cancelled while its node dies", on_nodes.cancelled_while_node_dies, frozenset({SUCCEEDED, CANCELLED}), needs="cluster"
+    ),
+    Fault("head killed and replaced", on_nodes.head_replaced, ONLY, needs="cluster"),
+    Fault("head and supervisor killed", on_nodes.head_replaced_with_supervisor, ONLY, needs="cluster"),
+    Fault("no head yet", on_nodes.no_head_yet, ONLY, needs="cluster"),
+    Fault("cluster away", on_nodes.away, ONLY, needs="cluster"),
+    Fault("torn request", on_nodes.torn_request, frozenset({SUCCEEDED, FAILED}), needs="cluster"),
+    Fault("files of a node torn", on_nodes.torn_there, frozenset({SUCCEEDED, FAILED}), needs="cluster"),
     Fault("disk full", disk_full, frozenset({SUCCEEDED, FAILED, LOST}), needs="mount"),
     Fault("read-only home", home_read_only, frozenset({SUCCEEDED, FAILED, LOST}), needs="mount"),
 )

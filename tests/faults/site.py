@@ -18,30 +18,41 @@ from typing import Any
 import psutil
 from sqlmodel import select
 
+from backend import processes
 from backend.channel import Channel
 from backend.domain.errors import NotNow
 from backend.domain.jobs.claims import Claim
-from backend.domain.jobs.jobs import LIVE, TERMINAL, Handle, JobState
+from backend.domain.jobs.jobs import LIVE, TERMINAL, Handle, JobState, OptimizeSpec
+from backend.domain.rules.plan import Plan
 from backend.launchers.local import MARK
 from backend.settings import Settings
 from backend.store import queue
 from backend.store.database import Store, open_store
 from backend.store.tables import JobRow
 from tests import buckets
-from tests.faults.supervise import Start, interpreter, supervise
+from tests.faults.nodes import Nodes
+from tests.faults.supervise import ALONE_S, Start, interpreter, supervise
+from tests.small_artifacts import CARD, RECIPE
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.faults.supervise"])
-BUCKET = "faults"
+BUCKET, WORKER = "faults", "tests.faults.worker"
 POLL_S = 0.05
 DISK_MB = 8
 DEADLINE_S = 60.0
 """Of anything that must happen: a shared machine may be slow, and none of the shortened clocks is a tenth of it."""
 MOST_RESUMES = 4
+SLOWER = 3
+"""So many times, on a cluster: joining it and starting a node's processes take longer than all of a job here."""
 
 
 class Stuck(AssertionError):
     """Something that had to happen did not."""
+
+
+def _specification(steps: int, step_s: float) -> str:
+    seed = 1000 * steps + round(1000 * step_s)
+    return OptimizeSpec(model=CARD, recipe=RECIPE, plan=Plan(hardware="cpu", steps=()), seed=seed).model_dump_json()
 
 
 @dataclass
@@ -55,16 +66,21 @@ class Lane:
     bucket: str = ""
     """The address of a proxy before the bucket server (`tests/fakes/faulty.py`)."""
     drop: Callable[[str], None] = field(default=lambda _: None)
+    cluster: Nodes | None = None
 
 
 class Site:
     """`random` decides everything that a seed decides. What does not follow from the fault is not told to the site."""
 
     def __init__(
-        self, folder: Path, lane: Lane, seed: int, *, homes: int = 1, hosts: int = 1, disk: bool = False, s3: bool = False
-    ) -> None:
-        """`disk`: the home, or all of it, is on a small disk of its own, `self.disk`. `s3`: artifacts go to the lane's bucket."""
+        self, folder: Path, lane: Lane, seed: int, *, homes: int = 1, hosts: int = 1, disk: bool = False, s3: bool = False,
+        ray: bool = False,
+    ) -> None:  # fmt: skip
+        """`disk`: the home, or all of it, is on a small disk of its own, `self.disk`. `s3`: artifacts go to the lane's bucket.
+        `ray`: jobs run on the lane's cluster."""
         self.folder, self.lane, self.random = folder, lane, Random(seed)
+        self.cluster = lane.cluster if ray else None
+        self.slower = SLOWER if ray else 1
         self.disk = self.random.choice((folder, folder / "home-0")) if disk else None
         for each in filter(None, (folder, self.disk)):
             each.mkdir(exist_ok=True)
@@ -76,7 +92,12 @@ class Site:
         self.driver = Settings(home=folder / "driver", database_url=self.database, artifact_store=self.artifacts)
         self.store: Store = open_store(self.driver)
         warm = Random(f"warm {seed}").random() < 0.5
-        common = {"warm": warm, "artifacts": self.artifacts, "bucket_url": lane.bucket}
+        common = {
+            "warm": warm,
+            "artifacts": self.artifacts,
+            "bucket_url": lane.bucket,
+            "ray": self.cluster and self.cluster.address,
+        }
         self.starts = {name: Start(str(folder / name), self.database, host, **common) for name, host in self.homes.items()}
         if s3:
             self.break_bucket()
@@ -119,10 +140,12 @@ class Site:
         """Jobs in both places of a host; one in four of more than two measures, and has the host to itself."""
         names = [f"j-{len(self.submitted) + number}" for number in range(jobs)]
         for number, name in enumerate(names):
-            spec = f'{{"kind": "optimize", "steps": {steps}, "step_s": {self.random.uniform(0.01, 0.08):.3f}}}'
+            spec = _specification(steps, self.random.uniform(0.01, 0.08) * self.slower)
             alone = number > 1 and self.random.random() < 0.25
             beside = Claim(background=True, cores=0, gpus=()) if number % 2 else Claim()
             claim = Claim(whole=True) if alone else beside
+            if self.cluster is not None:
+                claim = Claim(movable=True, whole=alone, cores=1)
             row = JobRow(
                 id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="campaign", spec=spec, claim=claim.text,
                 **columns,
@@ -139,8 +162,9 @@ class Site:
         with self.store.read() as session:
             return queue.get(session, job)
 
-    def until(self, what: str, condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
+    def until(self, what: str, condition: Callable[[], bool], deadline_s: float | None = None) -> None:
         """Raises Stuck."""
+        deadline_s = deadline_s or DEADLINE_S * self.slower
         end = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end:
@@ -150,16 +174,39 @@ class Site:
 
     def until_running(self, job: str = "j-0") -> None:
         """Until it runs, or is over already."""
-        self.until(f"{job} runs", lambda: self.row(job).state not in {JobState.QUEUED, JobState.STARTING})
+        states = {JobState.QUEUED, JobState.STARTING}
+
+        def runs() -> bool:
+            row = self.row(job)
+            return row.state not in states and (row.state not in LIVE or self.cluster is None or self.worker(job) is not None)
+
+        self.until(f"{job} runs", runs)
 
     def worker(self, job: str = "j-0") -> psutil.Process | None:
         """The process that was recorded for the job's last attempt, while it is there."""
         row = self.row(job)
         if row.handle is None or row.state not in LIVE:
             return None
+        if self.cluster is not None:
+            return self._on_a_node(row)
         with suppress(psutil.NoSuchProcess):
             return psutil.Process(Handle.model_validate_json(row.handle).data["pid"])
         return None
+
+    def _on_a_node(self, row: JobRow) -> psutil.Process | None:
+        for process in processes.marked(MARK, f"{row.home}:{row.id}"):
+            with suppress(*processes.GONE):
+                command = process.cmdline()
+                if WORKER in command and command[-1].endswith(f"/{row.id}/{row.attempt}"):
+                    return process
+        return None
+
+    def node(self, job: str = "j-0") -> int | None:
+        """The number of the node that the job is on, while it is."""
+        row = self.row(job)
+        if self.cluster is None or row.handle is None or row.state not in LIVE:
+            return None
+        return self.cluster.number(Handle.model_validate_json(row.handle).place)
 
     def channel(self, job: str, attempt: int | None = None, home: str = "home-0") -> Path:
         return Path(Channel(self.home(home) / "jobs" / job, attempt or self.row(job).attempt).address)
@@ -178,6 +225,8 @@ class Site:
         for name, process in list(self.processes.items()):
             if not process.is_alive():
                 self.start(name)
+        if self.cluster is not None:
+            self.cluster.tend()
 
     def settle(self) -> dict[str, str]:
         """Wait until every job has ended by itself; the states then. Raises Stuck."""
@@ -213,15 +262,23 @@ class Site:
             if process.is_alive():
                 process.kill()
                 raise Stuck(f"supervisor {process.pid} does not stop on SIGTERM")
+        with suppress(Stuck):  # what is left then is for the checker
+            self.until("nobody is left on the nodes", lambda: not self.left_on_nodes(), ALONE_S + DEADLINE_S)
+
+    def here(self) -> list[psutil.Process]:
+        """Whatever runs of its jobs on the machines of its supervisors."""
+        return self.left_over() if self.cluster is None else []
+
+    def left_on_nodes(self) -> list[str]:
+        """What the cluster has of any job: keepers, and files on the nodes. One that nobody asks for ends by itself."""
+        if self.cluster is None:
+            return []
+        keepers = [f"keeper {name}" for name in self.cluster.keepers()]
+        return keepers + [f"{path} lies on a node" for path in self.cluster.attempts()]
 
     def left_over(self) -> list[psutil.Process]:
         """Whatever still runs of any of its jobs."""
-        marks, found = tuple(f"{self.home(name)}:" for name in self.homes), []
-        for process in psutil.process_iter():
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                if process.environ().get(MARK, "").startswith(marks):
-                    found.append(process)
-        return found
+        return [process for name in self.homes for process, _ in processes.marks(MARK, f"{self.home(name)}:")]
 
     def close(self) -> None:
         """Whatever happened: no process stays, and the database goes."""

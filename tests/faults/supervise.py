@@ -24,7 +24,7 @@ from sqlalchemy import event
 from backend import launchers, processes
 from backend.domain.jobs import endings
 from backend.domain.jobs.endings import Policy
-from backend.launchers.local import LocalLauncher
+from backend.launchers.cluster import client, follower
 from backend.settings import Settings
 from backend.store import leases
 from backend.store.database import Store, open_store
@@ -36,6 +36,13 @@ LEASE_S, HEARTBEAT_S, TICK_S, GRACE_S, PATIENCE_S = 2.0, 0.2, 0.05, 2.0, 0.5
 SILENT_S, SOON_SILENT_S = 60.0, 4.0
 """A worker is silent while Python starts, which takes long beside others; where silence is the fault it counts sooner."""
 PLACE_PAUSE_S = 1.0
+LOOK_S, GONE_S, AWAY_S, ALONE_S, AGAIN_S = 0.2, 0.5, 9.0, 30.0, 1.0
+"""Of an attempt on a cluster (`launchers.cluster.follower`), of which a keeper's must outlast a supervisor that is paused."""
+RAY_CLOCKS = {
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "6", "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "3000", "RAY_health_check_failure_threshold": "5",
+}  # fmt: skip
+"""Ray's own, divided as the studio's are: how long a node lives without its head, and one that does not answer."""
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -54,6 +61,8 @@ class Start:
     silent_s: float = SILENT_S
     warm: bool = False
     """Workers are forked (`launchers.warm`)."""
+    ray: str | None = None
+    """The address of the cluster on whose nodes its jobs run; None for this machine."""
     artifacts: str | None = None
     """Where artifacts go: s3://BUCKET/PREFIX; None for the home."""
     bucket_url: str | None = None
@@ -70,11 +79,16 @@ def supervise(start: Start) -> None:
     os.environ |= {"WHETSTONE_HOME": start.home, "DATABASE_URL": start.database, "WHETSTONE_SILENT_S": str(start.silent_s)}
     if start.artifacts is not None:
         os.environ |= {"WHETSTONE_ARTIFACTS": start.artifacts, "AWS_ENDPOINT_URL": str(start.bucket_url)}
+    os.environ["WHETSTONE_WARM_WORKERS"] = str(int(start.warm))
+    if start.ray is not None:
+        os.environ |= {"WHETSTONE_RAY_ADDRESS": start.ray, **RAY_CLOCKS}
+    follower.LOOK_S, follower.GONE_S, follower.AWAY_S, follower.ALONE_S = LOOK_S, GONE_S, AWAY_S, ALONE_S
+    client.AGAIN_S = AGAIN_S
     staging.PAUSE_S = PLACE_PAUSE_S
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
     endings.POLICIES |= {name: Policy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()}
-    launchers.chosen = lambda settings: LocalLauncher(settings.home, python, warm=start.warm)
+    launchers.chosen = lambda settings: launchers.ours(settings, python)
     entry.open_store = lambda settings: _opened(settings, start)  # type: ignore[assignment,misc]
     socket.gethostname = lambda: start.host
     if start.boot is not None:
@@ -85,9 +99,10 @@ def supervise(start: Start) -> None:
 
 def interpreter(home: Path) -> None:
     """The program that the launcher of that home takes for Python: it runs the campaign's worker on the channel it is given, or
-    its template where it is given none."""
+    its template where it is given none. A script, such as the one that stands over workers on a node, it runs as it is."""
     home.mkdir(parents=True, exist_ok=True)
-    script = f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.faults.worker "$3"\n'
+    worker = f'PYTHONPATH={ROOT} exec {sys.executable} -m tests.faults.worker "$3"'
+    script = f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\n{worker}\n'
     (home / "python").write_text(script)
     (home / "python").chmod(0o755)
 

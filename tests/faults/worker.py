@@ -29,6 +29,13 @@ PULSE_S = 0.2
 DONE = "done.json"
 
 
+def asked(spec: str) -> tuple[int, float]:
+    """How many steps, and seconds of each: those and the milliseconds stand in the job's seed, so that the specification is one
+    that a cluster's launcher reads too."""
+    steps, milliseconds = divmod(int(json.loads(spec)["seed"]), 1000)
+    return steps, milliseconds / 1000
+
+
 def chain(job: str, steps: int) -> str:
     """What the job's artifact must hold."""
     found = job
@@ -38,16 +45,17 @@ def chain(job: str, steps: int) -> str:
 
 
 def work(channel: JobChannel, _memory: PeakMemory) -> dict[str, Any]:
-    spec, attempt, kept = channel.spec(), Path(sys.argv[1]).name, channel.resume()
+    attempt, kept = Path(sys.argv[1]).name, channel.resume()
+    steps, step_s = asked(json.dumps(channel.spec()))
     kept.mkdir(parents=True, exist_ok=True)
     state = json.loads((kept / DONE).read_text()) if (kept / DONE).exists() else {"number": 0, "hash": channel.job}
-    while state["number"] < spec["steps"]:
-        time.sleep(spec["step_s"])
+    while state["number"] < steps:
+        time.sleep(step_s)
         number = state["number"]
         state = {"number": number + 1, "hash": hashlib.sha256(f"{state['hash']} {number}".encode()).hexdigest()}
         files.write(kept / DONE, json.dumps(state), flush=False)
         message = f"step {number} of attempt {attempt}"
-        channel.emit(Event(kind="note", message=message, progress=state["number"] / spec["steps"]), urgent=number % 2 == 0)
+        channel.emit(Event(kind="note", message=message, progress=state["number"] / steps), urgent=number % 2 == 0)
     return {"artifact": publish(channel, state["hash"]).id}
 
 

@@ -48,15 +48,16 @@ class RayLauncher(Launcher):
 
     name, places = "ray", True
 
-    def __init__(self, settings: Settings, cluster: Cluster | None = None) -> None:
-        self._settings, self._cluster = settings, cluster or client(settings)
+    def __init__(self, settings: Settings, cluster: Cluster | None = None, python: str = sys.executable) -> None:
+        """`python` starts workers on every node."""
+        self._settings, self._cluster, self._python = settings, cluster or client(settings), python
         self._followers: dict[str, Follower] = {}
         self._threads: dict[str, threading.Thread] = {}
 
     @cached_property
     def _setup(self) -> Setup:
         given = {name: value for name, value in os.environ.items() if name in GIVEN}
-        return Setup(str(CHECKOUT), sys.executable, keeper.digest(CHECKOUT), str(self._settings.home), given)
+        return Setup(str(CHECKOUT), self._python, keeper.digest(CHECKOUT), str(self._settings.home), given)
 
     @cached_property
     def _key(self) -> str:

@@ -13,8 +13,9 @@ from benchmarks import faults
 
 
 def test_a_run_that_is_cut_off_leaves_what_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = argparse.Namespace(seeds=3, first=0, lanes=2, faults="", wrong=0, out=tmp_path / "faults.md")
-    base = {"fault": "worker killed", "database": "SQLite", "place": "S3", "jobs": {"succeeded": 2}, "seconds": 1.0, "log": "why"}
+    asked = argparse.Namespace(seeds=3, first=0, lanes=2, faults="", where="Ray", wrong=0, out=tmp_path / "faults.md")
+    where = {"where": "Ray", "database": "SQLite", "place": "S3"}
+    base = {"fault": "worker killed", **where, "jobs": {"succeeded": 2}, "seconds": 1.0, "log": "why"}
 
     def running() -> Iterator[dict[str, Any]]:
         yield {**base, "seed": 0, "wrong": []}
@@ -25,5 +26,5 @@ def test_a_run_that_is_cut_off_leaves_what_has_ended(tmp_path: Path, capsys: pyt
     with pytest.raises(KeyboardInterrupt):
         faults.record(running(), asked)
     found = asked.out.read_text()
-    assert "2 of 3 seeds" in found and "- seed 1, worker killed, SQLite, S3: ['an orphan']" in found
+    assert "2 of 3 seeds" in found and "- seed 1, worker killed, Ray, SQLite, S3: ['an orphan']" in found
     assert capsys.readouterr().out.strip() == found.strip()
