@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 from backend import files
@@ -11,6 +12,7 @@ from backend.domain.jobs.jobs import UNSAID
 
 FULL_BYTES = 1 << 20
 """A disk with less free is full: a result needs a few kB."""
+STOPPED = "The worker was stopped from outside, as at the end of a session"
 
 
 def exit_sentence(code: int, folder: Path) -> tuple[Ending, str]:
@@ -20,5 +22,7 @@ def exit_sentence(code: int, folder: Path) -> tuple[Ending, str]:
     if code == -9:
         killed = "The worker was killed (signal 9), as the system does when memory runs out: see the log, then resume the job"
         return Ending.CRASHED, killed
+    if code == -signal.SIGTERM:  # it had begun so little that it could not say so itself
+        return Ending.STOPPED, STOPPED
     how = f"on signal {-code}" if code < 0 else f"with exit code {code}"
     return Ending.CRASHED, f"The worker ended {how} without a result: see the log, then resume the job"

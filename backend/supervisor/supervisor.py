@@ -35,7 +35,7 @@ from backend.store.leases import Fenced, Lease
 from backend.store.tables import JobRow, SupervisorRow
 from backend.supervisor import naming
 from backend.supervisor.closing import Closing
-from backend.supervisor.exits import exit_sentence
+from backend.supervisor.exits import STOPPED, exit_sentence
 from backend.supervisor.in_hand import InHand
 from backend.supervisor.late import Late
 from backend.supervisor.placing import MOST_WAITING, Placing, room
@@ -380,7 +380,7 @@ class Supervisor:
         elif row.state == JobState.CANCELLING or row.cancel_requested:
             closing.cancelled(row, result.error if result is not None and result.outcome == "cancelled" else None)
         elif result is not None and result.outcome == "cancelled":
-            closing.unsuccessful(row, Ending.STOPPED, "The worker was stopped from outside, as at the end of a session")
+            closing.unsuccessful(row, Ending.STOPPED, STOPPED)
         elif result is not None:
             closing.unsuccessful(row, result.ending or Ending.FAILED, result.error or "The job failed: see its log")
         elif outcome.code is not None:
