@@ -23,14 +23,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.claims import Granted
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import Event
+from backend.domain.jobs.jobs import Event, JobSpec
 from backend.settings import Settings
 
 SPEC, RESULT, LOG, EVENTS, WORK, OUTPUT, RESUME = "spec.json", "result.json", "log.txt", "events", "work", "output", "resume"
@@ -153,9 +153,22 @@ class Channel:
         """What was asked, as JSON. Raises OSError."""
         return (self._folder / SPEC).read_text()
 
+    def request(self) -> JobSpec:
+        """What was asked. Raises OSError, ChannelDamaged."""
+        path = self._folder / SPEC
+        try:
+            found: JobSpec = TypeAdapter(JobSpec).validate_json(path.read_bytes())
+        except ValueError as error:
+            raise self._damaged(path, error) from None
+        return found
+
     def granted(self) -> Granted:
-        """What the worker may use. Raises OSError."""
-        return Granted.model_validate_json((self._folder / GRANTED).read_bytes())
+        """What the worker may use. Raises OSError, ChannelDamaged."""
+        path = self._folder / GRANTED
+        try:
+            return Granted.model_validate_json(path.read_bytes())
+        except ValueError as error:
+            raise self._damaged(path, error) from None
 
     def log(self, *, tail_bytes: int | None = None) -> str:
         """What the workers of all attempts printed, or the last bytes of it; empty while there is nothing."""

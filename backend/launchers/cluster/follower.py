@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from pydantic import TypeAdapter
-
 from backend.channel import Channel, ChannelDamaged
 from backend.channel_copy import Copy
 from backend.domain.errors import WhetstoneError
@@ -113,9 +111,10 @@ class Follower:
         if self._asked is not None:
             self._end(cause="It was cancelled before a node took it")
             return
-        spec: JobSpec = TypeAdapter(JobSpec).validate_json(self._channel.spec())
+        spec = self._channel.request()
+        claim = self._channel.granted().claim or Claim()
         nodes = [Node(**node) for node in self._cluster.ask("nodes")]
-        request = requests.of(spec, self._channel.granted().claim or Claim(), nodes)
+        request = requests.of(spec, claim, nodes)
         if not self._created:
             self._create(request)
         try:

@@ -294,3 +294,11 @@ def test_an_environment_that_is_not_there_is_said_and_a_job_that_waits_for_it_ca
     follower.step()
     assert not follower.state.alive and "cancelled" in str(follower.state.cause)
     launchers.cluster.launcher.RayLauncher(Settings(home=tmp_path), cluster).sweep("j-1", None)
+
+
+@pytest.mark.parametrize("name", ["spec.json", "granted.json"])
+def test_a_request_that_is_damaged_before_a_node_has_it_ends_the_job_with_a_sentence(attempt: Attempt, name: str) -> None:
+    (Path(attempt.channel.address) / name).write_bytes(b'{"kind": ')
+    attempt.step()
+    seen = attempt.follower.state
+    assert not seen.alive and not seen.again and f"{name} is damaged" in (seen.cause or "")
