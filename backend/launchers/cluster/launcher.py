@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,8 @@ STOP_S = 5.0
 """How long a follower may take to come to the end of its look: longer, and it may leave an idle keeper behind."""
 SWEEP_S = 15.0
 """How long one keeper may take to end its worker."""
+ENDS = "ray ends"
+"""The name of threads that end keepers."""
 
 
 def client(settings: Settings, log: str = "ray.log") -> Client:
@@ -53,6 +55,8 @@ class RayLauncher(Launcher):
         self._settings, self._cluster, self._python = settings, cluster or client(settings), python
         self._followers: dict[str, Follower] = {}
         self._threads: dict[str, threading.Thread] = {}
+        self._ending: dict[str, threading.Thread] = {}
+        """Of other homes' keepers, by name."""
 
     @cached_property
     def _setup(self) -> Setup:
@@ -91,7 +95,43 @@ class RayLauncher(Launcher):
         except WhetstoneError as error:
             logging.warning("%s: %s", job_id, error)
 
+    def sweep_others(self, kept: Collection[str]) -> None:
+        """Beside the supervisor, which does not wait for the cluster. What it starts meanwhile has a follower."""
+
+        def given_up() -> Iterator[str]:
+            for name in self._cluster.ask("named"):
+                key, job, _ = name.split(":")
+                if key == self._key and job not in kept and name not in self._followers:
+                    yield name
+
+        self._beside("what was given up", given_up)
+
+    def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
+        """A keeper that stayed would hold its node, and go on with what is repeated. One that does not answer ends by itself."""
+        name = str(handle.data["keeper"])
+        ending = self._ending.get(name)
+        if ending is None:
+            self._ending[name] = self._beside(name, lambda: [name])
+        elif not ending.is_alive():
+            del self._ending[name]
+            return True
+        return False
+
+    def _beside(self, what: str, names: Callable[[], Iterable[str]]) -> threading.Thread:
+        """End these in a thread of its own."""
+
+        def end() -> None:
+            try:
+                self._end(names())
+            except WhetstoneError as error:
+                logging.warning("%s: %s", what, error)
+
+        thread = threading.Thread(target=end, daemon=True, name=ENDS)
+        thread.start()
+        return thread
+
     def _end(self, names: Iterable[str]) -> None:
+        """Raises WorkError where the cluster does not answer."""
         for name in names:
             with suppress(WhetstoneError):
                 self._cluster.call(name, "close", SWEEP_S)
