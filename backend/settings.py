@@ -35,6 +35,8 @@ class Settings(BaseModel):
     ray_address: str | None = None
     """HOST:PORT of a Ray cluster's head, of which this machine is a node; jobs that compute then run on its nodes."""
     no_demo: bool = False
+    node: str | None = None
+    """The node of a cluster that a worker runs on, as its keeper there names it."""
     owner: str = "local"
     role: str = "admin"
     """Of whoever uses the command line, or the pages without signing in."""
@@ -142,7 +144,7 @@ def load() -> Settings:
     WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_DISCOUNT (percent),
     WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
     WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
-    WHETSTONE_RAY_ADDRESS, WHETSTONE_WARM_WORKERS, WHETSTONE_PROPOSERS."""
+    WHETSTONE_RAY_ADDRESS, WHETSTONE_NODE, WHETSTONE_WARM_WORKERS, WHETSTONE_PROPOSERS."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -150,6 +152,7 @@ def load() -> Settings:
         database_url=environment.get("DATABASE_URL") or None,
         engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
         ray_address=environment.get("WHETSTONE_RAY_ADDRESS") or None,
+        node=environment.get("WHETSTONE_NODE") or None,
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
         bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),

@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.domain.figures import counted
 
-_HARDWARE = ("accelerator", "accelerators", "gpu", "gpus", "instance", "cpu", "cpu_model", "processor", "model", "cores")
+_HARDWARE = ("accelerator", "accelerators", "gpu", "gpus", "instance", "cpu", "cpu_model", "processor", "model", "cores", "node")
 
 
 def hardware_line(hardware: Mapping[str, Any]) -> str:
@@ -20,6 +20,8 @@ def hardware_line(hardware: Mapping[str, Any]) -> str:
 def _item(key: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(entry.get("name", entry)) if isinstance(entry, Mapping) else str(entry) for entry in value)
+    if key == "node":
+        return f"node {value}"
     return counted(value, "core") if key == "cores" else str(value)
 
 

@@ -129,7 +129,7 @@ class Follower:
         mark = f"{self._setup.home}:{self._name.split(':')[1]}"
         self._cluster.call(
             self._name, "begin", 30.0, checkout=self._setup.checkout, python=self._setup.python, mark=mark,
-            given=self._setup.given, folders=Copy.FOLDERS, whole=request.whole,
+            given={**self._setup.given, "WHETSTONE_NODE": self._place}, folders=Copy.FOLDERS, whole=request.whole,
         )  # fmt: skip
         self._begun = True
         self.state = Outcome(alive=True, place=self._place)

@@ -93,8 +93,10 @@ def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelPr
 
 
 def _hardware(on_processor: bool, settings: configuration.Settings) -> dict[str, Any]:
-    """What is here, and how fast its memory is read where that is what serving waits for. Before any server is up."""
-    return {**probe.probe(), **({BANDWIDTH: speed.processor(settings.cache).bandwidth} if on_processor else {})}
+    """What is here, on a cluster which of its nodes, and how fast its memory is read where that is what serving waits for. Before
+    any server is up."""
+    node = {"node": settings.node} if settings.node else {}
+    return {**probe.probe(), **node, **({BANDWIDTH: speed.processor(settings.cache).bandwidth} if on_processor else {})}
 
 
 def _step(variant: Variant) -> StepBytes | None:
