@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.jobs import Event, JobState
+from backend.domain.machine.lines import hardware_line
 from backend.domain.recipe import recipe
 from backend.service import Workspace
+from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.machines import doctor
 from backend.service.plans import optimize
@@ -98,6 +100,10 @@ def until_layer(home: Workspace, job: str, layer: int) -> None:
     eventually(f"layer {layer}", there, 120)
 
 
+def last(home: Workspace, job: str) -> Event:
+    return list(jobs.events(home, job))[-1][1]
+
+
 def kept(home: Workspace, job: str) -> list[Path]:
     return list((home.settings.jobs / job).glob("*/resume/part-*"))
 
@@ -136,6 +142,35 @@ def test_a_cancel_ends_the_worker_on_its_node_and_leaves_nothing(studio: Workspa
     assert until_ended(studio, job).state is JobState.CANCELLED and time.monotonic() - asked < 20
     eventually("the worker's end", lambda: processes_of(studio) == [], 20)
     assert not list(cluster.folder.glob("node-*/spool/*/*/*")) and artifacts.listing(studio) == []
+
+
+@pytest.mark.vllm
+def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(studio: Workspace, cluster: RayCluster, model: str) -> None:
+    """A real vLLM server on the node; of two other jobs one has the other node meanwhile, and one waits."""
+    asked = evaluations.options(concurrency=(1,), repeats=1, requests=8, max_tokens=16, quality=False)
+    measured = evaluations.submit(studio, evaluations.prepare(studio, ["starter"], asked)).id
+    supervisors.start(studio)
+    node = node_of(studio, measured)
+    others = [submit(studio, model) for _ in range(2)]
+    eventually(
+        "one has the other node", lambda: any("(127.0.0." in (jobs.show(studio, each).place or "") for each in others), 120
+    )
+    assert not jobs.show(studio, measured).ended, "both were submitted while it ran"
+    found = until_ended(studio, measured)
+    assert found.state is JobState.SUCCEEDED and found.attempt == 1, found.error
+    (shown,) = evaluations.listing(studio)
+    document = shown.document
+    assert document.hardware["node"] == found.place and node_of(studio, measured) == node
+    assert hardware_line(document.hardware).endswith(f"node {found.place}")
+    assert f"node {found.place}" in evaluations.report(studio, shown.id).decode()
+    (level,) = document.variants[0].levels
+    assert level.invocations == 8 and level.invocation_errors == 0
+    ended = last(studio, measured).at
+    for other in others:
+        assert until_ended(studio, other).state is JobState.SUCCEEDED
+        (began,) = [event.at for _, event in jobs.events(studio, other) if (event.message or "").startswith("Runs on ")]
+        assert node_of(studio, other) != node or began > ended, "nothing ran on its node before it had ended"
+    assert processes_of(studio) == [] and not list(cluster.folder.glob("node-*/spool/*/*/*")), "nothing stays on a node"
 
 
 def test_doctor_says_in_a_sentence_that_no_cluster_answers(tmp_path: Path) -> None:
