@@ -65,6 +65,8 @@ class SimulatedCluster:
         self.broken: list[Exception] = []
         self.ever: list[Idle] = []
         self.requests: list[dict[str, Any]] = []
+        self.calls: list[tuple[str, float]] = []
+        """Methods of keepers that were called, and for how long each was waited."""
 
     def forgets(self) -> None:
         self.keepers.clear()
@@ -89,6 +91,7 @@ class SimulatedCluster:
 
     def call(self, name: str, method: str, limit_s: float = 10.0, /, **arguments: Any) -> Any:
         self._break()
+        self.calls.append((method, limit_s))
         if name not in self.keepers:
             raise Gone(f"Failed to look up actor with name '{name}'.")
         if self.full:

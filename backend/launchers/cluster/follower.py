@@ -87,6 +87,11 @@ class Follower:
     def cancel(self, *, force: bool) -> None:
         self._asked = force
 
+    @property
+    def placed(self) -> bool:
+        """Whether a node is known to have its keeper, or had."""
+        return self._begun or self._place is not None
+
     def read(self, name: str, offset: int, most: int) -> bytes:
         found: bytes = self._cluster.call(self._name, "read", 60.0, name=name, offset=offset, most=most)
         return found

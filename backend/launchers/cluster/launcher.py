@@ -18,7 +18,7 @@ from backend.domain.errors import EngineMissing, WhetstoneError
 from backend.domain.jobs.jobs import Handle, Outcome
 from backend.launchers.base import Launcher
 from backend.launchers.cluster.client import Client, Gone
-from backend.launchers.cluster.follower import Cluster, Follower, Setup
+from backend.launchers.cluster.follower import PLACED_S, Cluster, Follower, Setup
 from backend.launchers.cluster.inside import keeper
 from backend.settings import CHECKOUT, Settings
 
@@ -86,12 +86,15 @@ class RayLauncher(Launcher):
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
         """A keeper that does not answer now ends its worker by itself, with its node or when nobody has asked it for long."""
-        mine = f"{self._key}:{job_id}:"
+        mine, limit_s = f"{self._key}:{job_id}:", SWEEP_S
         for name in [name for name in self._followers if name.startswith(mine)]:
-            self._followers.pop(name).stop()
+            follower = self._followers.pop(name)
+            follower.stop()
             self._threads.pop(name).join(STOP_S)
+            if not follower.placed:  # what waits for a node answers nobody, and would hold up all other jobs
+                limit_s = PLACED_S
         try:
-            self._end(name for name in self._cluster.ask("named") if name.startswith(mine))
+            self._end((name for name in self._cluster.ask("named") if name.startswith(mine)), limit_s)
         except WhetstoneError as error:
             logging.warning("%s: %s", job_id, error)
 
@@ -130,11 +133,11 @@ class RayLauncher(Launcher):
         thread.start()
         return thread
 
-    def _end(self, names: Iterable[str]) -> None:
+    def _end(self, names: Iterable[str], limit_s: float = SWEEP_S) -> None:
         """Raises WorkError where the cluster does not answer."""
         for name in names:
             with suppress(WhetstoneError):
-                self._cluster.call(name, "close", SWEEP_S)
+                self._cluster.call(name, "close", limit_s)
             with suppress(Gone):
                 self._cluster.ask("end", name=name)
 

@@ -12,7 +12,8 @@ from backend.channel import Channel
 from backend.domain.jobs.claims import Claim, Granted
 from backend.domain.jobs.jobs import Handle, InstallSpec
 from backend.launchers.cluster.client import Away
-from backend.launchers.cluster.launcher import ENDS, RayLauncher
+from backend.launchers.cluster.follower import PLACED_S
+from backend.launchers.cluster.launcher import ENDS, SWEEP_S, RayLauncher
 from backend.settings import Settings
 from tests.homes import eventually
 from tests.simulated_cluster import SimulatedCluster
@@ -35,10 +36,14 @@ class Home:
     def __init__(self, folder: Path, cluster: SimulatedCluster) -> None:
         self.folder, self.launcher = folder, RayLauncher(Settings(home=folder, ray_address="h:1"), cluster)
 
-    def start(self, job: str, attempt: int = 1) -> Handle:
-        channel = Channel(self.folder / "jobs" / job, attempt)
+    def started(self, job: str) -> Handle:
+        channel = Channel(self.folder / "jobs" / job)
         channel.open(SPEC, Granted(claim=Claim(movable=True)))
-        handle = self.launcher.start(job, channel)
+        return self.launcher.start(job, channel)
+
+    def start(self, job: str) -> Handle:
+        """Once it is placed."""
+        handle = self.started(job)
         eventually(f"{job} is placed", lambda: self.launcher.poll(handle).place is not None, 10)
         return handle
 
@@ -103,3 +108,23 @@ def test_a_cluster_that_does_not_answer_keeps_no_job_from_being_given_up(tmp_pat
     gone.crash()
     cluster.broken = [Away("The Ray cluster at h:1 does not answer.")] * 2
     eventually("nobody waits for it", lambda: here.launcher.ended_elsewhere(SPEC, handle), 10)
+
+
+def test_a_keeper_that_waits_for_a_node_is_not_waited_for_when_its_job_is_cancelled(
+    tmp_path: Path, cluster: SimulatedCluster
+) -> None:
+    """Its supervisor has other jobs to look after."""
+    cluster.full = True
+    home = Home(tmp_path / "home", cluster)
+    handle = home.started("j-1")
+    eventually("it waits", lambda: "j-1" in jobs_of(cluster), 10)
+    home.launcher.sweep("j-1", handle)
+    assert cluster.keepers == {}
+    assert [limit_s for method, limit_s in cluster.calls if method == "close"] == [PLACED_S]
+
+
+def test_a_keeper_on_a_node_has_time_to_end_its_worker(tmp_path: Path, cluster: SimulatedCluster) -> None:
+    home = Home(tmp_path / "home", cluster)
+    home.launcher.sweep("j-1", home.start("j-1"))
+    assert cluster.keepers == {}
+    assert [limit_s for method, limit_s in cluster.calls if method == "close"] == [SWEEP_S]
