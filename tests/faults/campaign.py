@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -48,7 +48,7 @@ AWS = {
     "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }  # fmt: skip
 LANES = 2
-"""Of each database."""
+"""Of each database; with a cluster, one of each share that."""
 POLL_S = 0.02
 PRINTING = threading.Lock()
 MEMORY = Path("/dev/shm")
@@ -149,7 +149,7 @@ def _inside(folder: Path, lanes: int) -> None:
             boto3.client("s3").create_bucket(Bucket=BUCKET)
         made = lanes * len({case.database for case in chosen})
         proxies = [stack.enter_context(running("faulty.py", bucket_url)) for _ in range(made) if bucket_url]
-        clusters = made if any(case.where == RAY for case in chosen) else 0
+        clusters = lanes if any(case.where == RAY for case in chosen) else 0
         nodes = [stack.enter_context(closing(Nodes())) for _ in range(clusters)]
         _lanes(folder, lanes, chosen, template, proxies, nodes)
 
@@ -166,7 +166,7 @@ def _lanes(folder: Path, lanes: int, chosen: list[Case], template: Path, proxies
             name = f"{database}-{number}"
             lane = _postgres(folder, name, servers[name]) if name in servers else Lane(name, partial(_sqlite, template))
             lane.bucket = proxies.pop() if proxies else ""
-            lane.cluster = nodes.pop() if nodes else None
+            lane.cluster = nodes[number] if nodes else None
             threads.append(threading.Thread(target=_lane, args=(folder / "sites", lane, waiting), daemon=True))
     (folder / "sites").mkdir()
     for thread in threads:
@@ -200,7 +200,8 @@ def _lane(folder: Path, lane: Lane, waiting: queue.SimpleQueue[Case]) -> None:
     with suppress(queue.Empty):
         while True:
             case = waiting.get_nowait()
-            outcome = json.dumps(_one(folder / f"seed-{case.seed}", lane, case))
+            with lane.cluster.mine if lane.cluster is not None else nullcontext():
+                outcome = json.dumps(_one(folder / f"seed-{case.seed}", lane, case))
             with PRINTING:  # `print` writes a line and its end apart, and lanes end beside each other
                 print(outcome, flush=True)
 

@@ -1,12 +1,13 @@
-"""The Ray cluster of a lane of the fault campaign: a head that takes no jobs, two nodes that do, and what is left on them.
+"""A Ray cluster of the fault campaign: a head that takes no jobs, two nodes that do, and what is left on them.
 
-It outlives the sites of its lane: a node takes seconds to start, so that only what a fault ended is started again.
+It outlives sites: a node takes seconds to start, so that only what a fault ended is started again.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +33,8 @@ class Nodes:
         self.address = self._ray.address
         self._client = launcher.client(Settings(home=self._ray.folder, ray_address=self.address), "asked.log")
         self._tended = 0.0
+        self.mine = threading.Lock()
+        """Of whoever uses it: what a fault does to it is one seed's alone."""
 
     def close(self) -> None:
         self._client.close()

@@ -178,7 +178,8 @@ class Site:
 
         def runs() -> bool:
             row = self.row(job)
-            return row.state not in states and (row.state not in LIVE or self.cluster is None or self.worker(job) is not None)
+            there = self.cluster is None or (self.node(job) is not None and self.worker(job) is not None)
+            return row.state not in states and (there or row.state not in LIVE)
 
         self.until(f"{job} runs", runs)
 
