@@ -26,7 +26,7 @@ from backend import files
 from backend.hardware import probe
 from tests.faults import campaign
 from tests.faults.injuries import FAULTS
-from tests.faults.supervise import GRACE_S, HEARTBEAT_S, LEASE_S, SOON_SILENT_S
+from tests.faults.supervise import ALONE_S, AWAY_S, GRACE_S, HEADLESS_S, HEARTBEAT_S, LEASE_S, SOON_SILENT_S
 
 HEAD = """# The campaign of seeded faults
 
@@ -39,8 +39,15 @@ to), two to four jobs, and one fault at a moment that the seed chooses. Supervis
 workers are real processes of the real top level, whose work is a chain of hashes (tests/faults).
 Clocks are shortened: lease {lease:.0f} s, heartbeat {heartbeat} s, grace {grace:.0f} s; silence {silent:.0f} s
 where it is the fault.
-The columns of states count jobs as they stood once all was over and before anybody resumed them; then each was resumed until it
-succeeded, every supervisor was stopped, and the checker read events, claims, artifacts and processes (`wrong`: seeds).
+{cluster}The columns of states count jobs as they stood once all was over and before anybody resumed them; then each was
+resumed until it succeeded, every supervisor was stopped, and the checker read events, claims, artifacts and processes
+(`wrong`: seeds).
+"""
+
+
+CLUSTER = """Jobs ran on the nodes of a real Ray cluster, a head and two nodes on loopback, which one seed at a time has.
+What is not heard of counts as gone after {away:.0f} s, a keeper that nobody asks ends after {alone:.0f} s,
+a node without its head after {head} s.
 """
 
 
@@ -91,6 +98,7 @@ def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dic
         date=datetime.now(UTC).date(), load=os.getloadavg()[0], seeds=asked.seeds, first=asked.first, seconds=seconds,
         ended=len(outcomes), faults=f" --faults '{asked.faults}'" if asked.faults else "", lanes=asked.lanes,
         where="" if asked.where == campaign.LOCAL else f" --where {asked.where}",
+        cluster="" if asked.where == campaign.LOCAL else CLUSTER.format(away=AWAY_S, alone=ALONE_S, head=HEADLESS_S),
         lease=LEASE_S, heartbeat=HEARTBEAT_S, grace=GRACE_S, silent=SOON_SILENT_S,
     )  # fmt: skip
     wrong = [f"- {sentence(each)}" for each in outcomes if each["wrong"]]

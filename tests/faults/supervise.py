@@ -38,8 +38,9 @@ SILENT_S, SOON_SILENT_S = 60.0, 4.0
 PLACE_PAUSE_S = 1.0
 LOOK_S, GONE_S, AWAY_S, ALONE_S, AGAIN_S = 0.2, 0.5, 9.0, 30.0, 1.0
 """Of an attempt on a cluster (`launchers.cluster.follower`), of which a keeper's must outlast a supervisor that is paused."""
+HEADLESS_S = 6
 RAY_CLOCKS = {
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "6", "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S), "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "3000", "RAY_health_check_failure_threshold": "5",
 }  # fmt: skip
 """Ray's own, divided as the studio's are: how long a node lives without its head, and one that does not answer."""
