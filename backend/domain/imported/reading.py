@@ -40,6 +40,11 @@ def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
     )  # fmt: skip
 
 
+def as_json(files: Sequence[tuple[str, bytes]]) -> bytes:
+    """As `read`, for a process that is told it (`backend.foreign`). Raises InvalidImport."""
+    return read(files).model_dump_json().encode()
+
+
 def _said(contents: Contents) -> str:
     return f"{contents.tool}{f' {contents.version}' if contents.version else ''} of {contents.model}"
 

@@ -29,17 +29,12 @@ def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> Imported
     """Read (name, content) of each of one run's files and keep it. Raises InvalidImport, and then nothing is kept; ReadOnly."""
     workspace.check(Action.ADD_RESULT)
     names = ", ".join(name for name, _ in contents)
-    result = ImportedResult.model_validate_json(foreign.call(read, list(contents), about=names, cpu_s=READING_S))
+    result = ImportedResult.model_validate_json(foreign.call(reading.as_json, list(contents), about=names, cpu_s=READING_S))
     file = _file(workspace, result.id)
     with workspace.changing(Action.ADD_RESULT, result.id, detail=names):
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write(file, result.model_dump_json())
     return result
-
-
-def read(contents: list[tuple[str, bytes]]) -> bytes:
-    """The result as JSON. Raises InvalidImport."""
-    return reading.read(contents).model_dump_json().encode()
 
 
 def add_files(workspace: Workspace, paths: Sequence[Path]) -> ImportedResult:

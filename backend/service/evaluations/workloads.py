@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend import foreign
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out, workload_text
 from backend.catalog.text import token_lengths as tokenizers
 from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
@@ -38,8 +38,6 @@ COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
 """Most prompts whose tokens are counted for a preview, and most text of them."""
 GENERATING_S = 60
 """Of the processor, for lines that are made to a length by a model's own tokenizer."""
-CHARACTERS_A_TOKEN = 4
-"""Of English, where no tokenizer is at hand."""
 CHAT, CODE = "assistant", "starter-code"
 """Bundled loads: of chat models, and of those that only go on with a text."""
 _FOLDER = ASSETS / "workloads"
@@ -321,18 +319,9 @@ def _generated(asked: Asked) -> Made:
     exact = file is not None and tokenizers.lengths(file.parent, [""]) is not None
     asking = (asked.source, str(file) if exact else None, asked.seed, asked.context, asked.prompts)
     ours = not exact or file is None or foreign.is_ours(file.resolve())
-    content = generate(*asking) if ours else foreign.call(generate, *asking, about=str(file), cpu_s=GENERATING_S)
+    make = workload_text.generate
+    content = make(*asking) if ours else foreign.call(make, *asking, about=str(file), cpu_s=GENERATING_S)
     return Made(content, workload.parse(asked.source if exact else f"{asked.source}-estimated-lengths", content))
-
-
-def generate(source: str, tokenizer: str | None, seed: int, context: int | None, prompts: int) -> bytes:
-    """The lines of a generated workload, measured by that tokenizer.json, by characters where there is none."""
-
-    def count(texts: Sequence[str]) -> list[int]:
-        counted = tokenizers.count(tokenizer, list(texts)) if tokenizer else None
-        return [length for length, _ in counted] if counted else [len(text) // CHARACTERS_A_TOKEN for text in texts]
-
-    return generators.generate(source, count, seed=seed, context=context, prompts=prompts)
 
 
 @lru_cache(maxsize=32)
