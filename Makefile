@@ -32,7 +32,6 @@ test: ## Set up what the tests need and run all but the long ones
 	@.ci/setup test
 	@.ci/browser
 	@$(MAKE) --no-print-directory -j 2 lint serve
-	@rm -rf build/screenshots
 	$(BESIDE) -m "not alone and not campaign and not gpu"
 	$(BIN)/pytest -m "alone and not campaign and not gpu"
 
@@ -48,7 +47,7 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 	@$(BIN)/python .ci/serve.py
 	@.ci/browser
 	rm -rf build/screenshots
-	$(BIN)/pytest tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report_accessible.py
+	$(BIN)/pytest --photograph tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report_accessible.py
 	@.ci/screenshots
 
 audit: ## Ask the package index for known vulnerabilities of what the locks name

@@ -36,6 +36,10 @@ OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:1", "PIP_NO_INDEX": "1", "PIP_CONFIG
 register_profiles()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--photograph", action="store_true", help="keep pictures of the pages, under build/screenshots")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """One folder of compiled kernels for all processes of this run: those that pytest starts inherit its name."""
     if KERNELS not in os.environ:

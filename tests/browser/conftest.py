@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,12 @@ from backend.service.studio import demo, demo_model
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio, running_studio
 from tests.homes import until_ended
+
+
+@pytest.fixture(scope="session")
+def screenshots(request: pytest.FixtureRequest) -> Path | None:
+    """Where pictures go, which are taken with `--photograph` only: no test looks at them, and taking them takes longest."""
+    return SCREENSHOTS if request.config.getoption("photograph") else None
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +59,6 @@ def measured(studio: Studio) -> EvaluationView:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say where the screenshots are, for whoever keeps them."""
-    if SCREENSHOTS.is_dir():
+    if terminalreporter.config.getoption("photograph"):
         count = sum(1 for _ in SCREENSHOTS.rglob("*.png"))
         terminalreporter.write_line(f"Screenshots of every page: {count} files in {SCREENSHOTS}")

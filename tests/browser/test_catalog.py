@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
 from tests.browser.accessibility import violations
-from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio
 from tests.browser.visit import visiting
 
@@ -34,10 +34,10 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         expect(visit.field("Folder, hub id, S3 prefix, GGUF file or package")).to_have_value("TheBloke/Mistral-7B-OpenOrca-GPTQ")
 
 
-def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio) -> None:
+def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio, screenshots: Path | None) -> None:
     with visiting(chromium, empty_studio.url) as visit:
         visit.open(f"/model?id={GPTQ}&model_on=ml.g5.12xlarge")
-        for look in visit.looks():
-            visit.photograph(SCREENSHOTS, f"model-published-{look}.png")
+        for look in visit.looks(every=screenshots is not None):
+            visit.photograph(screenshots, f"model-published-{look}.png")
             expect(visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))).to_be_attached()
             assert visit.overflow() == 0 and violations(visit.page) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -10,7 +11,6 @@ from playwright.sync_api import Browser, expect
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs
 from tests.browser.accessibility import violations
-from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio
 from tests.browser.test_loop import asked
 from tests.browser.visit import Visit, visiting
@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(1200)]
 LONG_MS = 600_000
 
 
-def looked_at(visit: Visit, name: str) -> None:
+def looked_at(visit: Visit, name: str, screenshots: Path | None) -> None:
     """In each theme and width, with nothing wider than the window."""
-    for look in visit.looks():
-        visit.photograph(SCREENSHOTS, f"{name}-{look}.png")
+    for look in visit.looks(every=screenshots is not None):
+        visit.photograph(screenshots, f"{name}-{look}.png")
         assert visit.overflow() == 0, look
         assert violations(visit.page) == [], look
 
 
-def train(visit: Visit) -> str:
+def train(visit: Visit, screenshots: Path | None) -> str:
     """The page -> the live job -> its end; the job's id."""
     visit.open("/train?model=starter&train_minutes=3")
     visit.heading("Train a draft")
@@ -36,7 +36,7 @@ def train(visit: Visit) -> str:
     expect(visit.main.get_by_role("figure", name=re.compile("[Aa]ccept"))).to_be_visible(timeout=LONG_MS)
     expect(visit.button("Build with this draft")).to_be_visible(timeout=LONG_MS)
     visit.drawn()
-    looked_at(visit, "train-job")
+    looked_at(visit, "train-job", screenshots)
     return asked(visit, "id")
 
 
@@ -65,15 +65,15 @@ def measure(visit: Visit) -> str:
     return asked(visit, "id")
 
 
-def test_a_draft_is_trained_built_in_and_judged(chromium: Browser, studio: Studio) -> None:
+def test_a_draft_is_trained_built_in_and_judged(chromium: Browser, studio: Studio, screenshots: Path | None) -> None:
     before = jobs.count(studio.workspace)
     with visiting(chromium, studio.url) as visit:
-        trained, built = train(visit), build(visit)
+        trained, built = train(visit, screenshots), build(visit)
         evaluation = measure(visit)
         expect(visit.main.get_by_text(re.compile(r"At 1 stream ")).filter(visible=True).first).to_be_visible()
         visit.main.get_by_role("tab", name="Speculation").click()
         visit.drawn()
-        looked_at(visit, "speculation")
+        looked_at(visit, "speculation", screenshots)
     assert jobs.count(studio.workspace) == before + 3
     variant = evaluations.show(studio.workspace, evaluation).document.variants[1]
     drafting = variant.levels[0].drafting

@@ -77,12 +77,15 @@ class Visit:
         charts = self.main.get_by_test_id("stPlotlyChart")
         expect(charts.filter(has_not=self.page.locator(".main-svg"))).to_have_count(0)
 
-    def looks(self) -> Iterator[str]:
-        """Brings the open page into each look in turn, beginning with the one that the window has: their names."""
-        for theme in (self.theme, OTHER[self.theme]):
+    def looks(self, *, every: bool = False) -> Iterator[str]:
+        """Brings the open page into both themes and both widths, beginning with the look that the window has: their names.
+
+        Two looks are enough to check: colours do not hang on the width, nor what fits on the theme. `every`: all four.
+        """
+        for number, theme in enumerate((self.theme, OTHER[self.theme])):
             self._become(theme)
             width = _width(self.page)
-            for each in (width, *(other for other in WIDTHS if other != width)):
+            for each in sorted(WIDTHS, key=lambda other: other != width) if every else [_other(width) if number else width]:
                 resize(self.page, each, "[data-testid=stPlotlyChart]")
                 yield f"{theme}-{each}"
 
@@ -141,8 +144,10 @@ class Visit:
         wide = "Math.max(0, ...[document.documentElement, document.querySelector('[data-testid=stMain]')]"
         return int(self.page.evaluate(f"{wide}.map(element => element.scrollWidth - element.clientWidth))"))
 
-    def photograph(self, folder: Path, name: str) -> None:
-        """`name` is the first screen; `whole/name` the page from top to bottom."""
+    def photograph(self, folder: Path | None, name: str) -> None:
+        """`name` is the first screen; `whole/name` the page from top to bottom. Without a folder nothing is taken."""
+        if folder is None:
+            return
         (folder / "whole").mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=folder / name)
         size = self.page.viewport_size
@@ -151,6 +156,10 @@ class Visit:
         self.page.set_viewport_size({"width": size["width"], "height": max(HEIGHT, min(height, TALLEST))})
         self.page.screenshot(path=folder / "whole" / name)
         self.page.set_viewport_size(size)
+
+
+def _other(width: int) -> int:
+    return next(each for each in WIDTHS if each != width)
 
 
 def _width(page: Page) -> int:

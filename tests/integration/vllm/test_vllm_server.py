@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,12 +199,9 @@ def test_a_failed_start_is_one_sentence_and_leaves_no_process(
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
-def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(
-    starter_target: Path, serve_python: Path, tmp_path: Path
-) -> None:
+def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_python: Path, tmp_path: Path) -> None:
     """Used: the second start loads what the first compiled, answers with the same tokens, and adds no kernel to its copy."""
-    first = tmp_path / "staging" / "model"
-    shutil.copytree(starter_target, first)
+    first = tiny_llama(tmp_path / "staging" / "model")
     compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
     key = compile_cache.build(compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent())
     assert compile_key.refusal(key, serve_python) is None

@@ -33,7 +33,7 @@ from tests.tiny import tiny_llama
 from tests.unit.domain.imported.test_imported import RECORDED
 
 pytestmark = pytest.mark.process
-QUICK, ALL = 40, int(os.environ.get("WHETSTONE_FUZZ", "1000"))
+QUICK, ALL = 16, int(os.environ.get("WHETSTONE_FUZZ", "1000"))
 HANGS_S, PATIENCE_S, MEMORY_KB = 10.0, 120.0, 1_000_000
 """Of the processor, children included, since other tests may run beside this one; of the clock; of memory."""
 NASTY: list[Any] = [

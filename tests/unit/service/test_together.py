@@ -18,7 +18,7 @@ from tests.unit.cli.test_bad_input import TASK
 from tests.unit.domain.imported.test_imported import CONCURRENT, RECORDED
 
 pytestmark = pytest.mark.process
-PROCESSES, ROUNDS = 4, 3
+PROCESSES, ROUNDS = 4, 1
 CHILD = """
 import json, sys, time
 from pathlib import Path
