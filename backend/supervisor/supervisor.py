@@ -200,9 +200,10 @@ class Supervisor:
                 self._guard(partial(self._closing.unsuccessful, row, Ending.NODE, told))
 
     def _guard(self, act: Callable[[], None]) -> None:
+        """A job that is another's by now, or has ended since it was looked at, is left as it is."""
         try:
             act()
-        except Fenced as error:
+        except (Fenced, NotNow) as error:
             logging.warning("%s", error)
 
     def _make_room(self, row: JobRow, sentence: str) -> None:

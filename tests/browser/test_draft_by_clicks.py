@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -14,9 +16,11 @@ from tests.browser.accessibility import violations
 from tests.browser.running import Studio
 from tests.browser.test_loop import asked
 from tests.browser.visit import Visit, visiting
+from tests.homes import eventually, until_ended
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(1200)]
 LONG_MS = 600_000
+PROMPTS = 32
 
 
 def looked_at(visit: Visit, name: str, screenshots: Path | None) -> None:
@@ -27,17 +31,23 @@ def looked_at(visit: Visit, name: str, screenshots: Path | None) -> None:
         assert violations(visit.page) == [], look
 
 
-def train(visit: Visit, screenshots: Path | None) -> str:
-    """The page -> the live job -> its end; the job's id."""
-    visit.open("/train?model=starter&train_minutes=3")
+def train(visit: Visit, studio: Studio, prompts: Path, screenshots: Path | None) -> str:
+    """The page -> the live job -> its end; the job's id. A few prompts of one's own, so that looks at acceptance are short."""
+    lines = [json.dumps({"prompt": f"def number_{number}(first, second):"}) for number in range(PROMPTS)]
+    prompts.write_text("\n".join(lines))
+    visit.open(f"/train?model=starter&train_minutes=3&train_prompts={quote(str(prompts))}")
     visit.heading("Train a draft")
     visit.button("Train").dblclick()
     visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
-    expect(visit.main.get_by_role("figure", name=re.compile("[Aa]ccept"))).to_be_visible(timeout=LONG_MS)
-    expect(visit.button("Build with this draft")).to_be_visible(timeout=LONG_MS)
+    job_id = asked(visit, "id")
+    acceptance = visit.main.get_by_role("figure", name=re.compile("^Tokens a round"))
+    eventually("acceptance", lambda: acceptance.is_visible() or jobs.show(studio.workspace, job_id).ended)
+    assert not jobs.show(studio.workspace, job_id).ended, "acceptance is drawn while the draft learns"
+    assert until_ended(studio.workspace, job_id).error is None
+    expect(visit.button("Build with this draft")).to_be_visible()
     visit.drawn()
     looked_at(visit, "train-job", screenshots)
-    return asked(visit, "id")
+    return job_id
 
 
 def build(visit: Visit) -> str:
@@ -65,10 +75,12 @@ def measure(visit: Visit) -> str:
     return asked(visit, "id")
 
 
-def test_a_draft_is_trained_built_in_and_judged(chromium: Browser, studio: Studio, screenshots: Path | None) -> None:
+def test_a_draft_is_trained_built_in_and_judged(
+    chromium: Browser, studio: Studio, screenshots: Path | None, tmp_path: Path
+) -> None:
     before = jobs.count(studio.workspace)
     with visiting(chromium, studio.url) as visit:
-        trained, built = train(visit, screenshots), build(visit)
+        trained, built = train(visit, studio, tmp_path / "own.jsonl", screenshots), build(visit)
         evaluation = measure(visit)
         expect(visit.main.get_by_text(re.compile(r"At 1 stream ")).filter(visible=True).first).to_be_visible()
         visit.main.get_by_role("tab", name="Speculation").click()

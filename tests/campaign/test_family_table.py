@@ -22,6 +22,7 @@ from backend.evaluate.quality import reference as quality_reference
 from backend.settings import CHECKOUT
 from tests.families import KINDS, logits, tiny
 from tests.tiny import TEXT
+from tests.vllm_offline import BEGIN
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 
@@ -36,20 +37,18 @@ ENVIRONMENT = {
 }
 AT_ONCE, KINDS_EACH = 2, 4
 """vLLM's processes beside each other, and of how many kinds each loads the models: its import takes as long as a kind does."""
-SERVE = """
-import gc, json, sys
-from vllm import LLM, SamplingParams
+SERVE = f"""{BEGIN}
 tokens, models = json.load(sys.stdin)
 sampling = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
 for model in models:
     try:
         llm = LLM(model, enforce_eager=True, max_model_len=256, max_num_seqs=4, dtype="bfloat16", enable_prefix_caching=False)
-        answer = llm.generate([{"prompt_token_ids": tokens}], sampling)[0]
+        answer = llm.generate([{{"prompt_token_ids": tokens}}], sampling)[0]
         print("ANSWER " + json.dumps([row[token].logprob for token, row in zip(tokens[1:], answer.prompt_logprobs[1:])]))
         del llm
     except Exception as error:
         print("REFUSED " + (str(error).strip().splitlines() or [type(error).__name__])[0][:160])
-    gc.collect()
+    collect()
 """
 TECHNIQUES: dict[str, dict[str, Any]] = {
     "awq": {"method": "awq", "bits": 4, "group_size": 32, "symmetric": False},

@@ -18,6 +18,7 @@ from backend.evaluate.quality import reference as quality_reference
 from backend.evaluate.quality import states
 from backend.settings import CHECKOUT
 from tests.tiny import TEXT, tiny_llama
+from tests.vllm_offline import BEGIN
 
 PYTHON = Path(os.environ.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines") / "serve/bin/python"
 ENVIRONMENT = {
@@ -27,18 +28,16 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-SERVE = """
-import gc, json, sys
-from vllm import LLM, SamplingParams
+SERVE = f"""{BEGIN}
 tokens, models = json.load(sys.stdin)
 for model in models:
     llm = LLM(model, enforce_eager=True, max_model_len=512, max_num_seqs=8, dtype="bfloat16", enable_prefix_caching=False)
     sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, prompt_logprobs=0)
-    answer = llm.generate([{"prompt_token_ids": tokens}], sampling)[0]
+    answer = llm.generate([{{"prompt_token_ids": tokens}}], sampling)[0]
     logprobs = [row[token].logprob for token, row in zip(tokens[1:], answer.prompt_logprobs[1:])]
     print("ANSWER " + json.dumps([logprobs, list(answer.outputs[0].token_ids)]), flush=True)
     del llm
-    gc.collect()
+    collect()
 """
 
 pytestmark = pytest.mark.vllm

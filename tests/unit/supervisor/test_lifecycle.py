@@ -261,6 +261,16 @@ def test_a_drained_supervisor_takes_no_new_jobs_and_ends_with_the_last(home: Hom
     assert [worker.job for worker in world.workers] == ["j-1", "j-2"]
 
 
+def test_a_job_that_yields_may_end_in_the_round_in_which_its_supervisor_is_drained(home: Home, world: World) -> None:
+    submit(home, "j-1", yields=True)
+    submit(home, "j-2", yields=True)
+    home.tick()
+    home.store.run(lambda session: leases.drain(session, "one", str(home.settings.home)))
+    world.workers[0].fail()
+    assert home.supervisor.tick() and home.supervisor.draining
+    assert seen(home, "j-1").state == JobState.FAILED and not home.supervisor.tick()
+
+
 def test_the_same_key_is_the_same_job_and_with_another_specification_it_is_refused(home: Home) -> None:
     first = submit(home, "j-1", submission="k", spec='{"kind": "install", "engine": "serve"}')
     assert submit(home, "j-2", submission="k", spec='{"kind": "install", "engine": "serve"}').id == first.id
