@@ -39,7 +39,8 @@ THREADS = {"RAYON_NUM_THREADS": "2", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMO
 def call(function: Callable[..., T], *arguments: Any, about: str, cpu_s: float | None = None) -> T:
     """What a function of a module answers, in a child: bytes, or data that JSON holds (a tuple comes back as a list).
 
-    `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S. Raises what it raises of ours, and TooDemanding where it came to a limit.
+    `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S. Raises what it raises of ours, and
+    TooDemanding where it came to a limit.
     """
     cpu_s = cpu_s or CPU_S
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
