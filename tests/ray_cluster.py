@@ -78,9 +78,9 @@ class RayCluster:
         self.start_nodes(nodes - len(alive))
 
     def stands(self, node: int) -> bool:
-        """Whether Ray's own process of that node runs; what else a node has may be there longer."""
-        wanted = "raylet" if node else "gcs_server"
-        return any(_name(process) == wanted for process in processes.marked(MARK, self._mark(node)))
+        """Whether Ray's own processes of that node run; what else a node has may be there longer."""
+        wanted = {"raylet"} if node else {"raylet", "gcs_server"}
+        return wanted <= {_name(process) for process in processes.marked(MARK, self._mark(node))}
 
     def kill(self, node: int) -> None:
         """0 is the head."""

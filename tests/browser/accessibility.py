@@ -13,6 +13,8 @@ STREAMLITS_OWN = {
     # st.navigation draws the entries of a section as <ul><div><li>; there is no other menu with sections.
     "list": "[data-testid=stSidebarNavItems]",
     "listitem": "[data-testid=stSidebarNavItems] li",
+    # A toast is a dialog that is named by a title which st.toast does not draw.
+    "aria-dialog-name": "[data-testid=stToast]",
 }
 """Rule -> the elements of Streamlit's that break it and that this project cannot reach."""
 

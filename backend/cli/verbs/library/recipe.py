@@ -9,6 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.options import goals
+from backend.cli.options.numbers import finite
 from backend.cli.output import emit, table
 from backend.cli.text.estimates import choice_text, estimate_text
 from backend.cli.verbs.optimize import Json
@@ -90,10 +91,10 @@ def estimate_recipe(
     output_tokens: goals.OutputTokens = 128,
     concurrency: goals.Concurrency = 1,
     acceptance: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Measured probability that a proposed token is accepted.")
+        float | None, typer.Option(callback=finite, min=0, max=1, help="Measured probability that a proposed token is accepted.")
     ] = None,
     price_per_hour: Annotated[
-        float | None, typer.Option(min=0, help="USD an hour, for a machine without a published price.")
+        float | None, typer.Option(callback=finite, min=0, help="USD an hour, for a machine without a published price.")
     ] = None,
     goal: goals.Wanted = "cost",
     max_ttft_ms: goals.MaxTtft = None,
