@@ -1,6 +1,6 @@
 """Seeded bad input for the command line and for every kind of file: a sentence or an answer, never a traceback, never a hang.
 
-A thousand in the campaign, of which a small share runs everywhere; WHETSTONE_FUZZ says how many else. A seed that fails is
+Four hundred in the campaign, of which a small share runs everywhere; WHETSTONE_FUZZ says how many else. A seed that fails is
 repeated by its number.
 """
 
@@ -33,7 +33,7 @@ from tests.tiny import tiny_llama
 from tests.unit.domain.imported.test_imported import RECORDED
 
 pytestmark = pytest.mark.process
-QUICK, ALL = 16, int(os.environ.get("WHETSTONE_FUZZ", "1000"))
+QUICK, ALL = 16, int(os.environ.get("WHETSTONE_FUZZ", "400"))
 HANGS_S, PATIENCE_S, MEMORY_KB = 10.0, 120.0, 1_000_000
 """Of the processor, children included, since other tests may run beside this one; of the clock; of memory."""
 NASTY: list[Any] = [
