@@ -145,6 +145,7 @@ def test_a_workload_that_is_none(tmp_path: Path, file: str, content: bytes, says
         (["jobs", "list", "--limit", "-1"], "--limit"),
         (["recipe", "estimate", "awq", "--input-tokens", "1" + "0" * 400], "--input-tokens"),
         (["catalog", "list", "--min-size", "inf"], "billion parameters"),
+        (["catalog", "list", "--max-size", "1e308"], "billion parameters"),
         (["recipe", "estimate", "awq", "--price-per-hour", "inf"], "give a finite one"),
         (["recipe", "estimate", "awq", "--price-per-hour", "nan"], "--price-per-hour"),
         (["report", "e-1", "--ratio", "inf"], "give a finite one"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +20,8 @@ from backend.service.presets.presets import KnownPreset
 
 app = typer.Typer(no_args_is_help=True)
 PER_PAGE = 100
+MOST_BILLIONS = 1e9
+"""As on the page of filters; what a database can compare is larger."""
 MARKS = {"Yes": "yes", "No": "no", "": "-"}
 
 
@@ -67,10 +68,12 @@ def list_models(
 
 
 def _billions(value: float | None) -> int | None:
-    """Raises RequestError where it is no finite number."""
-    if value is not None and not math.isfinite(value):
-        raise RequestError(f"A size of {value} billion parameters is no number: give one such as 7 or 0.5.")
-    return None if value is None else round(value * 1e9)
+    """Raises RequestError where it is no finite number, or larger than any model will be."""
+    if value is None:
+        return None
+    if not value <= MOST_BILLIONS:
+        raise RequestError(f"A size of {value} billion parameters is no model's: give one such as 7 or 0.5.")
+    return round(value * 1e9)
 
 
 def _document(line: Line, instance: str | None) -> dict[str, Any]:
