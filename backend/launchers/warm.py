@@ -17,6 +17,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, BinaryIO, NamedTuple
 
+from backend import processes
 from backend.domain.jobs.jobs import Outcome
 
 MODULE = "backend.worker.warm"
@@ -92,7 +93,10 @@ class Template:
         """How a worker of this template is, with its exit code once; None of one that it does not know."""
         self._listen(0.0)
         if self._alive.get(worker.pid) == worker:
-            return Outcome(alive=True)
+            if processes.running(*worker) is not None:
+                return Outcome(alive=True)
+            # It has ended, which the template is about to say, with the code.
+            self._until(lambda: worker.pid not in self._alive, ANSWER_S)
         code = self._codes.pop(worker, None)
         return None if code is None else Outcome(alive=False, code=code)
 

@@ -12,6 +12,7 @@ import pytest
 from backend import processes
 from backend.channel import Channel
 from backend.domain.jobs.jobs import Handle, InstallSpec, Outcome
+from backend.launchers import warm
 from backend.launchers.local import MARK, LocalLauncher
 from tests.homes import eventually
 
@@ -74,11 +75,34 @@ def test_what_is_of_no_kept_job_is_ended_and_no_other_homes(tmp_path: Path, laun
         (Path(opened.address) / "spec.json").unlink()
         os.mkfifo(Path(opened.address) / "spec.json")  # it waits for its specification for ever
         handles[name] = (each, each.start(name, opened))
-    launcher.sweep_others({"j-2"})
-    assert [each.poll(handle).alive for each, handle in handles.values()] == [False, True, True]
-    launcher.sweep_others(())
-    other.sweep("j-3", None)
+    try:
+        launcher.sweep_others({"j-2"})
+        assert [each.poll(handle).alive for each, handle in handles.values()] == [False, True, True]
+    finally:
+        launcher.sweep_others(())
+        other.sweep("j-3", None)
     assert not any(each.poll(handle).alive for each, handle in handles.values())
+
+
+def test_a_worker_that_is_gone_is_not_said_to_live_until_its_template_says_so(
+    tmp_path: Path, launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = channel(tmp_path, "j-1")
+    (Path(opened.address) / "spec.json").unlink()
+    os.mkfifo(Path(opened.address) / "spec.json")
+    handle = launcher.start("j-1", opened)
+    assert launcher._template is not None and launcher._template._process is not None
+    template = launcher._template._process.pid
+    os.kill(template, signal.SIGSTOP)
+    try:
+        os.kill(handle.data["pid"], signal.SIGKILL)
+        eventually("its end", lambda: processes.running(handle.data["pid"], handle.data["started"]) is None, 60)
+        with monkeypatch.context() as patched:
+            patched.setattr(warm, "ANSWER_S", 0.0)
+            assert not launcher.poll(handle).alive
+    finally:
+        os.kill(template, signal.SIGCONT)
+    eventually("its code", lambda: launcher.poll(handle).code == -signal.SIGKILL, 60)
 
 
 def test_a_worker_goes_on_without_its_template_and_the_next_one_has_another(tmp_path: Path, launcher: LocalLauncher) -> None:
