@@ -1,6 +1,7 @@
 """Quantization: the native engine against llm-compressor and AutoAWQ. Same model, same calibration tokens, same threads.
 
     .venv/bin/python -m benchmarks.quantize [--sizes 256,512,1024] [--methods awq,gptq,smoothquant] [--rounds 3] [--threads 1]
+    .venv/bin/python -m benchmarks.quantize --model FOLDER [--group-size 64] ...
 
 Every measurement is a fresh process under the engine's own interpreter (benchmarks/quantize_run.py); within a round the engines
 take turns, every other round backwards, so that a machine that slows down slows all of them. Models of three widths are trained
@@ -8,7 +9,8 @@ once (benchmarks/quantize_models.py, minutes). Wants the `compress` environment,
 --limit stops a run and says so, --engines leaves some out. What was measured is kept in build/quantize.json and not measured
 again unless the engine's code changed or --again; the report is made of all of it, and refused where engines saw different
 tokens.
-Writes benchmarks/results/quantize.md.
+Writes benchmarks/results/quantize.md. With --model that one model is taken as it is, with the text that an optimize job
+calibrates it on and the held-out text that its quality is scored on, and benchmarks/results/quantize_real.md is written.
 """
 
 from __future__ import annotations
@@ -20,24 +22,26 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend import settings as configuration
-from backend.catalog.text import calibration_text
+from backend.catalog.text import calibration_text, held_out
 from backend.domain.recipe import libraries
 from backend.domain.recipe.techniques import capability
 from backend.engines.base import QuantizeRequest
 from backend.hardware import engines, probe
 from backend.settings import CHECKOUT
+from backend.worker.kinds.optimize import calibration_texts
 from benchmarks import quantize_models as models
 from benchmarks import quantize_report as report
 from benchmarks.quantize_quality import WINDOWS, window_kls
 
 KEPT = CHECKOUT / "build" / "quantize.json"
 SCRATCH = CHECKOUT / "build" / "quantize-out"
-RESULTS = Path(__file__).parent / "results" / "quantize.md"
+RESULTS = Path(__file__).parent / "results"
 OPTIONS: dict[str, dict[str, Any]] = {
     "awq": {"bits": 4, "group_size": 128, "symmetric": False, "tuning": {"clip": True}},
     "gptq": {"bits": 4, "group_size": 128, "symmetric": True, "tuning": {"act_order": True, "clip": True}},
@@ -56,10 +60,11 @@ def main() -> None:
     arguments = _arguments()
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # of training and scoring here too: torch is not imported yet
     kept = Kept(arguments.again)
-    for hidden in arguments.sizes:
+    subjects = [real(arguments.model)] if arguments.model else [trained(hidden, arguments.steps) for hidden in arguments.sizes]
+    for subject in subjects:
         for method in arguments.methods:
-            compare(kept, hidden, method, arguments)
-    for engine in arguments.growth:
+            compare(kept, subject, method, arguments)
+    for engine in () if arguments.model else arguments.growth:
         grow(kept, engine, arguments)
     about = {
         "hardware": probe.probe(),
@@ -67,11 +72,36 @@ def main() -> None:
         "note": arguments.note,
         "samples": SAMPLES,
         "length": LENGTH,
+        "model": arguments.model and arguments.model.name,
     }
-    rows = [row for row in kept.rows if row.get("sources") == sources(row["engine"])]
-    text = report.markdown(rows, about, sorted(arguments.sizes), arguments.methods)
-    RESULTS.write_text(text)
+    rows = [row for row in kept.rows if row.get("sources") == sources(row["engine"]) and row.get("model") == about["model"]]
+    text = report.markdown(rows, about, sorted(subject.hidden for subject in subjects), arguments.methods)
+    (RESULTS / ("quantize_real.md" if arguments.model else "quantize.md")).write_text(text)
     print(text)
+
+
+class Subject(NamedTuple):
+    """A model to quantize. `named`: what tells its figures from another model's of that width."""
+
+    folder: Path
+    hidden: int
+    layers: int
+    named: Case
+    calibration: list[str]
+    held_out: str | Sequence[held_out.Document] | None
+    """None: the text that quantize_quality.py keeps for the models trained here."""
+
+
+def trained(hidden: int, steps: int | None) -> Subject:
+    folder, texts = models.trained(hidden, steps), calibration_text.texts(None)
+    return Subject(folder, hidden, models.LAYERS[hidden], {"model": None, "steps": steps}, texts, None)
+
+
+def real(folder: Path) -> Subject:
+    config = json.loads((folder / "config.json").read_text())
+    text = held_out.read(held_out.default(folder), folder).documents
+    named = {"model": folder.name, "steps": None}
+    return Subject(folder, config["hidden_size"], config["num_hidden_layers"], named, calibration_texts(None, folder), text)
 
 
 def _arguments() -> argparse.Namespace:
@@ -79,6 +109,8 @@ def _arguments() -> argparse.Namespace:
         return [word for word in text.split(",") if word]
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="a model's folder, in place of the trained ones")
+    parser.add_argument("--group-size", type=int, default=128, help="of AWQ and GPTQ; it must divide the model's widths")
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in words(text)], default=list(models.LAYERS))
     parser.add_argument("--methods", type=words, default=list(OPTIONS))
     parser.add_argument("--engines", type=words, default=list(libraries.ENGINES))
@@ -108,26 +140,24 @@ class Kept:
         KEPT.write_text(json.dumps(self.rows, indent=1))
 
 
-def compare(kept: Kept, hidden: int, method: str, arguments: argparse.Namespace) -> None:
+def compare(kept: Kept, subject: Subject, method: str, arguments: argparse.Namespace) -> None:
     """All engines that can do the method, in turns; the first round's result is scored."""
     able = [name for name in arguments.engines if capability("quantize", method, name, "cpu").supported]
-    folder = models.trained(hidden, arguments.steps)
     for turn in range(arguments.rounds):
         for engine in able if turn % 2 == 0 else reversed(able):
-            case = _case("compare", engine, method, hidden, models.LAYERS[hidden], SAMPLES, arguments, turn)
-            case["steps"] = arguments.steps
+            case = _case("compare", engine, method, subject.hidden, subject.layers, SAMPLES, arguments, turn) | subject.named
             if kept.find(case) is None:
-                kept.add(measured(case, folder, arguments, score=turn == 0))
+                kept.add(measured(case, subject, arguments, score=turn == 0))
 
 
 def grow(kept: Kept, engine: str, arguments: argparse.Namespace) -> None:
     """AWQ of the smallest model over layers and over tokens; the growth in width is read from the comparison."""
     for layers, samples in sorted({(n, SAMPLES) for n in GROWTH_LAYERS} | {(GROWTH_LAYERS[0], n) for n in GROWTH_SAMPLES}):
-        folder = models.tiled(models.trained(GROWTH_HIDDEN), layers)
+        subject = trained(GROWTH_HIDDEN, None)._replace(folder=models.tiled(models.trained(GROWTH_HIDDEN), layers))
         for turn in range(arguments.rounds):
             case = _case("growth", engine, "awq", GROWTH_HIDDEN, layers, samples, arguments, turn)
             if kept.find(case) is None:
-                kept.add(measured(case, folder, arguments, score=False))
+                kept.add(measured(case, subject, arguments, score=False))
 
 
 def _case(
@@ -147,26 +177,30 @@ def sources(engine: str) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def measured(case: Case, folder: Path, arguments: argparse.Namespace, *, score: bool) -> Case:
+def measured(case: Case, subject: Subject, arguments: argparse.Namespace, *, score: bool) -> Case:
     """One run: the case with what it took, or why there is no figure."""
     out = SCRATCH / hashlib.sha256(json.dumps(case).encode()).hexdigest()[:12]
     shutil.rmtree(out, ignore_errors=True)
     print(f"{case['part']}: {case['method']} by {case['engine']}, hidden {case['hidden']}, {case['layers']} layers, "
           f"{case['samples']} x {LENGTH} tokens, round {case['round'] + 1}", file=sys.stderr, flush=True)  # fmt: skip
-    found = _run(case, folder, out, arguments)
+    found = _run(case, subject, out, arguments)
     if score and "seconds" in found:
-        found["kl"], found["perplexity"], found["perplexity_original"] = window_kls(folder, out, arguments.windows)
+        found["kl"], found["perplexity"], found["perplexity_original"] = window_kls(
+            subject.folder, out, arguments.windows, subject.held_out
+        )
     shutil.rmtree(out, ignore_errors=True)
     return {**case, **found}
 
 
-def _run(case: Case, folder: Path, out: Path, arguments: argparse.Namespace) -> Case:
+def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace) -> Case:
     options = {**OPTIONS[case["method"]]}
     if case["engine"] != "native":
         options.pop("tuning", None)
+    if "group_size" in options:
+        options["group_size"] = arguments.group_size
     request = QuantizeRequest(
-        model_dir=folder, out_dir=out, method=case["method"], samples=case["samples"], length=LENGTH, seed=0,
-        calibration_texts=calibration_text.texts(None), **options,
+        model_dir=subject.folder, out_dir=out, method=case["method"], samples=case["samples"], length=LENGTH, seed=0,
+        calibration_texts=subject.calibration, **options,
     )  # fmt: skip
     SCRATCH.mkdir(parents=True, exist_ok=True)
     asked = out.with_suffix(".json")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend.catalog.text import calibration_text
+from backend.catalog.text.held_out import Document
 from backend.domain.jobs.progress import Silent
 from backend.evaluate.quality import quality
 from backend.settings import ASSETS
@@ -21,12 +23,16 @@ LENGTH, WINDOWS = 512, 70
 SPLIT = ASSETS / "starter" / "training" / "corpus.py"
 
 
-def window_kls(original: Path, candidate: Path, windows: int = WINDOWS) -> tuple[list[float], float, float]:
+def window_kls(
+    original: Path, candidate: Path, windows: int = WINDOWS, text: str | Sequence[Document] | None = None
+) -> tuple[list[float], float, float]:
     """Mean KL(original || candidate) of each window, nats a token, in order; perplexity of the candidate and of the original.
 
-    The same windows for every engine, so that differences can be paired: those of the bundled held-out text first.
+    The same windows for every engine, so that differences can be paired: of `text`, at most as many as it has, else those of the
+    bundled held-out text first.
     """
-    found = quality.positions(original, candidate, held_out(original, windows), Silent())
+    tokens = held_out(original, windows) if text is None else quality.window_tokens(original, text, LENGTH, None)[:windows]
+    found = quality.positions(original, candidate, tokens, Silent())
     before, after, kl, _ = found.mean(1).T.tolist()
     return kl, math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
 

@@ -30,6 +30,8 @@ def markdown(rows: Sequence[Row], about: Row, sizes: Sequence[int], methods: Seq
                 same = [row for row in cell if (row.get("steps") or 0) == steps]
                 _check_tokens(same)
                 parts.append(_comparison(same, method, hidden, steps))
+    if about.get("model"):
+        return "\n".join(parts)
     parts.append(_growth([row for row in rows if row["threads"] == about["threads"] and not row.get("steps")]))
     return "\n".join(parts)
 
@@ -42,15 +44,17 @@ def _head(rows: Sequence[Row], about: Row) -> str:
             versions.setdefault(name, set()).add(version)
     named = ", ".join(f"{name} {' and '.join(sorted(found))}" for name, found in sorted(versions.items()))
     note = f" {about['note']}" if about["note"] else ""
-    return f"""# Quantization: native, llm-compressor, AutoAWQ
+    model, subject, made = about.get("model"), "", "The models were trained\nbriefly (quantize_models.py)."
+    if model:
+        subject, made = f" of {model}", "The model is\ntaken as it is (--model)."
+    return f"""# Quantization{subject}: native, llm-compressor, AutoAWQ
 
 {hardware["cpu"]}, {counted(hardware["cores"], "core")}, {threads} each, {datetime.now(UTC):%Y-%m-%d}.{note}
 {named} (where two, the studio's and the compress environment's).
 `python -m benchmarks.quantize`: {about["samples"]} x {about["length"]} calibration tokens, the same for all; a fresh process
 a run, engines in turns. Seconds are the whole call: load, calibrate, quantize, write; median of the rounds (least to most).
 Memory is the peak resident above what the imports take. KL is to the original on held-out text, the mean over its windows of 512
-tokens, in nats a token; intervals are of the difference to the native engine's, paired by window, 95 %. The models were trained
-briefly (quantize_models.py).
+tokens, in nats a token; intervals are of the difference to the native engine's, paired by window, 95 %. {made}
 """
 
 
