@@ -105,12 +105,6 @@ def verdict_icon(verdict: Verdict) -> str:
     return ":material/equal:" if verdict.throughput == "same" else ":material/balance:"
 
 
-def say_verdicts(document: Evaluation) -> None:
-    """One sentence a variant and level, and what to mind."""
-    say_sentences(document)
-    say_warnings(document)
-
-
 def say_search(document: Evaluation) -> None:
     """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
     said = (f":material/search: {message(sentence)}" for sentence in search.sentences(document))

@@ -24,7 +24,6 @@ from backend.store.tables import now
 from backend.supervisor.supervisor import Supervisor
 
 SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-BEATS = ("host", "home", "own")
 LONG_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 
 

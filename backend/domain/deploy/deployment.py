@@ -208,7 +208,3 @@ def resource(endpoint: str) -> str:
 def is_version(name: str, endpoint: str) -> bool:
     """Whether a model or configuration of that name was made for the endpoint."""
     return re.fullmatch(rf"{re.escape(endpoint)}-[0-9a-f]{{8}}", name) is not None
-
-
-def region_of(arn: str) -> str:
-    return arn.split(":")[3]
