@@ -138,6 +138,8 @@ def undo() -> None:
 
 
 def widget_key(*parts: object) -> str:
+    """Of a widget that shows the recipe as it is now. A browser that does not show it yet still sends the widgets of the recipe
+    before: a callback that is given another key than this was asked by nobody."""
     return "-".join(["build", str(st.session_state.get(REVISION, 0)), *map(str, parts)])
 
 
@@ -185,7 +187,7 @@ def _by_hand() -> None:
 
 
 def _bundled(key: str) -> None:
-    if name := st.session_state.get(key):
+    if key == widget_key("bundled") and (name := st.session_state.get(key)):
         put(recipes.read_file(Path(name)))
 
 
@@ -270,8 +272,14 @@ def name(recipe: Recipe) -> None:
     key = widget_key("name", recipe.name)  # its own, so that what an earlier recipe was called is never taken for a change
     st.text_input(
         "Recipe name", recipe.name, key=key, max_chars=80,
-        on_change=lambda: _edit(lambda built: options.renamed(built, st.session_state[key]), redraw=False),
+        on_change=_rename, args=(key,),
     )  # fmt: skip
+
+
+def _rename(key: str) -> None:
+    recipe = current().recipe
+    if recipe is not None and key == widget_key("name", recipe.name):
+        _edit(lambda built: options.renamed(built, st.session_state[key]), redraw=False)
 
 
 def _fields(recipe: Recipe, where: int | str, shown: tuple[Option, ...]) -> None:
@@ -311,6 +319,8 @@ def _word(value: Any) -> str:
 
 
 def _set(where: int | str, name: str, key: str) -> None:
+    if key != widget_key(where, name):
+        return
     value = st.session_state[key]
     value = None if value == "" else value
     step = recipe.steps[where] if isinstance(where, int) and (recipe := current().recipe) is not None else None

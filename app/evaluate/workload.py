@@ -45,7 +45,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     left, right = st.columns([3, 1])
     left.selectbox(
         LABELS["workload"], choices, index=choices.index(asked if asked in choices else fits),
-        key=f"evaluate_workload_{asked or fits}", on_change=_write, args=(f"evaluate_workload_{asked or fits}",),
+        key=f"evaluate_workload_{asked or fits}", on_change=_write, args=(asked, f"evaluate_workload_{asked or fits}"),
         format_func=_titled,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )  # fmt: skip
@@ -66,8 +66,11 @@ def _titled(name: str) -> str:
     return f"{name}: {KINDS[name].about}" if name in KINDS else name
 
 
-def _write(key: str) -> None:
-    st.query_params["workload"] = st.session_state[key]
+def _write(asked: str | None, key: str) -> None:
+    """A browser that does not yet show what was just uploaded still sends the list that stood here before: no choice of its
+    person. `asked`: what the address had when that list was drawn."""
+    if st.query_params.get("workload") == asked:
+        st.query_params["workload"] = st.session_state[key]
 
 
 def _upload(opened: Workspace) -> None:

@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import addresses
-from app.build import options
+from app.build import form, options
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelFacts
@@ -68,6 +68,25 @@ def test_an_empty_recipe_says_what_will_stand_there(home: Workspace) -> None:
     assert "Duration: unknown" in said
     assert param(at, "model") == "starter"
     assert built(at).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "value"),
+    [
+        ("selectbox", "Group size", 64),
+        ("text_input", "Recipe name", "another"),
+        ("selectbox", "Or start from a bundled recipe", "gptq"),
+    ],
+)
+def test_what_was_drawn_before_the_recipe_changed_changes_nothing(home: Workspace, kind: str, label: str, value: object) -> None:
+    """A browser that is busy still sends the widgets of the recipe before."""
+    at = studio.open_page("build", model="starter", recipe="awq")
+    drawn_before = next(each for each in getattr(at, kind) if each.label == label)
+    before = built(at)
+    at.session_state[form.REVISION] += 1
+    drawn_before.set_value(value).run()
+    studio.check(at)
+    assert built(at) == before
 
 
 def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(home: Workspace) -> None:

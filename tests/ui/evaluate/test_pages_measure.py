@@ -203,6 +203,18 @@ def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) ->
     assert any("no workload gone" in box.value for box in gone.warning)
 
 
+def test_a_list_drawn_before_an_upload_undoes_no_choice(home: Workspace) -> None:
+    """A browser that is busy still sends the list that stood there when the file was taken."""
+    kept = workloads.save(home, "mine.jsonl", b'{"prompt": "hello"}\n')
+    at = studio.open_page("evaluate", variants=URL_A)
+    drawn_before = at.selectbox(key="evaluate_workload_starter-code")
+    at.query_params["workload"] = kept
+    drawn_before.set_value("chat").run()
+    assert at.selectbox(key=f"evaluate_workload_{kept}").value == kept
+    at.selectbox(key=f"evaluate_workload_{kept}").set_value("chat").run()
+    assert at.selectbox(key="evaluate_workload_chat").value == "chat", "a choice of a person's own"
+
+
 def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=f"starter,{URL_A}", evaluate_preview="true")
     said = studio.says(at)
