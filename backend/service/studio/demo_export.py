@@ -34,6 +34,8 @@ TABLES: dict[str, type[JobRow] | type[ArtifactRow] | type[EvaluationRow]] = {
 }  # fmt: skip
 DOCUMENTS = ("spec", "result", "manifest", "document")
 """Columns that hold JSON text."""
+OF_A_CHECKOUT = ("/assets/", "/backend/serving/")
+"""What a path into a checkout has after it."""
 LEFT_OUT = {
     "handle": None, "supervisor": None, "host": None, "home": None, "lease_until": None, "submission": None, "owner": "demo",
     "yields": False,
@@ -109,11 +111,12 @@ def _plotly_script() -> str:
 
 
 def _places(workspace: Workspace, tables: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
-    """Folder -> token, longest first: where the home is and was, and the checkouts whose models and workloads were used."""
+    """Folder -> token, longest first: where the home is and was, and the checkouts whose models, workloads and proposers of
+    drafts were used."""
     paths = [Path(row["path"]) for name in ("artifacts", "evaluations") for row in tables[name]]
     homes = {str(workspace.settings.home), *(str(path.parents[1]) for path in paths)}
-    used = [Path(path) for path in _strings(tables) if path.startswith("/") and "/assets/" in path]
-    checkouts = {str(path).split("/assets/")[0] for path in used} | {str(CHECKOUT)}
+    used = [path.partition(part) for path in _strings(tables) if path.startswith("/") for part in OF_A_CHECKOUT]
+    checkouts = {checkout for checkout, there, _ in used if there} | {str(CHECKOUT)}
     found = dict.fromkeys(checkouts, CHECKOUT_TOKEN) | dict.fromkeys(homes, HOME_TOKEN)
     return dict(sorted(found.items(), key=lambda item: -len(item[0])))
 

@@ -145,6 +145,15 @@ def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Work
         models.resolve(home, "other")
 
 
+@pytest.mark.parametrize("part", ["assets/starter/target", "backend/serving/vllm_plugin"])
+def test_what_was_measured_by_another_checkout_is_shown_as_this_ones(measured: Workspace, tmp_path: Path, part: str) -> None:
+    model = studio.optimize_spec(measured).model.model_copy(update={"path": f"/srv/elsewhere/{part}"})
+    studio.artifact(measured, studio.optimize_job(measured, JobState.SUCCEEDED), model)
+    files = demo_export.export(measured, tmp_path / "out")
+    text = "".join(file.read_text() for file in files)
+    assert "/srv/elsewhere" not in text and f"@{{checkout}}/{part}" in text
+
+
 def test_of_a_thousand_words_on_how_far_it_was_a_hundred_are_shown(measured: Workspace, tmp_path: Path) -> None:
     events = [Event(kind="progress", phase="optimize", done=float(done), total=1000.0) for done in range(1, 1001)]
     job = studio.optimize_job(measured, JobState.SUCCEEDED, events=[Event(kind="note", message="begun"), *events])
