@@ -21,37 +21,54 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from backend import service
 from backend.catalog.text import held_out
 from backend.domain.jobs.progress import Silent
 from backend.domain.machine.lines import hardware_line
+from backend.domain.recipe.recipe import read
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.evaluate.quality import quality
 from backend.evaluate.quality.states import Place
 from backend.hardware import probe
 from backend.present.words import loss
-from backend.worker.kinds.optimize import calibration_texts, weight_bytes
+from backend.service.models import models
+from backend.service.plans import cases
+from backend.settings import Settings
+from backend.worker.kinds.optimize import asked, calibration_texts, weight_bytes
 
 RESULTS = Path(__file__).parent / "results"
-GROUPS: dict[str, Any] = {"bits": 4, "group_size": 64, "symmetric": False}
-METHODS: dict[str, dict[str, Any]] = {
-    "W8A8": {"method": "w8a8", "bits": 8},
-    "SmoothQuant": {"method": "smoothquant", "bits": 8},
-    "FP8": {"method": "fp8", "bits": 8},
-    "RTN g64": {"method": "rtn", **GROUPS},
-    "GPTQ g64": {"method": "gptq", **GROUPS},
-    "AWQ g64": {"method": "awq", **GROUPS},
-    "Wanda 2:4": {"method": None, "pruning": Pruning(method="wanda", pattern="2:4")},
+GROUPS = {"group_size": 64}
+STEPS: dict[str, dict[str, Any]] = {
+    "W8A8": {"quantize": {"method": "w8a8"}},
+    "SmoothQuant": {"quantize": {"method": "smoothquant"}},
+    "FP8": {"quantize": {"method": "fp8"}},
+    "RTN g64": {"quantize": {"method": "rtn", **GROUPS}},
+    "GPTQ g64": {"quantize": {"method": "gptq", **GROUPS}},
+    "AWQ g64": {"quantize": {"method": "awq", **GROUPS}},
+    "Wanda 2:4": {"prune": {"method": "wanda", "pattern": "2:4"}},
 }
 """Hidden size 576 is no multiple of 128, so groups are of 64. Mixed precision is not among them: its job tells its own."""
 WINDOWS = 24
 TEXTS = ("chat and prose", "code")
 
 
+def planned(model: Path, home: Path, name: str) -> dict[str, Any]:
+    """What the engine is asked, with every default that the rules fill in."""
+    workspace = service.open_workspace(Settings(home=home))
+    recipe = read({"name": name, "steps": [STEPS[name]]})
+    verdict = cases.resolve(workspace, models.resolve(workspace, str(model)), recipe).verdict
+    if verdict.plan is None:
+        raise SystemExit(f"{name} is not valid here: {verdict.reasons}")
+    (step,) = verdict.plan.steps
+    return asked(step.options) if step.technique == "quantize" else {"method": None, "pruning": Pruning(**step.options)}
+
+
 def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     """One method: made, then scored on each text."""
     out, began, busy = folder / "out", time.monotonic(), time.process_time()
-    request = QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=calibration_texts(None, model), **METHODS[name])
+    texts = calibration_texts(None, model)
+    request = QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=texts, **planned(model, folder / "home", name))
     native.quantize(request, Silent())
     found: dict[str, Any] = {
         "method": name, "bytes": weight_bytes(out), "seconds": time.monotonic() - began,
@@ -101,7 +118,7 @@ def _line(row: dict[str, Any], scored: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--only", choices=METHODS, action="append")
+    parser.add_argument("--only", choices=STEPS, action="append")
     parser.add_argument("--note", default="")
     given = parser.parse_args()
     path = RESULTS / "real_quality.json"
@@ -112,7 +129,7 @@ def main() -> None:
         "original_bytes": weight_bytes(given.model),
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.only or METHODS:
+        for name in given.only or STEPS:
             row = measured(given.model, Path(folder), name)
             document["rows"] = [*(each for each in document["rows"] if each["method"] != name), row]
             path.write_text(json.dumps(document, indent=1))

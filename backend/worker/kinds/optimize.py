@@ -106,11 +106,9 @@ class Optimization:
         from backend.engines.base import Pruning, QuantizeRequest
         from backend.engines.native import devices
 
-        named = {name: options[name] for name in ASKED if name in options}
         dropped = {name: value for name, value in pruning.options.items() if name != "recover"} if pruning else None
         request = QuantizeRequest(
-            model_dir=Path(self.spec.model.path), out_dir=self.model, **named, seed=self.spec.seed,
-            tuning={name: value for name, value in options.items() if name in TUNING},
+            model_dir=Path(self.spec.model.path), out_dir=self.model, **asked(options), seed=self.spec.seed,
             pruning=Pruning(**dropped) if dropped else None,
             calibration_texts=self._texts(), devices=devices(),
             work_dir=self.channel.resume(),
@@ -251,6 +249,12 @@ def _made(work: Optimization, spec: OptimizeSpec, channel: JobChannel, memory: P
     folders.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include=RESULT)
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
+
+
+def asked(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a planned quantization, as fields of a `QuantizeRequest`."""
+    named = {name: options[name] for name in ASKED if name in options}
+    return {**named, "tuning": {name: value for name, value in options.items() if name in TUNING}}
 
 
 def calibration_texts(path: str | None, model: Path) -> list[str]:
