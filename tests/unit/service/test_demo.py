@@ -24,11 +24,11 @@ AMX, VNNI, PLAIN = ("avx512_vnni", "amx_int8", "amx_bf16"), ("avx2", "avx512_vnn
 @pytest.mark.parametrize(
     ("features", "gpu", "tried"),
     [
-        (AMX, False, ("w8a8 + adaptive n-gram", "awq 4-bit", "adaptive n-gram")),
-        (VNNI, False, ("w8a8 + adaptive n-gram", "adaptive n-gram", "w8a8")),
-        (("avx2", "i8mm"), False, ("w8a8 + adaptive n-gram", "adaptive n-gram", "w8a8")),
-        (PLAIN, False, ("adaptive n-gram", "w8a8 + adaptive n-gram", "w8a8")),
-        (PLAIN, True, ("w8a8 + adaptive n-gram", "awq 4-bit", "adaptive n-gram")),
+        (AMX, False, ("smoothquant + adaptive n-gram", "awq 4-bit", "adaptive n-gram")),
+        (VNNI, False, ("smoothquant + adaptive n-gram", "adaptive n-gram", "smoothquant")),
+        (("avx2", "i8mm"), False, ("smoothquant + adaptive n-gram", "adaptive n-gram", "smoothquant")),
+        (PLAIN, False, ("adaptive n-gram", "smoothquant + adaptive n-gram", "smoothquant")),
+        (PLAIN, True, ("smoothquant + adaptive n-gram", "awq 4-bit", "adaptive n-gram")),
     ],
 )
 def test_what_is_tried_depends_on_the_processor(features: tuple[str, ...], gpu: bool, tried: tuple[str, ...]) -> None:
