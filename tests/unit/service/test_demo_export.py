@@ -172,6 +172,15 @@ def test_a_path_of_the_machine_that_would_remain_is_refused_and_nothing_is_writt
     assert not (tmp_path / "out").exists()
 
 
+def test_what_a_bundled_prompt_quotes_is_no_path_of_the_machine(measured: Workspace, tmp_path: Path) -> None:
+    log = measured.settings.jobs / first_job(measured) / "1" / "log.txt"
+    log.write_text("backup started, target /mnt/b\n")
+    demo_export.export(measured, tmp_path / "out")
+    log.write_text("backup started, target /mnt/backup\n")
+    with pytest.raises(demo_export.NotToBeShown, match="/mnt/backup"):
+        demo_export.export(measured, tmp_path / "again")
+
+
 def test_a_home_without_results_and_a_folder_without_a_demonstration_are_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="whetstone demo"):
         demo_export.export(open_home(tmp_path / "home"), tmp_path / "out")
