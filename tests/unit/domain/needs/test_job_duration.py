@@ -40,11 +40,11 @@ def test_quantizing_is_within_a_factor_of_two_of_what_was_measured(of: ModelFact
 
 
 def recorded() -> dict[str, float]:
-    """Seconds by phase of the W8A8 job of SmolLM2 in the demonstration that comes with Whetstone, and of the whole: 2 cores of an
-    AMD EPYC with AVX-512 BF16, nothing else running, 2026-11-23 (docs/results.md). Scoring of a job with AWQ, and of the
+    """Seconds by phase of the SmoothQuant job of SmolLM2 in the demonstration that comes with Whetstone, and of the whole: 2 cores
+    of an AMD EPYC with AVX-512 BF16, nothing else running, 2026-11-24 (docs/results.md). Scoring of a job with AWQ, and of the
     starter's 24 windows, is recorded nowhere."""
     rows = json.loads((ASSETS / "demo" / "jobs.json").read_text())
-    (job_row,) = [row for row in rows if row["kind"] == "optimize" and "w8a8" in json.dumps(row["spec"]["recipe"])]
+    (job_row,) = [row for row in rows if row["kind"] == "optimize" and "smoothquant" in json.dumps(row["spec"]["recipe"])]
     assert (job_row["spec"]["model"]["layers"], job_row["spec"]["model"]["parameters"]) == (SMOLLM2.layers, SMOLLM2.parameters)
     begun = [(event["phase"], datetime.fromisoformat(event["at"])) for event in job_row["events"] if event["kind"] == "phase"]
     ended = datetime.fromisoformat(job_row["finished_at"])
@@ -61,7 +61,7 @@ def recorded() -> dict[str, float]:
 )  # fmt: skip
 def test_each_phase_and_the_whole_job_are_within_a_factor_of_two_of_what_was_recorded(phase: str, seconds: float) -> None:
     """found.md U9: "up to 27 s" took 8 min 43 s."""
-    ends = [duration.job_phases(SMOLLM2, quantizing(method="w8a8"), HERE, 4 * SMOLLM2.parameters, end) for end in (0, 1)]
+    ends = [duration.job_phases(SMOLLM2, quantizing(method="smoothquant"), HERE, 4 * SMOLLM2.parameters, end) for end in (0, 1)]
     least, most = (sum(found.values()) if phase == "whole" else found[phase] for found in ends)
     assert least <= seconds <= most and most <= 4.2 * least
 

@@ -69,10 +69,10 @@ def test_what_8_bits_give_is_what_the_demo_measured_here() -> None:
     shape = {"layers": 30, "hidden_size": 576, "intermediate_size": 1536, "heads": 9, "kv_heads": 3, "head_dim": 64,
              "vocabulary": 49_152, "parameters": 134_515_008, "weights_bytes": 269_060_552, "tied_embeddings": True}  # fmt: skip
     device = processor("vnni", document["hardware"][BANDWIDTH], 0.4e12)
-    for streams, measured in both["w8a8 + n-gram"].items():
-        # a pass holds the four tokens that are checked
+    for streams, measured in both["smoothquant + adaptive n-gram"].items():
+        # a pass holds about four tokens a stream: how many are guessed is chosen anew for each (decision 0038)
         predicted = times(starter().model_copy(update=shape), W8A8, device, 4 * streams)
-        assert predicted == pytest.approx(both["n-gram"][streams] / measured, rel=FAR), streams
+        assert predicted == pytest.approx(both["adaptive n-gram"][streams] / measured, rel=FAR), streams
 
 
 @pytest.mark.parametrize("streams", [1, 4, 64])
