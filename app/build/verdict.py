@@ -46,9 +46,9 @@ GROUNDS = {"light": "#ffffff", "dark": "#12161a"}
 def stays_in_view(theme: str) -> str:
     """Title and button stay at the top, on a wide screen the estimate beside the steps, which scrolls by itself."""
     return f"""<style>
+[data-testid="stHeader"] {{ background: {GROUNDS[theme]} }}
 [data-testid="stLayoutWrapper"]:has(> .st-key-build_head), .st-key-build_head
-  {{ position: sticky; top: 3.5rem; z-index: 50; background: {GROUNDS[theme]};
-    box-shadow: 0 -3.5rem 0 {GROUNDS[theme]} }}
+  {{ position: sticky; top: 3.5rem; z-index: 50; background: {GROUNDS[theme]} }}
 @media (min-width: 900px) {{
   [data-testid="stColumn"]:has(.st-key-build_side)
     {{ position: sticky; top: 8rem; align-self: flex-start; max-height: calc(100vh - 9rem); overflow-y: auto }}
