@@ -29,11 +29,11 @@ from benchmarks.headline import PRICE_PER_HOUR, finished, optimized, ratio_of
 
 RESULTS = Path(__file__).parent / "results"
 NGRAM = {"speculate": {"method": "ngram_adaptive"}}
-W8A8 = {"quantize": {"method": "w8a8"}}
+SMOOTHQUANT = {"quantize": {"method": "smoothquant"}}
 RECIPES: list[dict[str, Any]] = [
-    {"name": "w8a8", "steps": [W8A8]},
+    {"name": "smoothquant", "steps": [SMOOTHQUANT]},
     {"name": "awq 4-bit g64", "steps": [{"quantize": {"method": "awq", "group_size": 64}}]},
-    {"name": "w8a8 + adaptive n-gram", "steps": [W8A8, NGRAM]},
+    {"name": "smoothquant + adaptive n-gram", "steps": [SMOOTHQUANT, NGRAM]},
 ]
 MAX_TOKENS = 64
 
