@@ -61,17 +61,23 @@ BLOCKTIME_MS = "5"
 """How long a thread of Intel's OpenMP spins for more work before it sleeps: vLLM's own choice (utils/ompmultiprocessing.py)."""
 
 
+NO_NCCL = "--disable-nccl-for-dp-synchronization"
+"""Changes nothing on a processor, but vLLM sets it with some speculation, and hashes it into the name of what it compiles."""
+
+
 def tuning(tensor_parallel: int = 1) -> Tuning:
     """What serves fastest on a processor, by `benchmarks/serving_settings.py`; decision 0020.
 
-    The model runs in the engine's own process: vLLM's third process costs a copy of all imports, and two threads that wait for
-    each other at every token. Where the model is cut over several, each has a process, its threads bound to all cores.
+    The model runs in the engine's own process, which is forked (decision 0039): vLLM's third process costs a copy of all imports,
+    and two threads that wait for each other at every token. Where the model is cut over several, each has a process, its threads
+    bound to all cores.
     """
     if tensor_parallel > 1:
         return Tuning({"VLLM_CPU_OMP_THREADS_BIND": all_cores()})
     threads = str(len(os.sched_getaffinity(0)))
     environment = {"OMP_NUM_THREADS": threads, "KMP_BLOCKTIME": BLOCKTIME_MS, "KMP_TPAUSE": "0"}
-    return Tuning({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **environment}, ("--distributed-executor-backend", "uni"))
+    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "WHETSTONE_FORK": "1"}
+    return Tuning(own | environment, ("--distributed-executor-backend", "uni", NO_NCCL))
 
 
 def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:

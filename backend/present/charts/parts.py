@@ -14,7 +14,7 @@ from backend.domain.figures import finite
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.present.charts.theme import COLOURS, Theme, style, text
 
-LEGEND_WIDTH, NOTE_WIDTH = 24, 50
+LEGEND_WIDTH, NOTE_WIDTH = 30, 50
 """Characters."""
 HOVER_WIDTH = 44
 """Characters of a line of hover text: a chart of half a page has room for them beside any mark."""

@@ -1,5 +1,5 @@
 """A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0 and what it
-costs there, synthetic acceptance, Medusa heads of a reduced vocabulary, and seeds of prompts that are read in parts.
+costs there, synthetic acceptance, Medusa heads of a reduced vocabulary, seeds of prompts that are read in parts, and starts.
 
 vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU backend's
 functions have: Inductor's plain function has not, so every start compiled again.
@@ -22,17 +22,30 @@ vLLM 0.32 draws a token for every request of a step, also for one whose prompt i
 the request's own generator, which it has where it came with a seed, is turned back by an offset. Those of a processor have none,
 and the server ends ("CPU Generator does not use offset"). `undrawn` lets such requests draw from the common one instead.
 
+vLLM 0.32 begins the engine's process anew on CPU, for the sake of workers whose threads it binds: everything is imported a second
+time. Where the model runs in the engine's own process (decision 0020) it is forked, before anything was computed.
+
+vLLM 0.32 hashes that there is speculation at all into the name of what it compiles, so that a model and the same model with
+n-grams, which compute the same graph, were each compiled; `same_graph` hashes those alike (decision 0039).
+
 Runs under the serve environment's interpreter; imports nothing of Whetstone.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+FORK = "WHETSTONE_FORK"
+"""Environment variable: the engine's process is forked from the API server's."""
+WEIGHTLESS = ("ngram", "custom_class", "suffix")
+"""Ways to guess tokens that look at no state of the model's."""
 SAMPLER = "vllm.v1.sample.rejection_sampler"
 EXPAND, GREEDY, RANDOM = (f"{SAMPLER}.{name}_kernel" for name in ("expand", "rejection_greedy_sample", "rejection_random_sample"))
 
@@ -253,6 +266,16 @@ def undrawn(sample: Callable[..., Any], settle: Callable[..., Any]) -> tuple[Cal
     return _sample, _bookkeeping_sync
 
 
+def same_graph(hashed: Callable[..., str]) -> Callable[..., str]:
+    """`SpeculativeConfig.compute_hash`; what guesses without weights is hashed as no speculation is."""
+
+    def compute_hash(config: Any) -> str:
+        return "None" if config.method in WEIGHTLESS else hashed(config)
+
+    compute_hash.same_graph = True  # type: ignore[attr-defined]
+    return compute_hash
+
+
 def register() -> None:
     """Entry point of the group `vllm.general_plugins`; may be called more than once. Does nothing but on CPU."""
     from vllm.platforms import current_platform
@@ -268,6 +291,14 @@ def register() -> None:
         )
     if not hasattr(torch.compiler.load_compiled_function, "finalizable"):
         torch.compiler.load_compiled_function = finalizable(torch.compiler.load_compiled_function)
+    if os.environ.get(FORK):
+        from vllm.v1.engine import utils as starting
+
+        starting.get_mp_context = partial(multiprocessing.get_context, "fork")
+    from vllm.config.speculative import SpeculativeConfig
+
+    if not hasattr(SpeculativeConfig.compute_hash, "same_graph"):
+        SpeculativeConfig.compute_hash = same_graph(SpeculativeConfig.compute_hash)
     from vllm.model_executor.models.medusa import Medusa
 
     if not hasattr(Medusa.load_weights, "mapped"):

@@ -200,7 +200,8 @@ def test_a_failed_start_is_one_sentence_and_leaves_no_process(
 
 
 def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_python: Path, tmp_path: Path) -> None:
-    """Used: the second start loads what the first compiled, answers with the same tokens, and adds no kernel to its copy."""
+    """Used: the second start loads what the first compiled, and adds no kernel to its copy. It has n-grams, which the first had
+    not: they change nothing of what is compiled."""
     first = tiny_llama(tmp_path / "staging" / "model")
     compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
     key = compile_cache.build(compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent())
@@ -208,7 +209,8 @@ def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_
     final = tmp_path / "final"
     (tmp_path / "staging").rename(final)
     before = kernels(final / "cache")
-    moved = compiled.model_copy(update={"model_path": str(final / "model"), "compile_cache": str(final / "cache")})
+    places = {"model_path": str(final / "model"), "compile_cache": str(final / "cache")}
+    moved = compiled.model_copy(update={**places, "speculation": Speculation(method="ngram_adaptive", tokens=3)})
     with VllmServer(
         moved, python=serve_python, log=tmp_path / "log", cache_root=tmp_path / "root", kv_cache_gib=0.0625
     ) as server:

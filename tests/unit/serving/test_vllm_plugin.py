@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, mapped, random, undrawn
+from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, mapped, random, same_graph, undrawn
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
@@ -35,6 +35,13 @@ def test_what_is_loaded_can_be_finished_as_vllm_finishes_it_and_keeps_a_finish_o
     assert found(1) == 2
     own = SimpleNamespace(finalize_loading=lambda config: f"finished with {config}")
     assert loaded(own)._artifacts.compiled_fn.finalize_loading("config") == "finished with config"
+
+
+@pytest.mark.parametrize(
+    ("method", "hashed"), [("ngram", "None"), ("custom_class", "None"), ("eagle3", "its own"), ("mtp", "its own")]
+)
+def test_guesses_without_weights_are_hashed_as_no_speculation_is(method: str, hashed: str) -> None:
+    assert same_graph(lambda config: "its own")(SimpleNamespace(method=method)) == hashed
 
 
 def test_heads_say_that_they_took_the_reduced_vocabulary_where_they_have_one() -> None:
