@@ -177,8 +177,8 @@ def test_a_calibrated_prediction_meets_the_measurement_it_was_calibrated_by() ->
 
 
 def test_the_wide_fixture_is_predicted_within_30_percent_from_a_bandwidth_that_was_probed() -> None:
-    """45.1 GB/s and 0.94 TFLOP/s: benchmarks/results/planner.md, the same machine as headline.json."""
-    device = Device("cpu", "cpu", 1, 24 << 30, 45.1e9, 0.94e12, measured=True)
+    """27.4 GB/s through weights and 0.45 TFLOP/s: benchmarks/results/planner.md, an hour after the headline."""
+    device = Device("cpu", "cpu", 1, 24 << 30, 27.4e9, 0.45e12, measured=True)
     level = next(level for level in measured_levels("wide") if level.concurrency == 1)
     points = correction.compare(planner.prediction(planner.wide_card(457_000_000), Recipe(), device, level, None), level)
     decode = next(point for point in points if point.metric == correction.TPOT)
