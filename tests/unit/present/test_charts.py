@@ -26,7 +26,7 @@ from backend.domain.maths import student_t
 from backend.present.charts import alt
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layers import layer_errors
-from backend.present.charts.parts import looks, places
+from backend.present.charts.parts import LEGEND_WIDTH, looks, places
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
 from backend.present.tables.evaluation import distribution_table
 from tests.simulated import evaluation, level, result
@@ -369,7 +369,7 @@ def test_hostile_names_are_inert_in_every_text_that_plotly_reads() -> None:
         assert "<a " not in shown
         assert "hovertemplate" not in shown
         assert name in charts.alt(figure)
-        assert all(len(unescape(trace["name"])) <= 24 for trace in figure["data"])
+        assert all(len(unescape(trace["name"])) <= LEGEND_WIDTH for trace in figure["data"])
 
 
 def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name(measured: Evaluation) -> None:
