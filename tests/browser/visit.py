@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, TimeoutError, expect
 
 Theme = Literal["light", "dark"]
 WIDTHS = (1280, 390)
@@ -18,6 +18,7 @@ GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 22, 26)"}
 """backgroundColor of .streamlit/config.toml."""
 HEIGHT = 800
 TALLEST = 6000
+MOMENT_MS = 5_000
 
 COUNT_RUNS = """app => {
     window.endedRuns = 0
@@ -140,9 +141,12 @@ class Visit:
         self.field(words).press("Tab")
 
     def overflow(self) -> int:
-        """Pixels that the page is wider than the window."""
+        """Pixels that the page is wider than the window; tables follow a window after a moment, which they are given."""
         wide = "Math.max(0, ...[document.documentElement, document.querySelector('[data-testid=stMain]')]"
-        return int(self.page.evaluate(f"{wide}.map(element => element.scrollWidth - element.clientWidth))"))
+        wide += ".map(element => element.scrollWidth - element.clientWidth))"
+        with suppress(TimeoutError):
+            self.page.wait_for_function(f"{wide} === 0", timeout=MOMENT_MS)
+        return int(self.page.evaluate(wide))
 
     def photograph(self, folder: Path | None, name: str) -> None:
         """`name` is the first screen; `whole/name` the page from top to bottom. Without a folder nothing is taken."""
