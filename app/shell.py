@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import streamlit as st
@@ -129,9 +129,9 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
                     st.caption(plain(more))
 
 
-def damaged_rows(opened: Workspace, kind: damaged.Kind) -> None:
-    """Those that a list leaves out since they cannot be read: which, why, and a way to remove each."""
-    for found in damaged.listing(opened, [kind]):
+def damaged_rows(opened: Workspace, kind: damaged.Kind, among: Sequence[str] | None = None) -> None:
+    """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove each."""
+    for found in damaged.listing(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
             st.button(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import streamlit as st
 
@@ -24,7 +25,6 @@ def show(opened: Workspace) -> None:
     """Newest first, a page at a time; a row opens it."""
     total, own_ones = evaluations.count(opened), evaluations.count(opened, owner=opened.actor.name)
     st.subheader("Past evaluations")
-    damaged_rows(opened, "evaluation")
     if not total:
         st.caption("What you measure will stand here, with its verdict in one line.")
         return
@@ -32,7 +32,10 @@ def show(opened: Workspace) -> None:
     total = own_ones if owner else total
     pages, shared = max(1, ceil(total / PER_PAGE)), owner is None and total > own_ones
     number = st.pagination(pages, key=own("past_page"), bind="query-params") if pages > 1 else 1
-    views = evaluations.listing(opened, owner=owner, limit=PER_PAGE, offset=(number - 1) * PER_PAGE)
+    part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": (number - 1) * PER_PAGE}
+    views = evaluations.listing(opened, **part)
+    if len(views) < min(PER_PAGE, total - part["offset"]):
+        damaged_rows(opened, "evaluation", [each.id for each in evaluations.titles(opened, **part)])
     if not views:
         return
     picked = st.dataframe(

@@ -43,15 +43,15 @@ class Damaged(NamedTuple):
     why: str
 
 
-def listing(workspace: Workspace, kinds: Sequence[Kind] = tuple(_KINDS)) -> list[Damaged]:
-    """Every one of these kinds, each document read once."""
-    return [found for kind in kinds for found in _of(workspace, kind)]
+def listing(workspace: Workspace, kinds: Sequence[Kind] = tuple(_KINDS), among: Sequence[str] | None = None) -> list[Damaged]:
+    """Every one of these kinds, or of those keys, each document read once: of a long list a page asks for the part it shows."""
+    return [found for kind in kinds for found in _of(workspace, kind, among)]
 
 
-def _of(workspace: Workspace, kind: Kind) -> list[Damaged]:
+def _of(workspace: Workspace, kind: Kind, among: Sequence[str] | None) -> list[Damaged]:
     table, column, read = _KINDS[kind]
     with workspace.store.read() as session:
-        documents = rows.documents(session, table, column)
+        documents = rows.documents(session, table, column, among)
     found = []
     for key, document in documents:
         try:

@@ -222,12 +222,12 @@ def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
 
 
 def evaluation_titles(
-    session: Session, *, words: str = "", owner: str | None = None, limit: int = 200
+    session: Session, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[tuple[str, str, str, datetime]]:
     """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
     conditions = _words(words, EvaluationRow.title, EvaluationRow.id) + _same(EvaluationRow.owner, owner)
     statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(*conditions)
-    return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
+    return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).offset(offset).limit(limit)))
 
 
 def _same(column: str, value: str | None) -> list[ColumnElement[bool]]:

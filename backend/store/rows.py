@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +14,13 @@ from sqlmodel import Session, select
 from backend.store.tables import Aware, Base
 
 
-def documents(session: Session, table: type[Any], column: str) -> list[tuple[str, str]]:
-    """(key, document) of every row, in the order of the keys."""
+def documents(
+    session: Session, table: type[Any], column: str, among: Sequence[str] | None = None
+) -> list[tuple[str, str]]:  # fmt: skip
+    """(key, document) of every row, or of those keys, in the order of the keys."""
     key = inspect(table).primary_key[0]
-    return [(name, text) for name, text in session.exec(select(key, getattr(table, column)).order_by(key))]
+    chosen = select(key, getattr(table, column)).order_by(key)
+    return [(name, text) for name, text in session.exec(chosen if among is None else chosen.where(key.in_(among)))]
 
 
 def remove(session: Session, table: type[Any], key: str) -> None:

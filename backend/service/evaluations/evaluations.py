@@ -229,10 +229,12 @@ def report(workspace: Workspace, evaluation_id: str) -> bytes:
     return file.read_bytes()
 
 
-def titles(workspace: Workspace, *, words: str = "", owner: str | None = None, limit: int = 200) -> list[EvaluationTitle]:
+def titles(
+    workspace: Workspace, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
+) -> list[EvaluationTitle]:
     """Newest first, without their documents; `words` must all stand in the title or the id, in any case. `owner`: only theirs."""
     with workspace.store.read() as session:
-        rows = history.evaluation_titles(session, words=words, owner=owner, limit=limit)
+        rows = history.evaluation_titles(session, words=words, owner=owner, limit=limit, offset=offset)
     return [EvaluationTitle(id=id_, title=title, owner=whose, created_at=created) for id_, title, whose, created in rows]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,8 +14,9 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.proof.record import Finding
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.evaluation.startup import Startup
-from backend.service import Workspace
+from backend.service import Workspace, damaged
 from backend.service.evaluations import continuing, evaluations
+from backend.store.tables import EvaluationRow
 from tests import simulated, studio
 from tests.unit.present import test_acceptance_charts as speculating
 
@@ -53,6 +55,28 @@ def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
     next(button for button in at.button if button.label == "With more blocks").click().run()
     studio.check(at)
     assert job.id in at.query_params["job"] and "6 more blocks" in studio.says(at)
+
+
+def test_a_list_that_is_whole_reads_no_document_twice_and_one_that_is_not_names_what_it_leaves_out(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 12, ten stand on the first page: what lies on others is neither read nor named there."""
+    read: list[Sequence[str] | None] = []
+    listing = damaged.listing
+    monkeypatch.setattr(damaged, "listing", lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among))
+    for number in range(12):
+        studio.evaluation(home, noisy(), f"e-{number}", f"Number {number}")
+    assert "cannot" not in studio.says(studio.open_page("evaluate")) and read == []
+    shown = evaluations.titles(home, limit=past.PER_PAGE)
+    with home.store.session() as session:
+        row = session.get(EvaluationRow, shown[3].id)
+        assert row is not None
+        row.document = "[]"
+    at = studio.open_page("evaluate")
+    assert read == [[each.id for each in shown]]
+    assert f"{shown[3].id}: " in studio.says(at).replace("\\", "")
+    next(button for button in at.button if button.label == "Remove").click().run()
+    assert shown[3].id not in [each.id for each in evaluations.titles(home)] and evaluations.count(home) == 11
 
 
 def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(home: Workspace) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from backend.domain.evaluation.document import Evaluation
 from backend.evaluate.report.report import write_report
+from backend.present.charts.parts import LEGEND_WIDTH
 from tests.browser.accessibility import violations
 from tests.simulated import evaluation
 from tests.unit.present.test_report_extras import whole
@@ -147,7 +148,7 @@ def test_hostile_names_are_shown_as_text_in_page_and_charts(browser: Browser, tm
         assert visit.page.evaluate("window.owned") is None
         assert visit.page.locator("img[src=x]").count() == 0
         assert HOSTILE in visit.page.inner_text("h1")
-        assert visit.page.locator("[data-chart=ttft_ms] .legendtext").nth(1).text_content() == f"{HOSTILE[:23]}…"
+        assert visit.page.locator("[data-chart=ttft_ms] .legendtext").nth(1).text_content() == f"{HOSTILE[: LEGEND_WIDTH - 1]}…"
         assert visit.complaints == []
 
 
