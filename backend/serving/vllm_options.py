@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from backend.domain.errors import InvalidModel
 from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Variant
+from backend.serving.vllm_plugin.whetstone_vllm import FORK
 from backend.settings import PLUGIN
 
 TARGET_LINK = "target-model"
@@ -76,7 +77,7 @@ def tuning(tensor_parallel: int = 1) -> Tuning:
         return Tuning({"VLLM_CPU_OMP_THREADS_BIND": all_cores()})
     threads = str(len(os.sched_getaffinity(0)))
     environment = {"OMP_NUM_THREADS": threads, "KMP_BLOCKTIME": BLOCKTIME_MS, "KMP_TPAUSE": "0"}
-    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "WHETSTONE_FORK": "1"}
+    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", FORK: "1"}
     return Tuning(own | environment, ("--distributed-executor-backend", "uni", NO_NCCL))
 
 

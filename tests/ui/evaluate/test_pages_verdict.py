@@ -57,10 +57,10 @@ def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
     assert job.id in at.query_params["job"] and "6 more blocks" in studio.says(at)
 
 
-def test_a_list_that_is_whole_reads_no_document_twice_and_one_that_is_not_names_what_it_leaves_out(
+def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_read(
     home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 12, ten stand on the first page: what lies on others is neither read nor named there."""
+    """Of 12, ten stand on the first page; a whole page is not looked through again."""
     read: list[Sequence[str] | None] = []
     listing = damaged.listing
     monkeypatch.setattr(damaged, "listing", lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among))
