@@ -42,6 +42,7 @@ class JobRow(Base, table=True):
         Index("ix_jobs_queue", "state", "yields", "claim", "rank"),
         Index("ix_jobs_queue_until", "queue_until"),
         Index("ix_jobs_created", "created_at"),
+        Index("ix_jobs_owner_created", "owner", "created_at"),
         Index("ix_jobs_kind_created", "kind", "created_at"),
         Index("ix_jobs_kind_title_created", "kind", "title", "created_at"),
     )

@@ -44,7 +44,7 @@ def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document()
 
 
 def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
-    document = simulated.evaluation(names=("original", "sure", "wild"), speeds=(1.0, 1.5, 1.6), levels=(1,))
+    document = simulated.evaluation(names=("original", "sure", "wild"), speeds=(1.0, 1.5, 1.6), levels=(1,), with_quality=False)
     wild = [
         each.model_copy(update={"ci95": (1.01, 2.5)}) if each.variant == "wild" else each for each in document.comparison
     ]  # fmt: skip
@@ -54,6 +54,24 @@ def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
     assert headline.win(document.model_copy(update={"variants": [document.variants[0], *ruined]})) is None
     undecided = [each.model_copy(update={"outcome": "same"}) for each in document.comparison]
     assert headline.win(document.model_copy(update={"comparison": undecided})) is None
+
+
+@pytest.mark.parametrize(
+    ("sure", "wild", "winner"),
+    [
+        (0.126, 0.0165, "wild"), (0.126, None, "sure"), (0.0165, 0.0160, "sure"), (0.0165, 0.126, "sure"), (None, 0.0165, "wild"),
+    ],
+)  # fmt: skip
+def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
+    sure: float | None, wild: float | None, winner: str
+) -> None:
+    document = simulated.evaluation(names=("original", "sure", "wild"), speeds=(1.0, 1.4, 1.8), levels=(1,))
+    bounds = {"sure": (1.28, 1.62), "wild": (1.17, 2.69)}
+    comparison = [each.model_copy(update={"ci95": bounds[each.variant]}) for each in document.comparison]
+    qualities = {"original": 0.0, "sure": sure, "wild": wild}
+    variants = [each.model_copy(update={"quality": Quality(kl_mean=qualities[each.name])}) for each in document.variants]
+    found = headline.win(document.model_copy(update={"comparison": comparison, "variants": variants}))
+    assert found is not None and found.after.name == winner
 
 
 @pytest.mark.parametrize(

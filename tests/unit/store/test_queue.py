@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +20,17 @@ from backend.domain.jobs.claims import GIB, Capacity, Claim
 from backend.domain.jobs.jobs import TERMINAL, TRANSITIONS, Event, JobState
 from backend.service.jobs import jobs
 from backend.settings import Settings
-from backend.store import history, leases, queue
+from backend.store import history, home, leases, queue
 from backend.store.database import HEAD, Store, StoreUnavailable, alembic_config, open_store
 from backend.store.tables import Base, ClaimRow, JobRow, SupervisorRow
 from tests.homes import open_home
 
+REQUIRED: dict[str, Any] = {
+    "id": "a", "kind": "optimize", "state": "succeeded", "title": "t", "owner": "t", "spec": "{}", "rank": 0.0, "yields": False,
+    "claim": "{}", "terms": "{}", "attempt": 1, "retried": 0, "strikes": 0, "aside": False, "cancel_requested": False, "token": 0,
+    "segment": 0, "created_at": "2026-11-25 00:00:00.000000",
+}  # fmt: skip
+"""The columns of a job that a database asks for."""
 CAPACITY = Capacity(cores=2, memory_bytes=8 * GIB, gpus=2)
 SUPERVISOR = SupervisorRow(
     id="s-1", host="one", home="/a", pid=1, process_started="", capacity=CAPACITY.model_dump_json()
@@ -177,3 +184,36 @@ def test_a_list_of_jobs_is_one_statement_that_leaves_their_specifications_where_
     assert len(jobs.listing(home, limit=50)) == 50
     (only,) = [one for one in statements if "FROM jobs" in one]
     assert "jobs.title" in only and "jobs.spec" not in only
+
+
+def test_a_home_of_the_schema_before_keeps_its_jobs(tmp_path: Path) -> None:
+    from alembic import command
+
+    settings = Settings(home=tmp_path)
+    command.upgrade(alembic_config(home.prepare(settings)), "0008")
+    with sqlite3.connect(tmp_path / home.DATABASE) as connection:
+        names = ", ".join(REQUIRED)
+        connection.execute(f"INSERT INTO jobs ({names}) VALUES ({', '.join('?' * len(REQUIRED))})", list(REQUIRED.values()))
+    opened = open_store(settings)
+    assert version(opened) == HEAD
+    with opened.read() as session:
+        assert history.count_jobs(session, history.JobFilter(owner="t")) == 1
+
+
+def test_one_persons_jobs_are_counted_and_listed_without_reading_everybodys(tmp_path: Path) -> None:
+    opened = open_home(tmp_path).store
+    asked = list[tuple[str, Any]]()
+    event.listen(opened.engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
+    mine = history.JobFilter(owner="t")
+    with opened.read() as session:
+        history.count_jobs(session, mine)
+        history.jobs(session, mine)
+    with opened.engine.connect() as connection:
+        plans = [
+            [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]
+            for statement, values in list(asked)
+            if "FROM jobs" in statement
+        ]
+    counted, listed = map(" ".join, plans)
+    assert "COVERING INDEX ix_jobs_owner_created" in counted
+    assert "INDEX ix_jobs_owner_created" in listed and "TEMP B-TREE FOR ORDER BY" not in listed, listed
