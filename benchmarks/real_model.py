@@ -32,8 +32,8 @@ NGRAM = {"speculate": {"method": "ngram_adaptive"}}
 SMOOTHQUANT = {"quantize": {"method": "smoothquant"}}
 RECIPES: list[dict[str, Any]] = [
     {"name": "smoothquant", "steps": [SMOOTHQUANT]},
-    {"name": "awq 4-bit g64", "steps": [{"quantize": {"method": "awq", "group_size": 64}}]},
     {"name": "smoothquant + adaptive n-gram", "steps": [SMOOTHQUANT, NGRAM]},
+    {"name": "awq 4-bit g64 + adaptive n-gram", "steps": [{"quantize": {"method": "awq", "group_size": 64}}, NGRAM]},
 ]
 MAX_TOKENS = 64
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--concurrency", default="1,4,8")
-    parser.add_argument("--requests", type=int, default=8, help="a stream-level and block")
+    parser.add_argument("--requests", type=int, help="a level and block; four a stream unless given, at least eight")
     parser.add_argument("--home", type=Path, help="kept, so that artifacts and compile caches are made once")
     parser.add_argument("--note", default="")
     arguments = parser.parse_args()
@@ -61,7 +61,7 @@ def main() -> None:
     record(documents, arguments.note)
 
 
-def measure(workspace: Workspace, sources: list[str], levels: tuple[int, ...], repeats: int, requests: int) -> Evaluation:
+def measure(workspace: Workspace, sources: list[str], levels: tuple[int, ...], repeats: int, requests: int | None) -> Evaluation:
     options = evaluations.options(
         concurrency=levels, repeats=repeats, requests=requests, max_tokens=MAX_TOKENS, ignore_eos=False,
         price_per_hour=PRICE_PER_HOUR, interleave="resident", prefix_cache="per-run",
