@@ -74,7 +74,7 @@ def progress_text(job: JobView, place: int | None = None, *, left: bool = True) 
         return f"Waiting, number {place} in the queue" if place else "Waiting in the queue"
     guess = guessed(job) if left else None
     more = f" · about {seconds(guess)} left" if guess is not None else ""
-    said = plain(job.message or "Starting")
+    said = plain((job.message or "Starting").rstrip("."))
     return f"{said} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{more}"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from backend.domain.evaluation.document import Level
+from backend.domain.evaluation.document import Level, VariantResult
+from backend.domain.figures import figure
+from backend.domain.load.lines import least
 
 Valid = Literal["yes", "in part", "no"]
 """`in part`: its latencies are the server's, and its throughput in tokens is not known."""
@@ -80,3 +83,29 @@ def replay(level: Level) -> str:
 def uncounted(level: Level) -> str:
     """`2 of 40 answers came without a token count`."""
     return f"{level.tokenizer_failed:,} of {level.answers:,} answers came without a token count"
+
+
+LEAST_BUSY = 0.75
+"""Of the streams that are asked, on average over the time that throughput counts."""
+
+
+def busy_streams(level: Level) -> float | None:
+    """Requests under way, on average over the level's whole duration: requests x mean time / duration (J. D. C. Little, A proof
+    for the queuing formula L = lambda W, Operations Research 9, 1961). None where it was no closed loop, or nothing was timed."""
+    if not level.load.is_closed or level.client_latency_ms is None or level.duration_s <= 0:
+        return None
+    return level.answers * level.client_latency_ms.mean / 1000 / level.duration_s
+
+
+def idle_streams(results: Sequence[VariantResult]) -> str | None:
+    """One sentence where a level's throughput is that of clearly fewer streams than were asked, its end being most of it: of all
+    that are, the one with the fewest."""
+    levels = [(share / level.load.value, level) for result in results for level in result.levels
+              if (share := busy_streams(level)) is not None and not has_many_errors(level)]  # fmt: skip
+    share, level = min(levels, key=lambda pair: pair[0], default=(1.0, None))
+    if level is None or share >= LEAST_BUSY:
+        return None
+    return (
+        f"At {level.load.words} only {figure(share * level.load.value)} were busy on average, since a block's last answers run "
+        f"alone: its throughput is of fewer streams than it says. Ask for {least(level.load)} requests a level, or more."
+    )

@@ -95,10 +95,10 @@ class JobView(Frozen):
         if self.ended:
             return parts[0]
         if self.phase:
-            parts.append(self.message or self.phase)
+            parts.append((self.message or self.phase).rstrip("."))
         if self.progress is not None:
             parts.append(f"{self.progress:.0%}")
-        if self.eta_s is not None:
+        if self.eta_s is not None and not self.cancel_requested:
             parts.append(f"about {self.eta_s:.0f} s left")
         return ", ".join(parts)
 

@@ -53,7 +53,7 @@ MOST, FEW_CORES = 3, 3
 for 70 to 95 seconds and all is to be over in twelve minutes."""
 UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 8}
 """Six blocks or eight, by the rule that is fixed beforehand (`domain.evaluation.blocks.rule`)."""
-SHORT: dict[str, Any] = {"requests": 6, "max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}
+SHORT: dict[str, Any] = {"max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}
 """A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so that blocks
 may ask the same prompts."""
 

@@ -217,3 +217,13 @@ def test_one_persons_jobs_are_counted_and_listed_without_reading_everybodys(tmp_
     counted, listed = map(" ".join, plans)
     assert "COVERING INDEX ix_jobs_owner_created" in counted
     assert "INDEX ix_jobs_owner_created" in listed and "TEMP B-TREE FOR ORDER BY" not in listed, listed
+
+
+def test_one_line_of_a_job_that_is_to_be_cancelled_promises_no_time_and_ends_no_sentence_in_a_comma(tmp_path: Path) -> None:
+    home = open_home(tmp_path)
+    put(home.store, "j-1")
+    with home.store.session() as session:
+        assert leases.claim(session, queue.get(session, "j-1"), SUPERVISOR)
+        history.append(session, "j-1", [Event(kind="phase", phase="load", message="Loading", progress=0.5, eta_s=9.0)])
+    assert jobs.show(home, "j-1").words == "j-1: starting, Loading, 50%, about 9 s left"
+    assert jobs.cancel(home, "j-1", "ann").words.endswith(": starting, Cancel asked for by ann, 50%")
