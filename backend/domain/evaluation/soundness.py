@@ -107,5 +107,6 @@ def idle_streams(results: Sequence[VariantResult]) -> str | None:
         return None
     return (
         f"At {level.load.words} only {figure(share * level.load.value)} were busy on average, since a block's last answers run "
-        f"alone: its throughput is of fewer streams than it says. Ask for {least(level.load)} requests a level, or more."
+        "alone: its throughput is of fewer streams than it says. "
+        f"Ask for {least(level.load)} requests a level, or for more seconds."
     )
