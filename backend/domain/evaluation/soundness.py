@@ -85,7 +85,7 @@ def uncounted(level: Level) -> str:
     return f"{level.tokenizer_failed:,} of {level.answers:,} answers came without a token count"
 
 
-LEAST_BUSY = 0.75
+LEAST_BUSY = 0.7
 """Of the streams that are asked, on average over the time that throughput counts."""
 
 
