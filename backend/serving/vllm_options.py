@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from backend.domain.errors import InvalidModel
 from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Variant
-from backend.serving.vllm_plugin.whetstone_vllm import FORK
+from backend.serving.vllm_plugin.whetstone_vllm import FORK, LAYERS
 from backend.settings import PLUGIN
 
 TARGET_LINK = "target-model"
@@ -70,14 +70,14 @@ def tuning(tensor_parallel: int = 1) -> Tuning:
     """What serves fastest on a processor, by `benchmarks/serving_settings.py`; decision 0020.
 
     The model runs in the engine's own process, which is forked (decision 0039): vLLM's third process costs a copy of all imports,
-    and two threads that wait for each other at every token. Where the model is cut over several, each has a process, its threads
-    bound to all cores.
+    and two threads that wait for each other at every token. Layers that are alike are compiled once (decision 0040). Where the
+    model is cut over several, each has a process, its threads bound to all cores.
     """
     if tensor_parallel > 1:
         return Tuning({"VLLM_CPU_OMP_THREADS_BIND": all_cores()})
     threads = str(len(os.sched_getaffinity(0)))
     environment = {"OMP_NUM_THREADS": threads, "KMP_BLOCKTIME": BLOCKTIME_MS, "KMP_TPAUSE": "0"}
-    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", FORK: "1"}
+    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", FORK: "1", LAYERS: "1"}
     return Tuning(own | environment, ("--distributed-executor-backend", "uni", NO_NCCL))
 
 

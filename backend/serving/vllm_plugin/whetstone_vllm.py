@@ -28,6 +28,8 @@ time. Where the model runs in the engine's own process (decision 0020) it is for
 vLLM 0.32 hashes that there is speculation at all into the name of what it compiles, so that a model and the same model with
 n-grams, which compute the same graph, were each compiled; `same_graph` hashes those alike (decision 0039).
 
+vLLM 0.32 compiles every layer of a model anew, though all are alike: see whetstone_layers.py (decision 0040).
+
 Runs under the serve environment's interpreter; imports nothing of Whetstone.
 """
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 FORK = "WHETSTONE_FORK"
 """Environment variable: the engine's process is forked from the API server's."""
+LAYERS = "WHETSTONE_LAYERS"
+"""Environment variable: layers that are alike are compiled once."""
 WEIGHTLESS = ("ngram", "custom_class", "suffix")
 """Ways to guess tokens that look at no state of the model's."""
 SAMPLER = "vllm.v1.sample.rejection_sampler"
@@ -295,6 +299,10 @@ def register() -> None:
         from vllm.v1.engine import utils as starting
 
         starting.get_mp_context = partial(multiprocessing.get_context, "fork")
+    if os.environ.get(LAYERS):
+        from whetstone_layers import install  # type: ignore[import-not-found]  # beside this file, whose folder is on the path
+
+        install()
     from vllm.config.speculative import SpeculativeConfig
 
     if not hasattr(SpeculativeConfig.compute_hash, "same_graph"):

@@ -19,7 +19,7 @@ from backend.domain.recipe.recipe import Serving
 from backend.serving import vllm_options
 from backend.serving.base import check_port, free_port
 from backend.serving.vllm import VllmServer
-from backend.serving.vllm_plugin.whetstone_vllm import FORK
+from backend.serving.vllm_plugin.whetstone_vllm import FORK, LAYERS
 
 CONFIG = {
     "num_hidden_layers": 3,
@@ -189,7 +189,7 @@ def test_the_server_sees_no_secrets_and_nothing_that_changes_what_is_measured(
 def test_a_model_runs_in_the_engines_own_forked_process_unless_it_is_cut_over_several() -> None:
     one, cut = vllm_options.tuning(), vllm_options.tuning(tensor_parallel=2)
     assert one.arguments == ("--distributed-executor-backend", "uni", vllm_options.NO_NCCL)
-    assert one.environment[FORK] == "1" and FORK not in cut.environment
+    assert one.environment[FORK] == one.environment[LAYERS] == "1" and not {FORK, LAYERS} & set(cut.environment)
     assert one.environment["OMP_NUM_THREADS"] == str(len(os.sched_getaffinity(0)))
     assert cut.arguments == ()
     assert str(max(os.sched_getaffinity(0))) in cut.environment["VLLM_CPU_OMP_THREADS_BIND"]
