@@ -13,6 +13,7 @@ from backend.engines.libraries import outside
 from backend.hardware.engines import engine_python
 from backend.settings import load
 from tests.integration.vllm.test_quantize_vllm import follows, reference, serve
+from tests.rounding import apart
 from tests.tiny import TEXT, tiny_llama
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
@@ -48,7 +49,8 @@ def test_vllm_computes_what_the_libraries_wrote(tmp_path: Path) -> None:
     for name, (logged, answer) in zip(MADE, served, strict=True):
         expected, _ = reference(tmp_path / name, tokens)
         rounding = (expected - original).abs().mean()
-        allowed = 2 * noise + (rounding if MADE[name][1].get("bits") == 8 else 0.0)  # 8-bit inputs are rounded anew
+        bits = MADE[name][1].get("bits")
+        allowed = apart(noise, bits) + (rounding if bits == 8 else 0.0)  # 8-bit inputs are rounded anew
         assert (logged - expected).abs().mean() < allowed, name
         assert follows(answer, tmp_path / name, tokens), name
         assert rounding > 0, name

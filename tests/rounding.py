@@ -1,0 +1,16 @@
+"""How far what vLLM computes may lie from its reference, by what this processor rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.domain.machine import instructions
+from backend.hardware import probe
+
+W4A8 = instructions.of(probe.probe()["flags"]) == "amx"
+"""vLLM multiplies 4-bit weights by inputs that it rounds to 8 bits, which the dequantized reference does not."""
+
+
+def apart(noise: Any, bits: int | None) -> Any:
+    """Twice what bfloat16 alone makes, four times where inputs of 4-bit weights are rounded too."""
+    return (4 if bits == 4 and W4A8 else 2) * noise
