@@ -31,8 +31,8 @@ ARTIFACTS: dict[str, dict[str, Any] | None] = {
 FAMILIES = ["gpt2", "gpt-neox", "bloom", "falcon-40b", "mixtral", "gemma2", "cohere", "phi"]
 """Turned weights, a renamed head, a bias by position, fused projections, experts, soft caps, scaled logits, a biased head."""
 ROUNDED = ("w8a8", "w8a8 static", "int8 with fp8 cache")
-"""Inputs rounded to 8 bits, of which a last bit of fp32 decides a few (by one scale for all on a Xeon only, 0.7 %), and products of integers have other last bits
-(docs/decisions/0015). Logits here have a standard deviation of 0.7."""
+"""Inputs rounded to 8 bits, of which a last bit of fp32 decides a few (by one scale for all on a Xeon only, 0.7 %), and products
+of integers have other last bits (docs/decisions/0015). Logits here have a standard deviation of 0.7."""
 WINDOWS, LENGTH = 3, 48
 
 
