@@ -50,7 +50,7 @@ RECIPES = {
 }
 MOST, FEW_CORES = 3, 3
 """Recipes that are tried at the most; one less of the real model on fewer cores than `FEW_CORES`, where vLLM compiles a variant
-for 70 to 95 seconds and all is to be over in twelve minutes."""
+for 30 to 95 seconds and all is to be over in twelve minutes."""
 UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 8}
 """Six blocks or eight, by the rule that is fixed beforehand (`domain.evaluation.blocks.rule`)."""
 SHORT: dict[str, Any] = {"max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}

@@ -39,14 +39,16 @@ def install() -> None:
 
 
 def once(make: Callable[..., Any]) -> Callable[..., Any]:
-    """`make_layers` of vLLM's models, answering (start, end, layers); the class of layers that are alike compiles them once."""
+    """`make_layers` of vLLM's models, answering (start, end, layers), which are compiled once where they are alike. Each layer
+    says so for itself: a model and its draft may be of one class and of different weights."""
 
     def make_layers(*arguments: Any, **options: Any) -> Any:
         made = make(*arguments, **options)
         layers = [layer for layer in made[2] if type(layer).__name__ in ALIKE]
-        if layers and all(map(is_plain, layers)):
-            for kind in {type(layer) for layer in layers}:
-                kind.forward = kind.forward if hasattr(kind.forward, "region") else region(kind.forward)
+        alike = bool(layers) and all(map(is_plain, layers))
+        for layer in layers:
+            layer.alike, kind = alike, type(layer)
+            kind.forward = kind.forward if hasattr(kind.forward, "region") else region(kind.forward)
         return made
 
     make_layers.once = True  # type: ignore[attr-defined]
@@ -67,13 +69,13 @@ def is_plain(layer: Any) -> bool:
 
 
 def region(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `forward` as a part that is compiled once; the first layer's, without a residual, as it is."""
+    """A layer's `forward` as a part that is compiled once where it is `alike`; the first's, without a residual, as it is."""
     import torch
 
     marked = torch.compiler.nested_compile_region(plain, max_reuse_entries=MOST)
 
     def forward(layer: Any, positions: Any, hidden_states: Any, residual: Any) -> Any:
-        compiled = plain if residual is None else marked
+        compiled = marked if layer.alike and residual is not None else plain
         return compiled(layer, positions, hidden_states, residual)
 
     forward.region = True  # type: ignore[attr-defined]

@@ -46,10 +46,10 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, kind: type[Layer], count: int = COUNT) -> None:
+    def __init__(self, kind: type[Layer], *made: Any) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers = once(lambda: (0, count, nn.ModuleList(kind() for _ in range(count))))()[2]
+        self.layers = once(lambda: (0, COUNT, nn.ModuleList(kind(*made) for _ in range(COUNT))))()[2]
 
     def forward(self, hidden: Any) -> Any:
         residual = None
@@ -107,9 +107,16 @@ def test_layers_that_were_never_tried_are_compiled_as_vllm_compiles_them() -> No
 )
 def test_only_products_that_were_tried_are_marked(method: Any, scheme: Any, cache: str, plain: bool) -> None:
     assert is_plain(Layer(method, scheme, cache)) is plain
-    kind = type("Qwen3DecoderLayer", (Layer,), {"forward": Layer.forward})
-    once(lambda: (0, 1, nn.ModuleList([kind(method, scheme, cache)])))()
-    assert hasattr(kind.forward, "region") is plain
+    model = Model(named("Qwen3DecoderLayer"), method, scheme, cache)
+    assert {layer.alike for layer in model.layers} == {plain}
+
+
+def test_a_draft_of_other_weights_is_left_alone_though_its_class_is_the_models() -> None:
+    kind, hidden = named("LlamaDecoderLayer"), torch.randn(2, WIDTH)
+    Model(kind)
+    with torch.no_grad():
+        _, calls = graphs(Model(kind, CompressedTensorsLinearMethod(), CompressedTensorsWNA16()), hidden)
+    assert sum(map(is_sine, calls)) == COUNT and not any(str(node.target) == "invoke_subgraph" for node in calls)
 
 
 def test_a_class_is_marked_once_however_many_models_have_it() -> None:
