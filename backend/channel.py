@@ -59,6 +59,11 @@ def segment_name(number: int) -> str:
     return f"{number:08d}.jsonl"
 
 
+def _bare(event: Event) -> bool:
+    """Whether it says how far its phase is and nothing else."""
+    return event.kind == "progress" and not event.data and event.message is None
+
+
 def encode(events: Iterable[Event]) -> bytes:
     return "".join(event.model_dump_json(exclude_defaults=False) + "\n" for event in events).encode()
 
@@ -271,8 +276,13 @@ class JobChannel:
         return self._folder / f"{name}.log"
 
     def emit(self, event: Event, *, urgent: bool = True) -> None:
-        """Queue an event; written at once when urgent, else at most four times a second, with what came before it."""
+        """Queue an event; written at once when urgent, else at most four times a second, with what came before it.
+
+        Of bare progress that waits, the last one is enough: a small model's layers would fill the database by the hundred.
+        """
         with self._lock:
+            if self._waiting and _bare(self._waiting[-1]) and _bare(event) and self._waiting[-1].phase == event.phase:
+                self._waiting.pop()
             self._waiting.append(event)
             if urgent or time.monotonic() - self._flushed > FLUSH_S:
                 self.flush()

@@ -123,11 +123,12 @@ def kill_supervisor(workspace: Workspace) -> None:
 
 
 def supervisors_of(workspace: Workspace) -> list[psutil.Process]:
-    """Every supervisor process of that home."""
-    found = []
+    """Every supervisor process of that home; not what one is just starting, which has its command line until it has its own."""
+    found: list[tuple[psutil.Process, int]] = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             home = process.environ().get("WHETSTONE_HOME")
             if home == str(workspace.settings.home) and "backend.supervisor" in process.cmdline():
-                found.append(process)
-    return found
+                found.append((process, process.ppid()))
+    pids = {process.pid for process, _ in found}
+    return [process for process, parent in found if parent not in pids]

@@ -35,6 +35,15 @@ STILL = """charts => {
     return window.still > 2
 }"""
 
+WIDER = """() => {
+    const parts = [document.documentElement, document.querySelector('[data-testid=stMain]')]
+    const wider = Math.max(0, ...parts.map(each => each.scrollWidth - each.clientWidth))
+    window.kept = wider === window.wider ? (window.kept || 0) + 1 : 0
+    window.wider = wider
+    return wider === 0 && window.kept > 4
+}"""
+"""Tables follow a window some frames after it: what is right at one look is not yet what a person is left with."""
+
 PROBED = re.compile(r"^http://localhost:\d+/[a-z_]+/_stcore/(health|host-config)$")
 """Where a page is opened by its own address, Streamlit's client first asks for its server below that address, is told 404 by
 design (streamlit/web/server/starlette/starlette_static_routes.py), and asks at the root 100 ms later. Only a rewritten
@@ -141,12 +150,11 @@ class Visit:
         self.field(words).press("Tab")
 
     def overflow(self) -> int:
-        """Pixels that the page is wider than the window; tables follow a window after a moment, which they are given."""
-        wide = "Math.max(0, ...[document.documentElement, document.querySelector('[data-testid=stMain]')]"
-        wide += ".map(element => element.scrollWidth - element.clientWidth))"
+        """Pixels that the page is wider than the window, once that stays as it is; a page that is too wide is given a moment."""
+        self.page.evaluate("window.kept = 0")
         with suppress(TimeoutError):
-            self.page.wait_for_function(f"{wide} === 0", timeout=MOMENT_MS)
-        return int(self.page.evaluate(wide))
+            self.page.wait_for_function(WIDER, polling=50, timeout=MOMENT_MS)
+        return int(self.page.evaluate("window.wider"))
 
     def photograph(self, folder: Path | None, name: str) -> None:
         """`name` is the first screen; `whole/name` the page from top to bottom. Without a folder nothing is taken."""
@@ -174,6 +182,7 @@ def _width(page: Page) -> int:
 def resize(page: Page, width: int, charts: str) -> None:
     """Make the window so wide, and wait until the elements that `charts` selects are filled again and nothing slides any more."""
     page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.evaluate("window.still = 0")
     page.wait_for_function(STILL, arg=charts, polling=50)
 
 

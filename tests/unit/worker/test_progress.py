@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from backend.catalog.bundled import models
-from backend.channel import Channel, JobChannel
+from backend.channel import FLUSH_S, Channel, JobChannel
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.recipe import recipe
 from backend.domain.rules import check
@@ -37,6 +38,23 @@ def test_the_log_says_what_is_done_while_it_is_done(tmp_path: Path, capsys: pyte
     first, *steps, note, warning = capsys.readouterr().out.splitlines()
     assert (first, note, warning) == ("Quantizing", "Kept in 16 bit: lm_head", "warning: The disk is slow.")
     assert steps[-1] == "optimize: 4 of 4 layers"
+
+
+def test_progress_is_kept_four_times_a_second_and_what_says_more_is_all_kept(tmp_path: Path) -> None:
+    Channel(tmp_path / "j-1").open("{}")
+    channel = JobChannel(tmp_path / "j-1" / "1")
+    progress = ChannelProgress(channel, 1.0)
+    progress.phase("quality", "Scoring", total=1000)
+    began = time.monotonic()
+    for done in range(1, 1000):
+        progress.advance(done)
+    progress.advance(500, bytes=7)
+    progress.advance(600, bytes=8)
+    flushes = (time.monotonic() - began) / FLUSH_S
+    progress.advance(1000)
+    told = [event for _, found in Channel(tmp_path / "j-1").segments(0) for event in found if event.kind == "progress"]
+    assert [(event.done, event.data) for event in told[-4:]] == [(999, {}), (500, {"bytes": 7}), (600, {"bytes": 8}), (1000, {})]
+    assert len(told) <= flushes + 5
 
 
 def test_a_job_reckons_its_phases_before_it_starts() -> None:
