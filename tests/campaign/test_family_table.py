@@ -19,6 +19,7 @@ from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.evaluate.quality import reference as quality_reference
+from backend.serving.vllm_options import PLUGIN
 from backend.settings import CHECKOUT
 from tests.families import KINDS, logits, tiny
 from tests.rounding import apart
@@ -35,6 +36,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "PYTHONPATH": str(PLUGIN),
 }
 AT_ONCE, KINDS_EACH = 2, 4
 """vLLM's processes beside each other, and of how many kinds each loads the models: its import takes as long as a kind does."""

@@ -1,5 +1,6 @@
 """A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0 and what it
-costs there, synthetic acceptance, Medusa heads of a reduced vocabulary, seeds of prompts that are read in parts, and starts.
+costs there, synthetic acceptance, Medusa heads of a reduced vocabulary, seeds of prompts that are read in parts, 8-bit products
+of models in the form of transformers, and starts.
 
 vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU backend's
 functions have: Inductor's plain function has not, so every start compiled again.
@@ -21,6 +22,10 @@ of what was loaded ends the server ("not initialized from checkpoint: {'token_ma
 vLLM 0.32 draws a token for every request of a step, also for one whose prompt is not read whole yet, and takes such a draw back:
 the request's own generator, which it has where it came with a seed, is turned back by an offset. Those of a processor have none,
 and the server ends ("CPU Generator does not use offset"). `undrawn` lets such requests draw from the common one instead.
+
+vLLM 0.32 multiplies by 8-bit weights with another kernel where a processor has AMX, which takes matrices alone: a model that
+vLLM serves in the form of transformers (Phi) hands it [1, tokens, hidden], and the server ends at its first request ("mat1 must
+be a 2D tensor"). `flat` makes a matrix of it, as vLLM does for its kernel elsewhere.
 
 vLLM 0.32 begins the engine's process anew on CPU, for the sake of workers whose threads it binds: everything is imported a second
 time. Where the model runs in the engine's own process (decision 0020) it is forked, before anything was computed.
@@ -270,6 +275,17 @@ def undrawn(sample: Callable[..., Any], settle: Callable[..., Any]) -> tuple[Cal
     return _sample, _bookkeeping_sync
 
 
+def flat(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`CPUInt8ScaledMMLinearKernel._apply_weights_sgl` for an input [..., in] of any number of dimensions: [..., out]."""
+
+    def _apply_weights_sgl(kernel: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        found = product(kernel, layer, x.reshape(-1, x.shape[-1]), bias)
+        return found.reshape(*x.shape[:-1], found.shape[-1])
+
+    _apply_weights_sgl.flat = True  # type: ignore[attr-defined]
+    return _apply_weights_sgl
+
+
 def same_graph(hashed: Callable[..., str]) -> Callable[..., str]:
     """`SpeculativeConfig.compute_hash`; what guesses without weights is hashed as no speculation is."""
 
@@ -311,6 +327,10 @@ def register() -> None:
 
     if not hasattr(Medusa.load_weights, "mapped"):
         Medusa.load_weights = mapped(Medusa.load_weights)
+    from vllm.model_executor.kernels.linear.scaled_mm.cpu import CPUInt8ScaledMMLinearKernel as Int8
+
+    if not hasattr(Int8._apply_weights_sgl, "flat"):
+        Int8._apply_weights_sgl = flat(Int8._apply_weights_sgl)
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner as Runner  # the processor's runner inherits both
 
     if not hasattr(Runner._sample, "undrawn"):

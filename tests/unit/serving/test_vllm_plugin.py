@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, greedy, mapped, random, same_graph, undrawn
+from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, flat, greedy, mapped, random, same_graph, undrawn
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
@@ -48,6 +48,19 @@ def test_heads_say_that_they_took_the_reduced_vocabulary_where_they_have_one() -
     load = mapped(lambda heads, weights: set(weights))
     assert load(SimpleNamespace(token_map=torch.tensor([3, 5])), ["lm_head.weight"]) == {"lm_head.weight", "token_map"}
     assert load(SimpleNamespace(token_map=None), ["lm_head.weight"]) == {"lm_head.weight"}
+
+
+def test_an_input_of_three_dimensions_is_multiplied_as_a_matrix() -> None:
+    """Phi in 8 bit on a processor with AMX ended its server at the first request."""
+    weights, scale = torch.randn(6, 4), object()
+
+    def product(kernel: object, layer: torch.Tensor, x: torch.Tensor, bias: object) -> torch.Tensor:
+        assert x.dim() == 2 and bias is scale
+        return x @ layer.T
+
+    batch = torch.randn(1, 5, 4)
+    assert torch.equal(flat(product)(None, weights, batch, scale), (batch[0] @ weights.T)[None])
+    assert torch.equal(flat(product)(None, weights, batch[0], scale), batch[0] @ weights.T)
 
 
 def test_a_request_whose_prompt_is_not_read_whole_keeps_its_generator_where_it_was() -> None:
