@@ -11,6 +11,7 @@ from backend.hardware import probe, speed
 from backend.service import Workspace
 from backend.settings import ASSETS
 from tests import studio
+from tests.homes import PROBED, probe_once
 
 STARTER = "@{checkout}/assets/starter/target"
 
@@ -32,12 +33,6 @@ def store(workspace: Workspace, identity: str = "e-measured", **hardware: Any) -
     return made
 
 
-PROBED = speed.Speed(60e9, 40e9, 0.9e12)
-
-
 def probed(workspace: Workspace, kept: speed.Speed = PROBED) -> None:
-    """What an earlier measurement of this machine left behind."""
-    row = kept._asdict() | {"at": "2026-11-21T04:00:00+00:00", "busy": False}
-    workspace.settings.cache.mkdir(parents=True, exist_ok=True)
-    document = {"processor": speed._key(), "attempts": [row] * speed.ATTEMPTS}
-    (workspace.settings.cache / speed.FILE).write_text(json.dumps(document))
+    """Its processor was measured so before."""
+    probe_once(workspace.settings, kept)

@@ -43,7 +43,7 @@ def home(folder: Path, monkeypatch: MonkeyPatch) -> Iterator[Workspace]:
     monkeypatch.setenv("WHETSTONE_HOME", str(folder))
     monkeypatch.delenv("DATABASE_URL", raising=False)
     st.cache_resource.clear()
-    yield open_home(folder)
+    yield open_home(folder, probed=False)
     st.cache_resource.clear()
 
 

@@ -319,6 +319,21 @@ def register() -> None:
         from whetstone_layers import install  # type: ignore[import-not-found]  # beside this file, whose folder is on the path
 
         install()
+    _mend_models()
+    from vllm.triton_utils.dispatcher import register_kernels
+    from vllm.utils import cpu_triton_utils
+
+    broken: Any = cpu_triton_utils
+    broken._expand_kernel_impl = expand
+    if not hasattr(broken, "whetstone_kernels"):
+        kinds = greedy(broken._rejection_greedy_sample_kernel_impl), random(broken._rejection_random_sample_kernel_impl)
+        broken.whetstone_kernels = kinds
+        broken._rejection_greedy_sample_kernel_impl, broken._rejection_random_sample_kernel_impl = kinds
+    register_kernels({EXPAND: expand, **dict(zip((GREEDY, RANDOM), broken.whetstone_kernels, strict=True))})
+
+
+def _mend_models() -> None:
+    """What a model is made of and what runs it: each part once."""
     from vllm.config.speculative import SpeculativeConfig
 
     if not hasattr(SpeculativeConfig.compute_hash, "same_graph"):
@@ -335,13 +350,3 @@ def register() -> None:
 
     if not hasattr(Runner._sample, "undrawn"):
         Runner._sample, Runner._bookkeeping_sync = undrawn(Runner._sample, Runner._bookkeeping_sync)
-    from vllm.triton_utils.dispatcher import register_kernels
-    from vllm.utils import cpu_triton_utils
-
-    broken: Any = cpu_triton_utils
-    broken._expand_kernel_impl = expand
-    if not hasattr(broken, "whetstone_kernels"):
-        kinds = greedy(broken._rejection_greedy_sample_kernel_impl), random(broken._rejection_random_sample_kernel_impl)
-        broken.whetstone_kernels = kinds
-        broken._rejection_greedy_sample_kernel_impl, broken._rejection_random_sample_kernel_impl = kinds
-    register_kernels({EXPAND: expand, **dict(zip((GREEDY, RANDOM), broken.whetstone_kernels, strict=True))})

@@ -132,6 +132,7 @@ def agree(tmp_path: Path, names: list[str]) -> None:
             assert (logprobs - original).abs().mean() > 5 * noise, name
 
 
+@pytest.mark.campaign
 def test_vllm_computes_what_the_dequantized_reference_computes(tmp_path: Path) -> None:
     agree(tmp_path, ["w8a8", "awq"])
 

@@ -80,6 +80,7 @@ def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
     assert {address.ip for address in listening} == {"127.0.0.1"}
 
 
+@pytest.mark.campaign
 def test_vllm_reads_the_tokens_of_its_model_and_no_others(vllm_server: VllmServer, starter_target: Path, tmp_path: Path) -> None:
     assert unfit(vllm_server.url, vllm_server.served_name, starter_target) is None
     other = tiny_llama(tmp_path / "other")
@@ -89,6 +90,7 @@ def test_vllm_reads_the_tokens_of_its_model_and_no_others(vllm_server: VllmServe
     assert missing is not None and "HTTP 404" in missing
 
 
+@pytest.mark.campaign
 def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(vllm_server: VllmServer, drafted_server: VllmServer) -> None:
     plain = complete(vllm_server, "import os\n\ndef", 24)["choices"][0]["text"]
     assert complete(drafted_server, "import os\n\ndef", 24)["choices"][0]["text"] == plain
@@ -97,6 +99,7 @@ def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(vllm_server
     assert 0 <= counters["accepted_tokens"] <= counters["drafted_tokens"]
 
 
+@pytest.mark.campaign
 def test_what_a_real_server_shows_proves_how_it_serves(
     vllm_server: VllmServer, drafted_server: VllmServer, starter_target: Path, starter_draft: Path
 ) -> None:
@@ -118,6 +121,7 @@ def test_what_a_real_server_shows_proves_how_it_serves(
     assert level.drafting is not None and len(level.drafting.rates) == 4
 
 
+@pytest.mark.campaign
 def test_a_draft_changes_no_more_greedy_answers_than_the_engine_itself(
     vllm_server: VllmServer, drafted_server: VllmServer
 ) -> None:
@@ -147,6 +151,7 @@ def replayed(prompt: list[int], answer: list[int], looking: Looking) -> Iterator
             yield len(guessed), min(taken, len(answer) - at)
 
 
+@pytest.mark.campaign
 def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
     vllm_server: VllmServer, starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
 ) -> None:
@@ -170,6 +175,7 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
     assert off(found) == []
 
 
+@pytest.mark.campaign
 def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tmp_path: Path) -> None:
     """At temperature 1 vLLM's CPU build as installed accepts next to nothing and answers gibberish: the plugin mends it."""
     shares = []
@@ -199,6 +205,7 @@ def test_a_failed_start_is_one_sentence_and_leaves_no_process(
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
+@pytest.mark.campaign
 def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_python: Path, tmp_path: Path) -> None:
     """Used: the second start loads what the first compiled, and adds no kernel to its copy. It has n-grams, which the first had
     not: they change nothing of what is compiled."""

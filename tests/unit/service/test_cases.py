@@ -33,7 +33,7 @@ LLAMA = "meta-textgeneration-llama-3-70b"
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Workspace:
-    return homes.open_home(tmp_path / "home")
+    return homes.open_home(tmp_path / "home", probed=False)
 
 
 @pytest.fixture(scope="module")
