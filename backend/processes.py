@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ENV_START = 47
 """The place, after the name, of where the first environment lies (proc_pid_stat(5), field 50)."""
+LOOK_S = 0.05
 KILLED_S = 10.0
 """How long a process may take to go after SIGKILL."""
 
@@ -166,9 +168,28 @@ def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:
     """
     if grace_s:
         _signal(processes, signal.SIGTERM)
-        _, processes = psutil.wait_procs(processes, timeout=grace_s)
+        processes = left(processes, grace_s)
     _signal(processes, signal.SIGKILL)
-    psutil.wait_procs(processes, timeout=KILLED_S)
+    left(processes, KILLED_S)
+
+
+def left(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Those of them that still run after that time at most. One that has ended and that nobody reaped is gone too: that is up to
+    its parent, which in a container is often a process 1 that does so late or never."""
+    deadline, those = time.monotonic() + timeout_s, list(processes)
+    while those:
+        _, those = psutil.wait_procs(those, timeout=min(LOOK_S, max(0.0, deadline - time.monotonic())))
+        those = [process for process in those if not _unreaped(process)]
+        if time.monotonic() > deadline:
+            break
+    return those
+
+
+def _unreaped(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:

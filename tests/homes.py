@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from backend import service
+from backend import processes, service
 from backend.domain.jobs.jobs import JobState
 from backend.domain.planner.choose import Goal
 from backend.domain.recipe.recipe import Recipe
@@ -135,8 +135,7 @@ def kill_supervisor(workspace: Workspace) -> None:
     assert killed
     for process in killed:
         process.send_signal(signal.SIGKILL)
-    _, left = psutil.wait_procs(killed, timeout=10)
-    assert left == []
+    assert processes.left(killed, 10) == []
 
 
 def supervisors_of(workspace: Workspace) -> list[psutil.Process]:

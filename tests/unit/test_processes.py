@@ -50,6 +50,19 @@ def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:
         assert not processes.tree(child.pid) and processes.usage(child.pid) == (0, 0.0)
 
 
+def test_what_ended_is_gone_although_its_parent_does_not_reap_it() -> None:
+    """In a container process 1 may reap late or never: stopping a supervisor took two seconds, or 45 and was told as failed."""
+    careless = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", careless], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        orphan = psutil.Process(int(parent.stdout.readline()))
+        assert processes.left([orphan], 0.1) == [orphan]
+        orphan.kill()
+        assert processes.left([orphan], 20) == [] and orphan.status() == psutil.STATUS_ZOMBIE
+        processes.end([orphan], 20)
+        parent.communicate(timeout=20)
+
+
 def test_a_clock_that_is_set_leaves_a_process_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's boot time, which psutil adds to the ticks of a start, moves with the clock."""
     started = processes.started(os.getpid())

@@ -133,8 +133,7 @@ def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
     if process is None:
         return False
     process.send_signal(signal.SIGTERM)
-    _, left = psutil.wait_procs([process], timeout=timeout_s)
-    return not left
+    return not processes.left([process], timeout_s)
 
 
 def _process(workspace: Workspace) -> psutil.Process | None:
