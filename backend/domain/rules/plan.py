@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.machine import instructions
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import job, layout, recovery, serving
@@ -123,7 +124,8 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
     if facts.place == "managed":
         return []
     step, experts = recipe.step("quantize"), bool(model.experts)
-    found = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts)
+    amx = instructions.of(facts.features or ()) == "amx"
+    found = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
     notes = [f"{found[0]}."] if found else []
     if facts.hardware == "cpu" and methods.caches_fp8(step):
         notes.append(CUT_CACHE)

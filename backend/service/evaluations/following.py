@@ -7,6 +7,7 @@ from functools import partial
 from backend.domain.errors import ImpossibleStack
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import EvaluateSpec, OptimizeSpec
+from backend.domain.machine import instructions
 from backend.domain.recipe import methods
 from backend.hardware import probe
 from backend.service.evaluations import evaluations
@@ -39,7 +40,8 @@ def _unserved(workspace: Workspace, first: OptimizeSpec) -> str | None:
         return variants.unserved_on_neuron(workspace, first.neuron.fields)
     hardware, model = "cuda" if probe.has_nvidia() else "cpu", first.model
     step = first.recipe.step("quantize")
-    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
+    amx = instructions.of(probe.probe()["flags"]) == "amx"
+    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts), amx=amx)
     return why[0] if why else None
 
 

@@ -13,6 +13,7 @@ from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, Request
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
+from backend.domain.machine import instructions
 from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Serving, Speculate, Step
@@ -97,7 +98,8 @@ def unserved(workspace: Workspace, artifact_id: str) -> str | None:
         return unserved_on_neuron(workspace, manifest.compile_key or {})
     model, step = manifest.parent, manifest.recipe.step("quantize")
     hardware = "cuda" if probe.has_nvidia() else "cpu"
-    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts))
+    amx = instructions.of(probe.probe()["flags"]) == "amx"
+    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts), amx=amx)
     return why[0] if why else None
 
 

@@ -195,6 +195,23 @@ def test_a_model_that_this_machine_cannot_serve_quantized_is_told_in_the_plan(
         assert plan is not None and (note in " ".join(plan.notes)) == (hardware == "cpu")
 
 
+@pytest.mark.parametrize(
+    ("step", "served"),
+    [
+        (W8A8, True),
+        (quantize("smoothquant"), True),
+        (quantize("w8a8", activations="static"), False),
+        (quantize("awq", format="autoawq", group_size=64), True),
+        (AWQ, False),
+        (quantize("gptq"), False),
+    ],
+)
+def test_experts_are_served_with_amx_where_vllms_kernels_are(step: dict[str, Any], served: bool) -> None:
+    facts = Facts(hardware="cpu", features=("amx_int8", "amx_bf16", "avx512_vnni"))
+    plan = check.check(card(model_type="mixtral", experts=8), recipe.read({"steps": [step]}), facts).plan
+    assert plan is not None and ("for experts quantized so on this processor" in " ".join(plan.notes)) != served
+
+
 def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
     def options(step: dict[str, Any]) -> dict[str, Any]:
         plan = check.check(card(), recipe.read({"steps": [step]}), Facts()).plan
