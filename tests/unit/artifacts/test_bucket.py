@@ -256,6 +256,8 @@ from backend.settings import Settings
 from backend.store.contents import Contents
 from backend.store.database import open_store
 
+pytestmark = pytest.mark.process
+
 objects.PART_BYTES, objects.STREAMS = int(sys.argv[3]), 1
 settings = Settings(home=Path(sys.argv[1]), artifact_store=sys.argv[4])
 out = Path(sys.argv[2])

@@ -20,6 +20,8 @@ from tests.fakes.sagemaker.pointed import aws, bucket, s3
 from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
 from tests.unit.launchers.test_endpoints import FILES, HERE, artifact, deployed, endpoints, left
 
+pytestmark = pytest.mark.process
+
 __all__ = ["artifact", "aws", "bucket", "endpoints", "s3"]
 NEW = PLAIN.model_copy(update={**HERE, "artifact": "a-ffffffffffff", "name": "fp8"})
 OLD = PLAIN.model_copy(update=HERE)

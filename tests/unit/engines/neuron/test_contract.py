@@ -31,6 +31,8 @@ PLAN = CompilePlan(
     tensor_parallel=8, batch=1, positions=256, context_buckets=(128, 256), token_buckets=(128, 256), dtype="bf16",
 )  # fmt: skip
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
