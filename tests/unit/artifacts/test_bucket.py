@@ -39,6 +39,8 @@ from tests.homes import DATABASE, eventually, open_home
 from tests.simulated_workers import Home, World
 from tests.small_artifacts import CARD, RECIPE
 
+pytestmark = pytest.mark.process
+
 PLACE = "s3://team/studio"
 MIB = 1 << 20
 PART = 5 * MIB
@@ -255,8 +257,6 @@ from backend.aws import objects
 from backend.settings import Settings
 from backend.store.contents import Contents
 from backend.store.database import open_store
-
-pytestmark = pytest.mark.process
 
 objects.PART_BYTES, objects.STREAMS = int(sys.argv[3]), 1
 settings = Settings(home=Path(sys.argv[1]), artifact_store=sys.argv[4])
