@@ -323,4 +323,4 @@ def unserved(
 def _experts_by_amx(step: Quantize) -> bool:
     """Whether vLLM 0.32 multiplies experts quantized so where a processor has AMX: tried of Mixtral and Qwen3-MoE."""
     dynamic = step.method in {"w8a8", "smoothquant"} and tuned(step, "activations") != "static"
-    return dynamic or (step.method == "awq" and "autoawq" in {step.format, step.engine})
+    return dynamic or (step.method == "awq" and step.format == "autoawq")
