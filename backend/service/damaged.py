@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from backend.domain.errors import UnreadableEvaluation
 from backend.domain.evaluation.document import read_evaluation
-from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.artifact import read_manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import Preset
 from backend.domain.roles import Action
@@ -29,7 +29,7 @@ class _Documents(NamedTuple):
 
 _KINDS: dict[Kind, _Documents] = {
     "preset": _Documents(PresetRow, "document", Preset.model_validate_json),
-    "artifact": _Documents(ArtifactRow, "manifest", Manifest.model_validate_json),
+    "artifact": _Documents(ArtifactRow, "manifest", read_manifest),
     "evaluation": _Documents(EvaluationRow, "document", read_evaluation),
     "model": _Documents(ModelRow, "card", ModelCard.model_validate_json),
 }

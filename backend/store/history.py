@@ -137,6 +137,11 @@ def job_columns(
     return session.execute(statement.order_by(*NEWEST).offset(offset).limit(limit)).mappings().all()
 
 
+def specifications(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
+    """Job -> its specification as it was submitted."""
+    return dict(session.exec(select(JobRow.id, JobRow.spec).where(col(JobRow.id).in_(job_ids))).all())
+
+
 def count_jobs(session: Session, chosen: JobFilter) -> int:
     return session.exec(select(func.count()).select_from(JobRow).where(*_conditions(chosen))).one()
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlmodel import Session, col, func, select
 
 from backend.domain.errors import NotFound
-from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.artifact import read_manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.validation import readable
 from backend.store import catalog, history
@@ -63,7 +63,7 @@ def list_again(session: Session, bundled: Sequence[CatalogRow]) -> None:
     catalog.replace(session, ("starter", "published", "reference"), bundled)
     catalog.replace(session, ("imported", "folder"), readable(listing(session, limit=None), _imported))
     artifacts = history.latest_artifacts_by_model(session, limit=MOST_USED)
-    for parent, at in readable(artifacts, lambda row: (Manifest.model_validate_json(row.manifest).parent, row.created_at)):
+    for parent, at in readable(artifacts, lambda row: (read_manifest(row.manifest).parent, row.created_at)):
         used(session, parent, at)
 
 

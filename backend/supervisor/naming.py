@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from backend.artifacts import variants
 from backend.domain.errors import BelowFloor
-from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.artifact import read_manifest
 from backend.domain.jobs.jobs import EvaluateSpec, JobSpec
 from backend.settings import Settings
 from backend.store import history, queue
@@ -26,7 +26,7 @@ def specification(settings: Settings, store: Store, row: JobRow) -> str:
         return row.spec
     with store.read() as session:
         artifact = history.artifact(session, str(history.result(queue.get(session, row.after)).get("artifact")))
-    manifest = Manifest.model_validate_json(artifact.manifest)
+    manifest = read_manifest(artifact.manifest)
     if ruined := (manifest.quality or {}).get("below_floor"):
         raise BelowFloor(f"{manifest.recipe.name} ({artifact.id}): {ruined} Evaluate it by itself and say that it is meant.")
     found = variants.of(settings, artifact.path, manifest, artifact.id)

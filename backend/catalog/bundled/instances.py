@@ -30,6 +30,7 @@ def load(path: Path = PATH) -> Hardwares:
     return Hardwares(cards, instances)
 
 
+@lru_cache(maxsize=4)
 def sources(path: Path = PATH) -> dict[str, str]:
     """What each source key of the file means."""
     return dict(rows.document(path).get("sources", {}))

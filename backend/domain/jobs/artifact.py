@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Annotated, NamedTuple
@@ -103,3 +104,12 @@ class Manifest(Frozen):
         """`a-` and 12 hex digits of the sha256 over job and file hashes: content, not time."""
         lines = sorted(f"{file.path} {file.sha256}" for file in self.files)
         return "a-" + hashlib.sha256(json.dumps([self.job, self.recipe_hash, lines]).encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=256)
+def read_manifest(document: str) -> Manifest:
+    """Of the same document the same manifest, read once: lists of artifacts are read at every look at a page.
+
+    Raises ValidationError.
+    """
+    return Manifest.model_validate_json(document)

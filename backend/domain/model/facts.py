@@ -133,6 +133,10 @@ class ModelCard(ModelFacts):
     notes: tuple[str, ...] = ()
     """What of the card is not plainly what config.json says, a sentence each."""
 
+    def __hash__(self) -> int:
+        """By what tells two cards apart: `bytes_by_dtype` has no hash."""
+        return hash((self.path, self.revision))
+
 
 class PublishedCells(Frozen):
     """A row of the published technique matrix, exactly as the page has it."""

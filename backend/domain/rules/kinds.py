@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import Field
@@ -64,7 +67,8 @@ def kind(technique: str, method: str | None, engine: str = "native") -> str:
     return word if engine == "native" else f"{word}:{engine}"
 
 
-def recipes() -> dict[str, Recipe]:
+@lru_cache(maxsize=1)
+def recipes() -> Mapping[str, Recipe]:
     """The original, and each technique of the capability table alone, by kind."""
     found = {ORIGINAL_KIND: ORIGINAL}
     for technique, method, engine, _ in supported():
@@ -73,7 +77,7 @@ def recipes() -> dict[str, Recipe]:
             options["engine"] = engine
         name = kind(technique, method, engine)
         found[name] = Recipe.model_validate({"name": name, "steps": [{technique: options}]})
-    return found
+    return MappingProxyType(found)
 
 
 def family(model: ModelFacts) -> str:

@@ -12,7 +12,7 @@ from backend.artifacts import places
 from backend.artifacts.base import Tell, silent
 from backend.domain.errors import NotNow, ReadOnly
 from backend.domain.frozen import Frozen
-from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.artifact import Manifest, read_manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
 from backend.domain.validation import readable
@@ -39,7 +39,7 @@ class ArtifactView(Frozen):
 
 def _view(row: ArtifactRow) -> ArtifactView:
     fields = {name: getattr(row, name) for name in ArtifactView.model_fields if name != "manifest"}
-    return ArtifactView(**fields, manifest=Manifest.model_validate_json(row.manifest))
+    return ArtifactView(**fields, manifest=read_manifest(row.manifest))
 
 
 def listing(

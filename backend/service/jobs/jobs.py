@@ -213,6 +213,12 @@ def specification(workspace: Workspace, job_id: str) -> dict[str, Any]:
         return document
 
 
+def specifications(workspace: Workspace, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Those of several jobs in one read."""
+    with workspace.store.read() as session:
+        return {identity: json.loads(spec) for identity, spec in history.specifications(session, job_ids).items()}
+
+
 def listing(
     workspace: Workspace, *, states: Sequence[str] | None = None, kinds: Sequence[str] = (), words: str = "",
     owner: str | None = None, limit: int = 50, offset: int = 0,

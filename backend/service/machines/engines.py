@@ -54,7 +54,8 @@ def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
 
 def latest(workspace: Workspace) -> dict[str, JobView]:
     """The newest installation or removal of each engine, active or ended."""
-    job_views: dict[str, JobView] = {}
-    for job in jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=LOOKED_AT):
-        job_views.setdefault(str(jobs.specification(workspace, job.id)["engine"]), job)
+    newest, job_views = jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=LOOKED_AT), dict[str, JobView]()
+    specifications = jobs.specifications(workspace, [job.id for job in newest])
+    for job in newest:
+        job_views.setdefault(str(specifications[job.id]["engine"]), job)
     return job_views

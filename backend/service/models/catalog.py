@@ -92,8 +92,9 @@ def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per
 
 
 def _line(workspace: Workspace, found: Entry, where: Target) -> Line:
-    checks = tuple(techniques.cells(workspace, found.model, where))
-    return Line(entry=found, checks=checks, fits=techniques.original_fits(found.model, where))
+    return Line(
+        entry=found, checks=techniques.cells(workspace, found.model, where), fits=techniques.original_fits(found.model, where)
+    )
 
 
 def entry(row: CatalogRow) -> Entry:

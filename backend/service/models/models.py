@@ -12,7 +12,7 @@ from backend.catalog.cards import licence as licences
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import ImpossibleStack, RequestError, UnknownModel
 from backend.domain.frozen import Frozen
-from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.artifact import read_manifest
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
@@ -89,7 +89,7 @@ def _parents(workspace: Workspace, limit: int) -> list[ModelCard]:
     """What artifacts were made from, latest first."""
     with workspace.store.read() as session:
         rows = history.latest_artifacts_by_model(session, limit=limit)
-        return readable(rows, lambda row: Manifest.model_validate_json(row.manifest).parent)
+        return readable(rows, lambda row: read_manifest(row.manifest).parent)
 
 
 def check_name(workspace: Workspace, name: str, folder: str | None = None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
@@ -18,6 +20,8 @@ from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
 
 TOO_LARGE = "too large"
+KEPT = 512
+"""Models whose checks on one target are kept: a few times the published ones."""
 TITLES: dict[tuple[str, str | None], str] = {
     **{("quantize", name): method.title for name, method in QUANTIZE.items()},
     **{("prune", name): title for name, title in PRUNE.items()},
@@ -90,19 +94,29 @@ def cheapest(
     return next((it for it in ranked if check.check(model, chosen, targets.facts(it, model, draft), suggest=False).valid), None)
 
 
-def cells(workspace: Workspace, model: ModelFacts, where: Target) -> list[TechniqueCheck]:
+def cells(workspace: Workspace, model: ModelFacts, where: Target) -> tuple[TechniqueCheck, ...]:
     """Like `checks`, without the search for what is nearest: for lists of many models."""
-    facts, steps = catalog_sync.facts_on(where, model, catalog_sync.draft_of(workspace, model)), catalog.recipes()
-    technique_checks = []
+    return _alone(model, catalog_sync.facts_on(where, model, catalog_sync.draft_of(workspace, model)))
+
+
+@lru_cache(maxsize=KEPT)
+def _alone(model: ModelFacts, facts: Facts) -> tuple[TechniqueCheck, ...]:
+    """Kept, since a list asks the same at every look at it."""
+    steps, technique_checks = catalog.recipes(), []
     for technique, method, engine, _ in supported():
         verdict = check.check(model, steps[catalog.kind(technique, method, engine)], facts, suggest=False)
         technique_checks.append(_check(technique, method, engine, verdict))
-    return technique_checks
+    return tuple(technique_checks)
 
 
 def original_fits(model: ModelFacts, where: Target) -> bool:
     """Whether the model as it is, unchanged, is valid there."""
-    return check.check(model, ORIGINAL, catalog_sync.facts_on(where, model, None), suggest=False).valid
+    return _fits(model, catalog_sync.facts_on(where, model, None))
+
+
+@lru_cache(maxsize=KEPT)
+def _fits(model: ModelFacts, facts: Facts) -> bool:
+    return check.check(model, ORIGINAL, facts, suggest=False).valid
 
 
 def _check(technique: str, method: str | None, engine: str, verdict: Verdict) -> TechniqueCheck:

@@ -5,12 +5,13 @@ Only evaluations against the model itself are looked at, and of those the newest
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.evaluation.document import Level, Variant, read_evaluation
-from backend.domain.model.facts import ModelCard
+from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import serving
 from backend.domain.planner import correction, estimate, roofline
 from backend.domain.planner.correction import Calibration
@@ -46,16 +47,25 @@ def of(
 
     Raises ImpossibleStack with every reason where the case is not valid.
     """
+    return at(workspace, case, [load or ExpectedLoad()], acceptance=acceptance, price_per_hour=price_per_hour)[0]
+
+
+def at(
+    workspace: Workspace, case: Case, loads: Sequence[ExpectedLoad], *, acceptance: float | None = None,
+    price_per_hour: float | None = None,
+) -> list[Estimate]:  # fmt: skip
+    """Like `of`, one a load: what was measured is looked up once."""
     if case.verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
-    expected_load = load or ExpectedLoad()
-    context = auto.context(case.target, case.facts, expected_load, price_per_hour).model_copy(update={"acceptance": acceptance})
-    context = context.model_copy(update={"payoff": _map(workspace, case), "trained": _trained(workspace, case)})
-    if found := _correction(workspace, case, context):
-        measured = found[1] if acceptance is None else acceptance
-        context = context.model_copy(update={"calibration": found[0], "acceptance": measured})
-    plan = case.verdict.plan
-    return estimate.estimate(case.model, case.recipe, context, plan.tensor_parallel, plan.replicas)
+    known = {"acceptance": acceptance, "payoff": _map(workspace, case), "trained": _trained(workspace, case)}
+    plan, measured, found = case.verdict.plan, _measured(workspace, case), []
+    for load in loads:
+        context = auto.context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
+        if measured and (corrected := _correction(case, context, measured)):
+            assumed = corrected[1] if acceptance is None else acceptance
+            context = context.model_copy(update={"calibration": corrected[0], "acceptance": assumed})
+        found.append(estimate.estimate(case.model, case.recipe, context, plan.tensor_parallel, plan.replicas))
+    return found
 
 
 def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | None:
@@ -101,20 +111,20 @@ def _map(workspace: Workspace, case: Case) -> PayoffMap | None:
     return payoff_maps.find(workspace, case.model, case.recipe) if here and isinstance(case.model, ModelCard) else None
 
 
-def _correction(workspace: Workspace, case: Case, context: Context) -> tuple[Calibration, float | None] | None:
-    """The correction and the measured acceptance for the load's streams; None where nothing was measured or is predicted.
-
-    For this machine alone: elsewhere nothing has been measured. With a GPU attached the evaluations are the GPU's.
-    """
-    model, facts, concurrency = case.model, case.facts, context.load.concurrency
-    if not isinstance(model, ModelCard) or facts.place != "local" or facts.device is None:
+def _measured(workspace: Workspace, case: Case) -> Measured | None:
+    """On this machine alone: elsewhere nothing has been measured. With a GPU attached the evaluations are the GPU's."""
+    facts = case.facts
+    if not isinstance(case.model, ModelCard) or facts.place != "local" or facts.device is None:
         return None
     if facts.hardware == "cpu" and probe.accelerators():
         return None
-    measured = find(workspace, model, case.recipe)
-    if measured is None:
-        return None
-    predicted = ((_predicted(model, case.recipe, context, level), level) for level in measured.levels)
+    return find(workspace, case.model, case.recipe)
+
+
+def _correction(case: Case, context: Context, measured: Measured) -> tuple[Calibration, float | None] | None:
+    """The correction and the measured acceptance for the load's streams; None where nothing is predicted."""
+    concurrency = context.load.concurrency
+    predicted = ((_predicted(case.model, case.recipe, context, level), level) for level in measured.levels)
     pairs = [(speed, level) for speed, level in predicted if speed is not None]
     calibration = correction.calibrate(pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at)
     if calibration is None:
@@ -140,7 +150,7 @@ def _trained(workspace: Workspace, case: Case) -> float | None:
     return roofline.acceptance_of((draft.lengths[tokens - 1] - 1) / tokens, tokens)
 
 
-def _predicted(model: ModelCard, recipe: Recipe, context: Context, level: Level) -> Speed | None:
+def _predicted(model: ModelFacts, recipe: Recipe, context: Context, level: Level) -> Speed | None:
     """What would have been predicted for the load that was measured."""
     facts = context.facts
     assert facts.device is not None

@@ -36,8 +36,7 @@ def estimated(
         target = auto.settled(workspace, model, preset.recipe, preset.target)
         case = cases.resolve(workspace, model, preset.recipe, target, probe=probe)
         loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
-        made = [estimates.of(workspace, case, load) for load in loads]
-        return Estimated(levels=tuple(made))
+        return Estimated(levels=tuple(estimates.at(workspace, case, loads)))
     except WhetstoneError as error:
         return Estimated(why_not=str(error))
 
