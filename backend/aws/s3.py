@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 from backend.domain.errors import AccessRefused, SourceUnreachable, UnknownModel, WhetstoneError, WorkError
@@ -39,6 +40,23 @@ class S3Object(NamedTuple):
     tag: str
 
 
+def client(name: str, region: str | None, config: Any) -> Any:
+    """botocore's own for that service, in a region (None: that of the environment)."""
+    from botocore.session import get_session
+
+    session = get_session()
+    session.register_component("data_loader", _loader())
+    return session.create_client(name, region_name=region, config=config)
+
+
+@cache
+def _loader() -> Any:
+    """Shared, since a service's model is long: SageMaker's takes half a second to read."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
 class Bucket:
     """One bucket. Every method raises AccessRefused, UnknownModel (no such bucket), SourceUnreachable or ConnectionLost."""
 
@@ -46,14 +64,13 @@ class Bucket:
     tries = 3
 
     def __init__(self, name: str) -> None:
-        from boto3 import Session
         from botocore.config import Config
 
         self.name = name
         retries = {"max_attempts": self.tries, "mode": "standard"}
         config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries, max_pool_connections=32)
         with self._explained():
-            self._client = Session().client("s3", config=config)
+            self._client = client("s3", None, config)
 
     def objects(self, prefix: str) -> list[S3Object]:
         """The objects directly below the prefix (which ends with a slash, or is empty for the whole bucket)."""

@@ -10,10 +10,9 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
-from backend.aws.s3 import BAD_KEYS, CREDENTIALS, READ_SECONDS
+from backend.aws.s3 import BAD_KEYS, CREDENTIALS, READ_SECONDS, client
 from backend.domain.errors import AccessRefused, NotFound, RequestError, WhetstoneError, WorkError
 from backend.domain.load.invocations import DENIED, EXPIRED, THROTTLED, UNKNOWN
 
@@ -63,13 +62,10 @@ class Service:
         """botocore's own, for answers that are streams: to be used inside `explained`."""
         if self._client is None:
             from botocore.config import Config
-            from botocore.session import get_session
 
-            session = get_session()
-            session.register_component("data_loader", _loader())
             retries = {"total_max_attempts": self._tries, "mode": "standard"}
             config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries)
-            self._client = session.create_client(self.name, region_name=self._region, config=config)
+            self._client = client(self.name, self._region, config)
             self._client.meta.events.register("before-parse", _check_whole)
         return self._client
 
@@ -152,14 +148,6 @@ def _check_whole(response_dict: dict[str, Any], operation_model: Any, **_: Any) 
             json.loads(response_dict["body"] or b"{}")
         except ValueError as error:
             raise ResponseParserError(str(error)) from None
-
-
-@cache
-def _loader() -> Any:
-    """Shared, since SageMaker's model alone takes half a second to read."""
-    from botocore.loaders import create_loader
-
-    return create_loader()
 
 
 def _line(text: str) -> str:

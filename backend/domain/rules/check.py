@@ -14,6 +14,11 @@ from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict, plan
 
 
+def valid(model: ModelFacts, recipe: Recipe, facts: Facts) -> bool:
+    """Whether nothing stands against it, without the plan: for many models and places."""
+    return not rules.refused(model, recipe, facts)
+
+
 def check(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = True) -> Verdict:
     """The plan, or every reason why not with the nearest valid recipe; without `suggest` the reasons alone."""
     reasons = rules.reasons(model, recipe, facts)

@@ -24,8 +24,16 @@ PAGE = "AWS documentation, models that support inference optimization"
 
 def reasons(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Reason, ...]:
     """Every reason against the recipe, none twice, in the order of the rules."""
-    found = (reason for rule in RULES[facts.place] for reason in rule(model, recipe, facts))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(_each(model, recipe, facts)))
+
+
+def refused(model: ModelFacts, recipe: Recipe, facts: Facts) -> bool:
+    """Whether there is a reason against the recipe: the first ends it."""
+    return any(True for _ in _each(model, recipe, facts))
+
+
+def _each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+    return (reason for rule in RULES[facts.place] for reason in rule(model, recipe, facts))
 
 
 def divisor(model: ModelFacts) -> int:

@@ -192,7 +192,7 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
         facts = facts_on(where, each, draft)
         key = _alike(facts)
         if key not in verdicts:
-            verdicts[key] = [kind for kind, steps in kinds.items() if check.check(each, steps, facts, suggest=False).valid]
+            verdicts[key] = [kind for kind, steps in kinds.items() if check.valid(each, steps, facts)]
         found |= {(name, kind) for kind in verdicts[key]}
     return found
 

@@ -91,7 +91,7 @@ def cheapest(
     """The instance with the lowest published price on which the recipe is valid: the nearest where nothing else is valid."""
     places = [place for place in targets.hardwares(workspace).targets(managed) if place.price_per_hour is not None]
     ranked = sorted(places, key=lambda place: place.price_per_hour or 0.0)
-    return next((it for it in ranked if check.check(model, chosen, targets.facts(it, model, draft), suggest=False).valid), None)
+    return next((it for it in ranked if check.valid(model, chosen, targets.facts(it, model, draft))), None)
 
 
 def cells(workspace: Workspace, model: ModelFacts, where: Target) -> tuple[TechniqueCheck, ...]:
@@ -116,7 +116,7 @@ def original_fits(model: ModelFacts, where: Target) -> bool:
 
 @lru_cache(maxsize=KEPT)
 def _fits(model: ModelFacts, facts: Facts) -> bool:
-    return check.check(model, ORIGINAL, facts, suggest=False).valid
+    return check.valid(model, ORIGINAL, facts)
 
 
 def _check(technique: str, method: str | None, engine: str, verdict: Verdict) -> TechniqueCheck:
