@@ -33,7 +33,7 @@ test: ## Set up what the tests need and run all but the long ones
 	@.ci/browser
 	@$(MAKE) --no-print-directory -j 2 lint serve
 	$(BESIDE) -m "not alone and not campaign and not gpu"
-	$(BIN)/pytest -m "alone and not campaign and not gpu"
+	$(BIN)/pytest -m "alone and not campaign and not gpu" tests/integration/load
 
 lint: ## Style, format and types
 	@.ci/setup test
@@ -58,7 +58,7 @@ campaign: audit ## The long tests: kills, families, A/A, and every property with
 	@.ci/system test
 	@$(BIN)/python .ci/serve.py serve compress quality
 	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu and not ray" --hypothesis-profile full --timeout 3600
-	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600
+	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600 tests/campaign
 
 ray: ## Jobs on a real Ray cluster of three nodes on this machine, with nodes and the head killed
 	@.ci/system test

@@ -34,6 +34,7 @@ PATIENCE_MS = 30_000
 OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:1", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
 
 register_profiles()
+ALONE = ("tests/integration/load/", "tests/campaign/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,6 +59,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> object:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those first that wait for a vLLM, so that the others fill that time."""
     items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
+    for item in items:
+        if item.get_closest_marker("alone") and not item.nodeid.startswith(ALONE):
+            raise pytest.UsageError(f"{item.nodeid} is marked `alone`, which the Makefile looks for below {' and '.join(ALONE)}.")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Locator, TimeoutError, expect
 
 from backend.service.evaluations import evaluations, workloads
@@ -138,6 +139,7 @@ def by_clicks(chromium: Browser, studio: Studio, sources: list[str], report: Pat
     assert read_offline(chromium, report) == read
 
 
+@pytest.mark.campaign
 def test_from_an_uploaded_workload_to_a_report_read_offline(chromium: Browser, studio: Studio, tmp_path: Path) -> None:
     alike = ("exact_server.py", "--rate", 400, "--ttft-ms", 10)
     with running(*alike) as url, running(*alike) as other:

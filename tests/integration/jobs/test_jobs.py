@@ -118,6 +118,7 @@ def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds
     artifacts.verify(home, str(again.result["artifact"]))
 
 
+@pytest.mark.campaign
 def test_a_job_whose_supervisor_and_worker_both_died_is_tried_again_by_itself(home: Workspace) -> None:
     job = submit(home, LONGER)
     supervisors.ensure(home)

@@ -28,6 +28,7 @@ OPTIONS = Training(
 )
 
 
+@pytest.mark.campaign
 @pytest.mark.process
 def test_a_killed_training_goes_on_to_the_same_draft(tmp_path: Path) -> None:
     home = homes.open_home(tmp_path / "home")
