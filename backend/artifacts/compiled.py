@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,20 +24,6 @@ from backend.settings import Settings
 ENTRIES, FILES = "entries", "files"
 TRIES = 5
 """Of a body that breaks off: each goes on where the last one ended."""
-
-
-class _Store(Protocol):
-    def names(self) -> list[str]: ...
-
-    def read(self, name: str) -> bytes: ...
-
-    def write(self, name: str, content: bytes) -> None: ...
-
-    def put(self, path: Path, name: str) -> None: ...
-
-    def get(self, name: str, size: int, path: Path) -> None: ...
-
-    def remove(self, names: list[str]) -> None: ...
 
 
 class _Disk:
@@ -111,7 +97,7 @@ class CompiledCache:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._store: _Store = _Bucket(address) if address.startswith(SCHEME) else _Disk(Path(address))
+        self._store = _Bucket(address) if address.startswith(SCHEME) else _Disk(Path(address))
 
     def entries(self) -> list[Entry]:
         """Those that can be read; one that cannot was not written by us, or has gone meanwhile."""

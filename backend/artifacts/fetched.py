@@ -43,11 +43,14 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
         left = sum(sizes.values()) - transfer.present(folder / "model", sizes)
         transfer.download(_Output(objects, wanted), sizes, folder / "model", lambda fetched: tell(fetched, left))
         if spec.draft is not None:
-            _pack_draft(Path(spec.draft.path), folder / "draft")
+            (folder / "draft").mkdir(parents=True, exist_ok=True)
+            for path in Path(spec.draft.path).iterdir():
+                if path.suffix in KEPT and path.is_file():
+                    shutil.copyfile(path, folder / "draft" / path.name)
         manifest = Manifest(
             job=job, parent=spec.parent, draft=spec.draft, recipe=spec.recipe, recipe_hash=spec.recipe.hash,
             files=folders.describe(folder), bytes_before=spec.parent.weights_bytes,
-            bytes_after=sum(size for path, size in sizes.items() if path.endswith(".safetensors")),
+            bytes_after=sum(size for name, size in sizes.items() if name.endswith(".safetensors")),
             hardware={"place": spec.target}, seconds=document["seconds"],
         )  # fmt: skip
         folders.write_manifest(folder, manifest)
@@ -65,12 +68,6 @@ def _chosen(objects: list[S3Object], prefix: str, place: str) -> dict[str, S3Obj
     if not any(name.endswith(".safetensors") for name in found):
         raise Unusable(f"There are no safetensors in {place}, so it is not weights that a server here reads: it stays in S3.")
     return found
-
-
-def _pack_draft(source: Path, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted(path for path in source.iterdir() if path.suffix in KEPT and path.is_file()):
-        shutil.copyfile(path, folder / path.name)
 
 
 class _Output:

@@ -129,14 +129,10 @@ def publish(staged: Path, destination: Path) -> Path:
         shutil.rmtree(staged)
         return destination
     staged.rename(destination)
-    _read_only(destination)
-    return destination
-
-
-def _read_only(folder: Path) -> None:
-    for path in folder.rglob("*"):
+    for path in destination.rglob("*"):
         if path.is_file():
             path.chmod(0o444)
+    return destination
 
 
 def remove(folder: Path) -> None:

@@ -12,8 +12,8 @@ from backend.domain.errors import RequestError
 from backend.settings import Settings
 
 CACHE_BYTES = 50_000_000_000
-UNITS: dict[str, int] = {unit: 1000**power for power, unit in enumerate(("", "k", "M", "G", "T", "P"))}
-UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "K", "M", "G", "T", "P")) if power}
+UNITS: dict[str, int] = {unit: 1000**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
+UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p")) if power}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?i?)B?", re.IGNORECASE)
 
 
@@ -50,5 +50,4 @@ def size(written: str | None, variable: str) -> int | None:
     match = _SIZE.fullmatch(written.strip())
     if match is None:
         raise RequestError(f"{variable} is `{written[:40]}`: write a size such as 500GB or 1.5 TiB.")
-    powers = {unit.lower(): factor for unit, factor in UNITS.items()}
-    return int(float(match[1]) * powers[match[2].lower()])
+    return int(float(match[1]) * UNITS[match[2].lower()])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from backend.catalog.cards.safetensors_header import TensorInfo
 from backend.catalog.cards.source import FolderSource, ModelSource, RemoteSource
 from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.cards.tokenizer_hash import tokenizer_hash
-from backend.catalog.cards.weights import Weights, bytes_by_dtype, read_object, read_weights
+from backend.catalog.cards.weights import bytes_by_dtype, read_object, read_weights
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model.facts import ModelCard, Origin
 
@@ -85,7 +86,7 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     return {
         **facts,
         "notes": notes,
-        "revision": _revision(source, weights),
+        "revision": hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest(),
         "dtype": _dtype(config, weights.tensors),
         "parameters": _parameters(weights.tensors, tied, quantization),
         "outside_parameters": _parameters(outside, tied, quantization),
@@ -95,10 +96,6 @@ def _facts(source: ModelSource) -> dict[str, Any]:
         "bytes_by_dtype": bytes_by_dtype(weights.tensors),
         "quantization": _quant_method(quantization),
     }
-
-
-def _revision(source: ModelSource, weights: Weights) -> str:
-    return hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest()
 
 
 def _parts(tensors: dict[str, TensorInfo]) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
@@ -176,8 +173,8 @@ def _dtype(config: dict[str, Any], tensors: dict[str, TensorInfo]) -> str:
     said = config.get("dtype") or config.get("torch_dtype")
     if isinstance(said, str):
         return said
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for info in tensors.values():
-        counts[info.dtype] = counts.get(info.dtype, 0) + info.elements
+        counts[info.dtype] += info.elements
     most = max(counts, key=lambda dtype: (counts[dtype], dtype))
     return DTYPES.get(most, most.lower())

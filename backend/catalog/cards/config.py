@@ -183,9 +183,7 @@ def _intermediate(part: _Part, kind: str, hidden: int, experts: bool) -> int:
 
 def _kv_heads(part: _Part, kind: str, heads: int) -> int:
     """Falcon and StarCoder say `multi_query`, which is one head; Falcon's newer decoder states how many."""
-    if kind == "falcon" and not part.get("new_decoder_architecture"):
-        return heads if part.get("multi_query") is False else 1
-    if kind == "gpt_bigcode":
+    if kind == "gpt_bigcode" or (kind == "falcon" and not part.get("new_decoder_architecture")):
         return heads if part.get("multi_query") is False else 1
     nested = part.defaults.get("num_key_value_heads") if part.nested else None
     return part.size("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", default=nested or heads)

@@ -43,7 +43,8 @@ def tokenizer_hash(folder: Path) -> str:
 def of_file(path: str) -> str:
     """Raises InvalidModel where it is damaged."""
     try:
-        return _hash_pairs(_pairs(foreign.read_json(Path(path).read_bytes(), MOST_BYTES)))
+        pairs = _pairs(foreign.read_json(Path(path).read_bytes(), MOST_BYTES))
+        return hashlib.sha256(json.dumps(sorted(pairs)).encode()).hexdigest()
     except ValueError:
         raise InvalidModel("tokenizer.json is damaged: download or export the model again.") from None
 
@@ -61,10 +62,6 @@ def _pairs(document: Any) -> set[tuple[str, int]]:
     if not listed or not all(isinstance(token, str) and type(number) is int for token, number in listed):
         raise ValueError("not token -> id")
     return set(listed)
-
-
-def _hash_pairs(pairs: set[tuple[str, int]]) -> str:
-    return hashlib.sha256(json.dumps(sorted(pairs)).encode()).hexdigest()
 
 
 def _hash_files(paths: list[Path], folder: Path) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -111,14 +111,12 @@ class HubSource(RemoteSource):
             raise SourceUnreachable(f"{self.endpoint} names no commit for {self.id}: check HF_ENDPOINT.")
         return info
 
-    @contextmanager
-    def _get(self, file: str, wanted: tuple[int, int | None] | None) -> Iterator[httpx.Response]:
+    def _get(self, file: str, wanted: tuple[int, int | None] | None) -> AbstractContextManager[httpx.Response]:
         url = f"{self.endpoint}/{self.id}/resolve/{self.revision}/{quote(file)}"
         headers = {"accept-encoding": "identity"}
         if wanted is not None:
             headers["range"] = f"bytes={wanted[0]}-{'' if wanted[1] is None else wanted[1]}"
-        with self._request(url, headers=headers, file=file) as response:
-            yield response
+        return self._request(url, headers=headers, file=file)
 
     @contextmanager
     def _request(self, url: str, *, file: str | None = None, headers: Any = None, params: Any = None) -> Iterator[httpx.Response]:
@@ -128,7 +126,8 @@ class HubSource(RemoteSource):
         from huggingface_hub.utils import get_session, hf_raise_for_status  # type: ignore[attr-defined]  # public, by a table
 
         limits = httpx.Timeout(self._timeout_s or READ_SECONDS, connect=self._timeout_s or CONNECT_SECONDS)
-        sent = {**_authorization(), **(headers or {})}
+        token = _token()
+        sent = {"user-agent": "whetstone", **({"authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
         try:
             with get_session().stream("GET", url, headers=sent, params=params, timeout=limits) as response:
                 if not response.is_success:
@@ -193,11 +192,6 @@ def _give_token(of: str) -> str:
         return f"list {held} in WHETSTONE_SHARED_TOKENS where `whetstone up` is started, since others reach this studio"
     where = "in the environment of this command and of `whetstone up`"
     return f"set {TOKENS[0]} {where} to a token of {of}" + (" (the one there now has no access)" if _token() else "")
-
-
-def _authorization() -> dict[str, str]:
-    token = _token()
-    return {"user-agent": "whetstone", **({"authorization": f"Bearer {token}"} if token else {})}
 
 
 def _files(info: ModelInfo) -> dict[str, _File]:

@@ -94,9 +94,9 @@ def download(package: Package, folder: Path, on_progress: Callable[[int], None])
     files.write(path, f"{package.requirement} --hash=sha256:{package.sha256}\n")
     command = [*_PIP, "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir", "--quiet"]
     with (folder / "pip.log").open("w+") as log:
-        running = subprocess.Popen(
-            [*command, "-r", str(path), "-d", str(folder)], stdout=log, stderr=log, env=_temporary_in(folder)
-        )
+        # pip gathers a file in its temporary folder: there, so that it is counted and swept with the rest
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        running = subprocess.Popen([*command, "-r", str(path), "-d", str(folder)], stdout=log, stderr=log, env=environment)
         try:
             _watch(running, folder, on_progress)
         finally:
@@ -109,11 +109,6 @@ def download(package: Package, folder: Path, on_progress: Callable[[int], None])
             raise DownloadFailed(f"{package.requirement} arrived with another sha256 than its index stated: import it again.")
         raise _refused(package.requirement, said)
     return next(folder.glob("*.whl"))
-
-
-def _temporary_in(folder: Path) -> dict[str, str]:
-    """pip gathers a file in its temporary folder: there, so that it is counted and swept with the rest."""
-    return {**os.environ, "TMPDIR": str(folder)}
 
 
 def _watch(running: subprocess.Popen[bytes], folder: Path, on_progress: Callable[[int], None]) -> None:

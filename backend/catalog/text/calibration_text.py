@@ -193,12 +193,13 @@ def _tokens(file: File, tokenizer: File | None, enough: int) -> tuple[int, int] 
     if tokenizer is None:
         return None
     for start in range(0, len(found), COUNTED):
-        counted = token_lengths.largest(
+        counted = token_lengths.counted(
             tokenizer.path.parent, [text[: enough * COUNTED] for text in found[start : start + COUNTED]]
         )
         if counted is None:
             return None
-        total, largest = total + counted[0], max(largest, counted[1])
+        for length, top in counted:
+            total, largest = total + length, max(largest, top)
         if total >= enough:
             break
     return total, largest

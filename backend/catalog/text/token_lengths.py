@@ -20,17 +20,12 @@ def lengths(folder: Path, texts: Sequence[str]) -> list[int] | None:
 
     Raises TooDemanding where reading it takes more than a file may.
     """
-    counted = _counted(folder, texts)
-    return None if counted is None else [length for length, _ in counted]
+    found = counted(folder, texts)
+    return None if found is None else [length for length, _ in found]
 
 
-def largest(folder: Path, texts: Sequence[str]) -> tuple[int, int] | None:
-    """Tokens of all texts together and the largest token's number, -1 of no text. As `lengths`."""
-    counted = _counted(folder, texts)
-    return None if counted is None else (sum(length for length, _ in counted), max((top for _, top in counted), default=-1))
-
-
-def _counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
+def counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Of each text its tokens and the largest of their numbers, -1 of no tokens. As `lengths`."""
     path = folder / TOKENIZER
     if not path.is_file():
         return None

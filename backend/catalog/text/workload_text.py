@@ -23,7 +23,7 @@ def convert(name: str, content: bytes, columns: dict[str, str]) -> bytes:
     if suffix == ".csv":
         made = formats.from_csv(content, columns)
     elif suffix == ".parquet":
-        made = formats.from_table(_parquet(name, content), columns)
+        made = formats.from_table(_table(name, content).to_pylist(), columns)
     else:
         made = formats.from_json(Path(name).stem, content, columns)
     parse(Path(name).stem, made)
@@ -32,28 +32,16 @@ def convert(name: str, content: bytes, columns: dict[str, str]) -> bytes:
 
 def preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]:
     """The columns of a table, in order, or the fields of JSON in no known format, and the first rows; both empty otherwise."""
-    columns = _columns(name, content)
-    return columns, _first_rows(name, content) if columns else []
-
-
-def _columns(name: str, content: bytes) -> list[str]:
     suffix = Path(name).suffix.lower()
     if suffix == ".parquet":
-        return list(_table(name, content).column_names)
-    if suffix != ".csv":
-        return formats.unknown_fields(content)
-    first = content.decode("utf-8-sig", "replace").partition("\n")[0].strip("\r")
-    return [column for column in formats.names(first) if column]
-
-
-def _first_rows(name: str, content: bytes) -> list[dict[str, Any]]:
-    suffix = Path(name).suffix.lower()
-    if suffix == ".parquet":
-        rows: list[dict[str, Any]] = _table(name, content).slice(0, SHOWN_ROWS).to_pylist()
-        return rows
+        table = _table(name, content)
+        return list(table.column_names), table.slice(0, SHOWN_ROWS).to_pylist() if table.column_names else []
     if suffix == ".csv":
-        return list(islice(formats.csv_rows(content), SHOWN_ROWS))
-    return list(islice(formats.objects(content), SHOWN_ROWS))
+        first = content.decode("utf-8-sig", "replace").partition("\n")[0].strip("\r")
+        columns, rows = [column for column in formats.names(first) if column], formats.csv_rows
+    else:
+        columns, rows = formats.unknown_fields(content), formats.objects
+    return columns, list(islice(rows(content), SHOWN_ROWS)) if columns else []
 
 
 def generate(source: str, tokenizer: str | None, seed: int, context: int | None, prompts: int) -> bytes:
@@ -64,11 +52,6 @@ def generate(source: str, tokenizer: str | None, seed: int, context: int | None,
         return [length for length, _ in counted] if counted else [len(text) // CHARACTERS_A_TOKEN for text in texts]
 
     return generators.generate(source, count, seed=seed, context=context, prompts=prompts)
-
-
-def _parquet(name: str, content: bytes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = _table(name, content).to_pylist()
-    return rows
 
 
 def _table(name: str, content: bytes) -> Any:
