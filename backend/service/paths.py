@@ -6,6 +6,7 @@ of no others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from backend import settings
@@ -18,40 +19,32 @@ def resolved(source: str) -> Path | None:
         path = Path(source).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
         return None
-    if not str(path).isprintable() and not _is_text(str(path)):
-        raise RequestError(f"The path {ascii(str(path))[:200]} is not UTF-8 text: rename the folder or file.")
-    return path
-
-
-def _is_text(path: str) -> bool:
     try:
-        path.encode()
+        str(path).encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        raise RequestError(f"The path {ascii(str(path))[:200]} is not UTF-8 text: rename the folder or file.") from None
+    return path
 
 
 def file(source: str) -> Path | None:
     """The file of that name, or None. Raises RequestError as `folder`."""
-    path = resolved(source)
-    try:
-        return _confined(source, path) if path is not None and path.is_file() else None
-    except OSError:
-        return None
+    return _confined(source, Path.is_file)
 
 
 def folder(source: str) -> Path | None:
     """The folder of that name, or None. Raises RequestError where others reach the studio and it is none of those that they may
     name."""
+    return _confined(source, Path.is_dir)
+
+
+def _confined(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
+    """None also where what is written need not be meant as a path: a hub id may be the name of a folder here, too."""
     path = resolved(source)
     try:
-        return _confined(source, path) if path is not None and path.is_dir() else None
+        if path is None or not is_kind(path):
+            return None
     except OSError:
         return None
-
-
-def _confined(source: str, path: Path) -> Path | None:
-    """None where what is written need not be meant as a path: a hub id may be the name of a folder here, too."""
     chosen = settings.load()
     within = (chosen.home, settings.ASSETS, chosen.artifacts, *chosen.import_folders)
     if not chosen.shared or any(path.is_relative_to(each) for each in within):

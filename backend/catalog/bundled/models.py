@@ -20,6 +20,10 @@ def ids() -> list[str]:
     return list(_FOLDERS)
 
 
+def cards() -> list[ModelCard]:
+    return [_read(model_id) for model_id in _FOLDERS]
+
+
 def card(model_id: str) -> ModelCard | None:
     """The card of a bundled model, by id in any case; None where there is none of that name."""
     return _read(model_id.lower()) if model_id.lower() in _FOLDERS else None

@@ -7,9 +7,6 @@ from functools import partial
 from backend.domain.errors import ImpossibleStack
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import EvaluateSpec, OptimizeSpec
-from backend.domain.machine import instructions
-from backend.domain.recipe import methods
-from backend.hardware import probe
 from backend.service.evaluations import evaluations
 from backend.service.jobs.jobs import Follower
 from backend.service.models import variants
@@ -23,7 +20,11 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     """The original against what `first` makes. Raises what an evaluation of the original does, and ImpossibleStack where this
     machine's server could not read the result."""
     model = first.model
-    if why := _unserved(workspace, first):
+    if first.neuron is not None:
+        why = variants.unserved_on_neuron(workspace, first.neuron.fields)
+    else:
+        why = variants.unserved_by_recipe(model, first.recipe)
+    if why:
         raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why}.")
     baseline = variants.resolve(workspace, model.id if model.origin == "starter" else model.path)
     spec = evaluations.frozen(workspace, evaluations.of_variants(workspace, [baseline], chosen or evaluations.options()))
@@ -33,16 +34,6 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     )  # fmt: skip
     both = variants.distinct_names([*spec.variants, named])
     return spec.model_copy(update={"variants": tuple(both)})
-
-
-def _unserved(workspace: Workspace, first: OptimizeSpec) -> str | None:
-    if first.neuron is not None:
-        return variants.unserved_on_neuron(workspace, first.neuron.fields)
-    hardware, model = "cuda" if probe.has_nvidia() else "cpu", first.model
-    step = first.recipe.step("quantize")
-    amx = instructions.of(probe.probe()["flags"]) == "amx"
-    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts), amx=amx)
-    return why[0] if why else None
 
 
 def after(spec: EvaluateSpec, job_id: str) -> EvaluateSpec:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from backend.artifacts import places
 from backend.artifacts.base import Place
-from backend.domain.errors import QuotaExceeded
+from backend.domain.errors import NotEnoughDisk, QuotaExceeded
 from backend.domain.figures import listed
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, OptimizeSpec
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
+from backend.hardware import probe
 from backend.service.workspace import Workspace
 from backend.store import contents, history
 
@@ -86,6 +88,16 @@ def remove_given_up(workspace: Workspace) -> None:
         workspace.store.run(partial(contents.forget, addresses=addresses))
 
 
+def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *, what: str = "job") -> None:
+    """Raises NotEnoughDisk where so many bytes are not free where `folder` lies, which is the home unless it is given."""
+    free = probe.free_disk(folder or workspace.settings.home)
+    if free < needed:
+        raise NotEnoughDisk(
+            f"This {what} needs {needed / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free under "
+            f"{workspace.settings.home}: free some, or set WHETSTONE_HOME to a larger disk."
+        )
+
+
 def check_quota(workspace: Workspace, needed: int) -> None:
     """Raises QuotaExceeded, which names what to remove, where so many bytes more do not fit beside what is there and what
     optimize jobs under way will add; RequestError where the quota is no size."""
@@ -114,11 +126,6 @@ def _need(spec: str) -> int:
     except ValidationError:
         return 0
     return estimate.need(job.model, job.recipe, job.draft).disk_bytes
-
-
-def check_writable(workspace: Workspace) -> None:
-    """Raises what stands in the way of new artifacts."""
-    places.chosen(workspace.settings).check_writable()
 
 
 class Usage(Frozen):

@@ -349,11 +349,9 @@ def move_to_front(workspace: Workspace, job_id: str) -> JobView:
 
 def prioritize(workspace: Workspace, job_id: str, priority: Priority) -> JobView:
     """Raises NotNow unless queued."""
-
-    def work(session: Any) -> JobView:
-        return view(queue.prioritize(session, job_id, priority))
-
-    return workspace.change(Action.PRIORITIZE, job_id, work, detail=priority)
+    return workspace.change(
+        Action.PRIORITIZE, job_id, lambda session: view(queue.prioritize(session, job_id, priority)), detail=priority
+    )
 
 
 def wait(workspace: Workspace, job_id: str) -> JobView:

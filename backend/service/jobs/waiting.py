@@ -31,7 +31,8 @@ def reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]
     with workspace.store.read() as session:
         taking = [row for row in leases.supervisors_alive(session) if not row.draining]
         line = queue.entries(queue.in_line(session, most=MOST))
-        live = {row.host: _live(session, row) for row in taking}
+        going = history.queued(session, list(LIVE))
+        live = {row.host: queue.entries(job for job in going if job.host == row.host) for row in taking}
         now, waits = leases.clock(session), {}
         for job in wanted:
             why = _first(session, job) or _later(job, now) or _room(job, line, taking, live)
@@ -41,10 +42,6 @@ def reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]
         nobody = _nobody(workspace)
         waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in wanted}
     return waits
-
-
-def _live(session: Any, supervisor: SupervisorRow) -> list[Entry]:
-    return queue.entries(row for row in history.queued(session, list(LIVE)) if row.host == supervisor.host)
 
 
 def _first(session: Any, job: JobView) -> Waiting | None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from backend.artifacts import places
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
 from backend.hardware import engines, probe
@@ -47,10 +48,8 @@ def _processor() -> Finding:
 
 
 def _accelerators() -> Finding:
-    accelerators = probe.accelerators()
-    if not accelerators:
-        return Finding(subject="Accelerators", level="ok", finding="none: everything runs on the processor")
-    return Finding(subject="Accelerators", level="ok", finding=", ".join(item.name for item in accelerators))
+    named = ", ".join(item.name for item in probe.accelerators())
+    return Finding(subject="Accelerators", level="ok", finding=named or "none: everything runs on the processor")
 
 
 def _compiler() -> Finding:
@@ -63,14 +62,12 @@ def _compiler() -> Finding:
 def _engines(workspace: Workspace) -> list[Finding]:
     findings = []
     for engine in engines.list_engines(workspace.settings):
-        if engine.installed:
-            finding = Finding(subject=f"Engine {engine.name}", level="ok", finding=f"{engine.version}")
-        elif engine.reason:
-            finding = Finding(subject=f"Engine {engine.name}", level="ok", finding=engine.reason)
+        subject, told = f"Engine {engine.name}", f"{engine.version}" if engine.installed else engine.reason
+        if told:
+            findings.append(Finding(subject=subject, level="ok", finding=told))
         else:
             fix = f"whetstone engines install {engine.name}"
-            finding = Finding(subject=f"Engine {engine.name}", level="problem", finding="not installed", fix=fix)
-        findings.append(finding)
+            findings.append(Finding(subject=subject, level="problem", finding="not installed", fix=fix))
     return findings
 
 
@@ -109,7 +106,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
         return []
     try:
         usage = collecting.usage(workspace)
-        collecting.check_writable(workspace)
+        places.chosen(workspace.settings).check_writable()
     except WhetstoneError as error:
         return [Finding(subject="Artifacts", level="problem", finding=str(error), fix="see WHETSTONE_ARTIFACTS in docs/team.md")]
     told = f"{usage.bytes / 1e9:.2f} GB in {usage.place}, which can be written"

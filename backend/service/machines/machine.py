@@ -66,11 +66,12 @@ class MachineView(Frozen):
 
 def show(workspace: Workspace) -> MachineView:
     facts = probe.probe()
+    cards = (AcceleratorView.model_validate(card, from_attributes=True) for card in probe.accelerators())
     taken = {name: facts[name] for name in ("cpu", "cores", "memory_bytes", "os", "machine", "python")}
     return MachineView(
         **taken, features=tuple(facts["flags"]), free_memory_bytes=probe.free_memory(),
         free_disk_bytes=probe.free_disk(workspace.settings.home), home=str(workspace.settings.home),
-        compiler=probe.has_compiler(), accelerators=tuple(AcceleratorView(**item) for item in _accelerators()),
+        compiler=probe.has_compiler(), accelerators=tuple(cards),
         neuron=tuple(NeuronView(**device._asdict()) for device in neuron.devices()), instance_type=neuron.instance_type(),
         speed=_speed(speed.known(workspace.settings.cache)),
     )  # fmt: skip
@@ -93,7 +94,3 @@ def measure(workspace: Workspace) -> ProcessorSpeed:
 
 def _speed(measured: Measured | None) -> ProcessorSpeed | None:
     return None if measured is None else ProcessorSpeed(**measured.speed._asdict(), at=measured.at, attempts=measured.attempts)
-
-
-def _accelerators() -> list[dict[str, object]]:
-    return [{name: getattr(item, name) for name in AcceleratorView.model_fields} for item in probe.accelerators()]

@@ -49,7 +49,7 @@ def problem(workspace: Workspace) -> WhetstoneError | None:
 
 
 def _bundled_hash() -> str:
-    own = ",".join(str(card.path) for card in _starters())  # a checkout that was moved
+    own = ",".join(str(card.path) for card in models.cards())  # a checkout that was moved
     return hashlib.sha256(
         f"{published.digest()} {_sources(tuple(Path(module.__file__ or '') for module in MAPPING))} {own}".encode()
     ).hexdigest()
@@ -57,14 +57,10 @@ def _bundled_hash() -> str:
 
 def _bundled_rows() -> list[CatalogRow]:
     known, others = published.published(), published.reference()
-    starters = {card.id: card for card in _starters()}
+    starters = {card.id: card for card in models.cards()}
     catalogs = [table.row(card, draft=starters.get(card.draft or ""), position=n) for n, card in enumerate(starters.values())]
     catalogs += [table.row(each, draft=published.find(each.draft or ""), position=n) for n, each in enumerate(known.values())]
     return catalogs + [table.row(each, position=n) for n, each in enumerate(others.values())]
-
-
-def _starters() -> list[ModelCard]:
-    return [card for card in map(models.card, models.ids()) if card is not None]
 
 
 @lru_cache(maxsize=1)

@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from backend import transfer
 from backend.catalog.bundled import models
 from backend.catalog.remote import sources
-from backend.domain.errors import LicenceNotAccepted, NotEnoughDisk, RequestError
+from backend.domain.errors import LicenceNotAccepted, RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import ImportSpec, JobKind
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.sources import Inspection
 from backend.domain.roles import Action
-from backend.hardware import probe
 from backend.service import paths
-from backend.service.jobs import jobs
+from backend.service.jobs import collecting, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models as local
 from backend.service.workspace import Workspace
@@ -44,14 +43,10 @@ def is_remote(workspace: Workspace, source: str) -> bool:
     """Whether `source` names a model that a job brings in: not a bundled or imported one, nor a folder that is there."""
     if models.card(source) is not None or paths.folder(source) is not None:
         return False
-    if _is_file(source):
+    if sources.is_converted(source) and paths.file(source) is not None:
         return True
     with workspace.store.read() as session:
         return sources.is_remote(source) and imported.named(session, source) is None
-
-
-def _is_file(source: str) -> bool:
-    return sources.is_converted(source) and paths.file(source) is not None
 
 
 def inspect(workspace: Workspace, source: str, *, revision: str | None = None, timeout_s: float | None = None) -> Inspection:
@@ -92,7 +87,7 @@ def prepare(
     accepted = _acceptance(workspace, found, accept_licence)
     present = final.exists()
     to_fetch = 0 if present else _missing(workspace, found)
-    _check_disk(workspace, to_fetch)
+    collecting.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
     spec = ImportSpec(
         source=found.source, revision=found.revision, endpoint=found.endpoint, bytes=found.bytes, licence=found.licence,
         accepted=accepted, name=name,
@@ -138,12 +133,3 @@ def _accepted_before(workspace: Workspace, found: Inspection) -> datetime | None
         specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.actor.name]
     same = (spec for spec in specs if (spec.source, spec.endpoint, spec.licence) == (found.source, found.endpoint, found.licence))
     return next((spec.accepted for spec in same if spec.accepted is not None), None)
-
-
-def _check_disk(workspace: Workspace, needed: int) -> None:
-    free = probe.free_disk(workspace.settings.models)
-    if free < needed:
-        raise NotEnoughDisk(
-            f"This import needs {needed / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free under "
-            f"{workspace.settings.home}: free some, or set WHETSTONE_HOME to a larger disk."
-        )

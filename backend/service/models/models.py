@@ -112,11 +112,6 @@ def own_name(folder: Path) -> str:
     return f"{parent}-{folder.name}" if folder.name.lower() in GENERIC and parent else folder.name
 
 
-def catalog(workspace: Workspace) -> list[ModelCard]:
-    """Every bundled model."""
-    return [card for card in map(models.card, models.ids()) if card is not None]
-
-
 class KnownModel(Frozen):
     """A model, whether its folder is still there, and who imported it, if anybody did."""
 
@@ -136,7 +131,7 @@ def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
         remembered = imported.cards(session, limit=limit)
     paths = {card.path for card in remembered}
     used = [card for card in _parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
-    cards = [KnownModel(card=card, present=True) for card in catalog(workspace)]
+    cards = [KnownModel(card=card, present=True) for card in models.cards()]
     return cards + [KnownModel(card=card, present=_present(card)) for card in [*remembered, *used]]
 
 

@@ -14,12 +14,12 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine import instructions
+from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import methods
-from backend.domain.recipe.recipe import Serving, Speculate, Step
+from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.hardware import engines, neuron, probe
-from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.models import models, remote
 from backend.service.workspace import Workspace
@@ -33,7 +33,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         return _endpoint(source)
     if remote.is_endpoint(source):
         return remote.variant(workspace, source)
-    if source.startswith("a-") and paths.folder(source) is None:
+    if models.is_artifact(source):
         return _artifact(workspace, source)
     card = models.resolve(workspace, source)
     return Variant(
@@ -96,10 +96,15 @@ def unserved(workspace: Workspace, artifact_id: str) -> str | None:
     manifest = artifacts.show(workspace, artifact_id).manifest
     if manifest.for_neuron:
         return unserved_on_neuron(workspace, manifest.compile_key or {})
-    model, step = manifest.parent, manifest.recipe.step("quantize")
+    return unserved_by_recipe(manifest.parent, manifest.recipe)
+
+
+def unserved_by_recipe(model: ModelCard, recipe: Recipe) -> str | None:
+    """Why this machine's server cannot read what the recipe makes of the model; None where it can."""
     hardware = "cuda" if probe.has_nvidia() else "cpu"
     amx = instructions.of(probe.probe()["flags"]) == "amx"
-    why = methods.unserved(step, hardware, model_type=model.model_type, experts=bool(model.experts), amx=amx)
+    experts = bool(model.experts)
+    why = methods.unserved(recipe.step("quantize"), hardware, model_type=model.model_type, experts=experts, amx=amx)
     return why[0] if why else None
 
 
@@ -144,9 +149,8 @@ def _artifact(workspace: Workspace, source: str) -> Variant:
             f"{artifact_id} is a draft for {shown.manifest.parent.id} and nothing by itself: name it in a recipe "
             f"(`speculate: {{method: {method}, draft: {artifact_id}}}`) and evaluate what that makes."
         )
-    if TOKENS not in source:
-        return artifact_variants.of(workspace.settings, shown.path, shown.manifest, artifact_id)
-    return artifact_variants.of(workspace.settings, shown.path, _drafting(shown.manifest, artifact_id, written), artifact_id)
+    manifest = _drafting(shown.manifest, artifact_id, written) if TOKENS in source else shown.manifest
+    return artifact_variants.of(workspace.settings, shown.path, manifest, artifact_id)
 
 
 def _drafting(manifest: Manifest, artifact_id: str, written: str) -> Manifest:

@@ -107,7 +107,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0, found: Compilati
     if found.lookup.state == "miss":
         engines.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
     need = estimate.need(model, case.recipe, case.draft)
-    optimize.check_disk(workspace, need)
+    collecting.check_disk(workspace, need.disk_bytes)
     collecting.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(
         model=model, recipe=case.recipe, plan=case.verdict.plan, target=case.asked, deployment=optimize.deployment(case),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotEnoughDisk, UnknownModel
+from backend.domain.errors import ImpossibleStack, InvalidRecipe, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.terms import Terms
@@ -15,7 +15,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
-from backend.hardware import engines, probe
+from backend.hardware import engines
 from backend.service.jobs import collecting, jobs
 from backend.service.jobs.jobs import Follower, JobView
 from backend.service.plans import calibration, cases
@@ -135,7 +135,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     for environment in {libraries.environment(step.engine) for step in planned.steps} - {None}:
         engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, here.draft)
-    check_disk(workspace, need)
+    collecting.check_disk(workspace, need.disk_bytes)
     collecting.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(
         model=model,
@@ -180,12 +180,3 @@ def with_weights(model: ModelFacts) -> ModelCard:
         return model
     assert isinstance(model, PublishedModel)
     raise UnknownModel(f"No weights of {model.id} are here, and a job needs them. {no_weights(model)}")
-
-
-def check_disk(workspace: Workspace, need: Need) -> None:
-    free = probe.free_disk(workspace.settings.home)
-    if free < need.disk_bytes:
-        raise NotEnoughDisk(
-            f"This job needs {need.disk_bytes / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free under "
-            f"{workspace.settings.home}: free some, or set WHETSTONE_HOME to a larger disk."
-        )

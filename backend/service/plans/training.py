@@ -59,7 +59,7 @@ def title(model: ModelCard, options: Training) -> str:
 
 
 def _target(workspace: Workspace, source: str) -> ModelCard:
-    if source.startswith("a-") and paths.folder(source) is None:
+    if models.is_artifact(source):
         manifest = artifacts.show(workspace, source).manifest
         what = "is a draft itself"
         if not manifest.is_draft:

@@ -14,12 +14,12 @@ from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotEnoughDisk,
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner import correction
 from backend.domain.planner.choose import Goal, for_job
-from backend.domain.planner.estimate import Need
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import speed
 from backend.service import Workspace
+from backend.service.jobs import collecting
 from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.plans import auto, cases, estimates, optimize, recipes
@@ -200,6 +200,5 @@ def test_a_recipe_without_steps_is_no_job(opened: Workspace) -> None:
 
 
 def test_too_little_disk_is_refused_with_what_is_needed_and_free(opened: Workspace) -> None:
-    need = Need(weights_bytes=1, disk_bytes=1 << 62, memory_bytes=1, formulas={})
     with pytest.raises(NotEnoughDisk, match="GB of disk"):
-        optimize.check_disk(opened, need)
+        collecting.check_disk(opened, 1 << 62)
