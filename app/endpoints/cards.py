@@ -20,6 +20,7 @@ from backend.present.words import endpoints as words
 from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.artifacts import ArtifactView
+from backend.service.machines import prices
 from backend.service.serving import endpoints, serve
 from backend.service.serving.endpoints import EndpointView
 
@@ -52,7 +53,7 @@ def local(opened: Workspace) -> None:
 
 def managed(opened: Workspace) -> None:
     """Those of the environment's region that Whetstone made, after AWS was asked."""
-    if lacking := endpoints.what_to_set():
+    if lacking := prices.what_to_set():
         st.caption(message(f"There are no AWS credentials here: {lacking}. Then this lists what Whetstone deployed."))
         return
     if st.button("Ask AWS again", key="endpoints_ask", icon=":material/refresh:"):

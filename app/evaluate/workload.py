@@ -12,10 +12,11 @@ from app.session import frozen
 from app.words import message, plain, short
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
+from backend.domain.workload.formats import PROMPT_COLUMNS
 from backend.domain.workload.generators import KINDS
 from backend.present.charts.lengths import token_histogram
 from backend.service import Workspace
-from backend.service.evaluations import workloads
+from backend.service.evaluations import workload_files, workloads
 from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts
 
 UPLOADED, REFUSED = "evaluate_uploaded", "evaluate_upload_refused"
@@ -78,12 +79,12 @@ def _upload(opened: Workspace) -> None:
     st.caption(
         'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, or a table. Kept as JSONL under the studio\'s home.'
     )
-    types = [suffix.removeprefix(".") for suffix in workloads.SUFFIXES]
+    types = [suffix.removeprefix(".") for suffix in workload_files.SUFFIXES]
     file = st.file_uploader("File", type=types, key="evaluate_file", **frozen(opened, Action.UPLOAD))
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
         return
     try:
-        preview = workloads.preview(file.name, file.getvalue())
+        preview = workload_files.preview(file.name, file.getvalue())
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
@@ -104,11 +105,11 @@ def _upload(opened: Workspace) -> None:
     st.error(message(refused[1]), icon=":material/error:")
 
 
-def _columns(preview: workloads.Preview) -> tuple[bool, dict[str, str]]:
+def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
     """Whether it was just confirmed, and which column is what."""
     columns, rows = preview
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
-    guess = next((columns.index(name) for name in workloads.PROMPT_COLUMNS if name in columns), 0)
+    guess = next((columns.index(name) for name in PROMPT_COLUMNS if name in columns), 0)
     left, right = st.columns(2)
     found = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
     for place, (field, label, help_) in zip((right, left, right), OTHER_COLUMNS, strict=True):

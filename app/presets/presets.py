@@ -21,7 +21,7 @@ from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import recipes
-from backend.service.presets import presets, standings
+from backend.service.presets import preset_text, presets, standings
 from backend.service.presets.presets import Applied, Filter, KnownPreset, PresetView
 
 SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
@@ -257,7 +257,7 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
         options = {"disabled": file is None, **frozen(opened, Action.SAVE_PRESET)}
         if st.button("Import", key="presets_import", **options):
             try:
-                taken = presets.take(opened, presets.read(file.getvalue()), replace=replace)
+                taken = presets.take(opened, preset_text.read(file.getvalue()), replace=replace)
             except WhetstoneError as error:
                 st.error(message(error), icon=":material/error:")
             else:

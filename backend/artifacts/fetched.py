@@ -37,7 +37,7 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
     assert spec.parent is not None
     bucket, _, prefix = str(document["output"]).removeprefix("s3://").partition("/")
     objects = Objects(bucket)
-    wanted = _chosen(objects.below(prefix), prefix, str(document["output"]))
+    wanted = _chosen(objects.below(prefix), str(document["output"]))
     sizes = {path: each.size for path, each in wanted.items()}
     with files.disk_errors(folder):
         left = sum(sizes.values()) - transfer.present(folder / "model", sizes)
@@ -57,7 +57,7 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
     return manifest
 
 
-def _chosen(objects: list[S3Object], prefix: str, place: str) -> dict[str, S3Object]:
+def _chosen(objects: list[S3Object], place: str) -> dict[str, S3Object]:
     """The model's own files by name: those beside the config.json that lies highest. Raises Unusable."""
     configs = [each.key for each in objects if PurePosixPath(each.key).name == CONFIG]
     if not configs:

@@ -23,6 +23,7 @@ from backend.domain.limits.gates import Gate
 from backend.domain.limits.options import check as check_together
 from backend.domain.roles import Action
 from backend.domain.validation import first_flaw, readable
+from backend.domain.workload import generators
 from backend.hardware import engines
 from backend.service import paths
 from backend.service.evaluations import tasks, workloads
@@ -153,7 +154,7 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     forced = spec.options.ignore_eos
     if forced is None:  # a server of another make may not know it, and all are asked the same
         ours = all(variant.kind != "url" for variant in spec.variants)
-        forced = ours and workloads.is_generated(spec.options.workload)
+        forced = ours and spec.options.workload in generators.KINDS
     changed: dict[str, Any] = {
         "workload": kept,
         "columns": {},

@@ -19,19 +19,14 @@ from backend.domain.load import lines
 from backend.domain.maths.intervals import percentile
 from backend.domain.roles import Action
 from backend.domain.workload import generators, workload
-from backend.domain.workload.formats import PROMPT_COLUMNS
 from backend.domain.workload.workload import Prompt, Workload
 from backend.service import paths
 from backend.service.evaluations import workload_files
-from backend.service.evaluations.workload_files import MAX_BYTES, SUFFIXES, Preview, preview
+from backend.service.evaluations.workload_files import SUFFIXES
 from backend.service.models import variants
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
-__all__ = [
-    "MAX_BYTES", "PROMPT_COLUMNS", "SUFFIXES", "Preview", "TokenLengths", "WorkloadFacts", "facts", "facts_for",
-    "names", "path", "preview", "read", "save", "saved", "token_lengths",
-]  # fmt: skip
 MAX_SHOWN = 200
 PREVIEWED = 20
 COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
@@ -95,11 +90,6 @@ def names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.KINDS)
 
 
-def is_generated(source: str) -> bool:
-    """Whether its lines are made for the load, so that answers have a length that was asked."""
-    return source in generators.KINDS
-
-
 def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere else.
 
@@ -127,11 +117,15 @@ def speaks(of: Sequence[Variant]) -> bool:
 
 def default(workspace: Workspace, source: str | None) -> str:
     """The workload that fits the variant `source`: chat for a chat model."""
+    return CHAT if speaks(_resolved(workspace, source)) else CODE
+
+
+def _resolved(workspace: Workspace, source: str | None) -> list[Variant]:
+    """The variant of that name; none where there is none."""
     try:
-        found = [variants.resolve(workspace, source)] if source else []
+        return [variants.resolve(workspace, source)] if source else []
     except WhetstoneError:
-        found = []
-    return CHAT if speaks(found) else CODE
+        return []
 
 
 def path(source: str) -> Path:
@@ -161,10 +155,7 @@ def facts(source: str) -> WorkloadFacts:
 
 def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
     """The same, a generated one as measured by the tokenizer and bounded by the context of that variant, where they are here."""
-    try:
-        of = [variants.resolve(workspace, variant)] if variant else []
-    except WhetstoneError:
-        of = []
+    of = _resolved(workspace, variant)
     return _facts(asked_by(EvaluateOptions(workload=source, seed=seed), of, for_load=False))
 
 
@@ -229,12 +220,17 @@ def asked_by(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool =
 
     `for_load`: as many lines as the load asks.
     """
+    if chosen.workload not in generators.KINDS:
+        file = path(chosen.workload)
+        status = file.stat()
+        return Asked(str(file), status.st_size, status.st_mtime_ns, tuple(sorted(chosen.columns.items())))
     folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
     folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
     contexts = [context for variant in of if (context := context_of(variant)) is not None]
     turns = generators.LEAST_TURNS if chosen.workload == "chat" else 1
     prompts = lines.wanted(chosen, greedy=chosen.quality, turns=turns) if for_load else 0
-    return _asked(chosen.workload, chosen.columns, folder, chosen.seed, min(contexts, default=None), prompts)
+    changed, tokenizer = _stamp(folder).changed if folder else 0, str(folder) if folder else None
+    return Asked(chosen.workload, 0, changed, (), tokenizer, chosen.seed, min(contexts, default=None), prompts)
 
 
 def context_of(variant: Variant) -> int | None:
@@ -251,11 +247,8 @@ def context_of(variant: Variant) -> int | None:
 
 def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: str) -> TokenLengths | None:
     """The lengths in tokens of the variant `source`; None where its tokenizer is not here, as with a URL."""
-    try:
-        variant = variants.resolve(workspace, source)
-    except WhetstoneError:
-        return None
-    if variant.model_path is None:
+    variant = next(iter(_resolved(workspace, source)), None)
+    if variant is None or variant.model_path is None:
         return None
     counted = _lengths(_stamp(Path(variant.model_path)), workload_facts.sha256, workload_facts.sample)
     if counted is None:
@@ -291,15 +284,6 @@ class _Stamp(NamedTuple):
 def _stamp(folder: Path) -> _Stamp:
     file = folder / tokenizers.TOKENIZER
     return _Stamp(str(folder), file.stat().st_mtime_ns if file.is_file() else 0)
-
-
-def _asked(source: str, columns: Mapping[str, str], folder: Path | None, seed: int, context: int | None, prompts: int) -> Asked:
-    if source in generators.KINDS:
-        changed = _stamp(folder).changed if folder else 0
-        return Asked(source, 0, changed, (), str(folder) if folder else None, seed, context, prompts)
-    file = path(source)
-    status = file.stat()
-    return Asked(str(file), status.st_size, status.st_mtime_ns, tuple(sorted(columns.items())))
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ from typing import Literal
 from backend.catalog.bundled import instances
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine import instructions, pricelist, targets
-from backend.domain.machine.device import Device, Instance, card_device
+from backend.domain.machine.device import Device, card_device
 from backend.domain.machine.pricelist import InstancePrice
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts, PublishedModel
@@ -57,7 +57,7 @@ def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] 
     planned = hardwares(workspace).find(name)
     if planned is not None:
         return planned
-    device = _local(workspace, "local" if name == "auto" else name)
+    device = _local("local" if name == "auto" else name)
     if measured and device.hardware == "cpu" and (found := _speed(workspace, now=measured == "now")):
         device = device._replace(bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine")
     return Target(name, "local", device)
@@ -70,7 +70,7 @@ def _speed(workspace: Workspace, *, now: bool) -> speed.Speed | None:
     return before.speed if before else None
 
 
-def _local(workspace: Workspace, name: str) -> Device:
+def _local(name: str) -> Device:
     cards = probe.accelerators()
     numbers = targets.gpu_numbers(name)
     if numbers is None and name == "local" and cards:
@@ -144,8 +144,3 @@ def runs(target: Target) -> Rates | None:
     if target.device.hardware != "cpu":
         return of_device(target.device)
     return of_measured(target.device.flops, probe.cores(), probe.probe()["flags"]) if target.device.flops else None
-
-
-def price_note(instance: Instance | None) -> str | None:
-    """Where and when the instance's price held."""
-    return pricelist.note(instance)

@@ -11,7 +11,8 @@ from pydantic import SerializeAsAny, ValidationError
 
 from backend.domain.errors import UnknownFilter
 from backend.domain.frozen import Frozen
-from backend.domain.machine.targets import Target, nearest
+from backend.domain.machine import pricelist
+from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells, PublishedModel
 from backend.domain.planner.footprint import Footprint, footprints
 from backend.domain.rules import kinds
@@ -76,12 +77,16 @@ def page(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_pa
     kept, where = _kept(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
         rows = table.listing(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
-    return [_line(workspace, entry(row), where) for row in rows]
+    entries = [entry(row) for row in rows]
+    return [
+        Line(entry=each, checks=techniques.cells(workspace, each.model, where), fits=techniques.original_fits(each.model, where))
+        for each in entries
+    ]
 
 
 def _kept(workspace: Workspace, chosen: CatalogFilter) -> str:
     """What the fits that the filter asks about are kept under."""
-    check_filter(workspace, chosen)
+    _check_filter(workspace, chosen)
     return catalog_sync.fitted(workspace, chosen.target or HERE) if chosen.kinds else ""
 
 
@@ -91,18 +96,9 @@ def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per
     return page(workspace, chosen, number, per_page=per_page)
 
 
-def _line(workspace: Workspace, found: Entry, where: Target) -> Line:
-    return Line(
-        entry=found, checks=techniques.cells(workspace, found.model, where), fits=techniques.original_fits(found.model, where)
-    )
-
-
 def entry(row: CatalogRow) -> Entry:
     """The row as screens and tools see it."""
-    return _entry(catalog_sync.read(row), row)
-
-
-def _entry(model: ModelFacts, row: CatalogRow) -> Entry:
+    model = catalog_sync.read(row)
     cells = {name: getattr(row, name) for name in PUBLISHED}
     return Entry(
         source=row.source, id=row.name, origin=row.origin, family=row.family, licence=row.licence, present=_present(model),
@@ -149,7 +145,7 @@ def cheapest(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND)
     target = techniques.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
     if target is None or target.price_per_hour is None:
         return None
-    note = targets.price_note(target.instance) or ""
+    note = pricelist.note(target.instance) or ""
     return Cheapest(instance=target.name, usd_per_hour=target.price_per_hour, note=note)
 
 
@@ -165,19 +161,13 @@ def licences(workspace: Workspace) -> list[str]:
 
 def instances(workspace: Workspace) -> list[str]:
     """The bundled instances by name, then the same for the managed toolkit."""
-    candidates = targets.hardwares(workspace)
-    return [where.name for where in (*candidates.targets(), *candidates.targets(managed=True))]
+    return [where.name for where in catalog_sync.instances(workspace)]
 
 
-def techniques_known() -> list[str]:
-    """What `techniques` of a filter may name: kinds that are checked, and published columns."""
-    return [*techniques.kinds(), *PUBLISHED]
-
-
-def check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
+def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
     """Raises UnknownFilter with one sentence that names the nearest values."""
     _known("origin", chosen.origins, LISTED)
-    _known("technique", chosen.techniques, techniques_known())
+    _known("technique", chosen.techniques, [*techniques.kinds(), *PUBLISHED])
     if chosen.target == "auto":
         raise UnknownFilter("`auto` chooses an instance for one recipe: name an instance here, such as `ml.g5.12xlarge`.")
     if chosen.families:
@@ -202,11 +192,8 @@ def _known(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
 def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
     """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter, StoreUnavailable."""
     catalog_sync.problem(workspace)
-    cased = {
-        "families": {name.casefold(): name for name in families(workspace)},
-        "licences": {name.casefold(): name for name in licences(workspace)},
-    }
-    for field, names in cased.items():
+    for field, known in (("families", families(workspace)), ("licences", licences(workspace))):
+        names = {name.casefold(): name for name in known}
         asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
     _known("order", (str(asked.get("sort", "catalog")),), get_args(Sort))
     try:

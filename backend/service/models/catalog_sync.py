@@ -139,7 +139,7 @@ def fitted(workspace: Workspace, target: str) -> str:
     with workspace.store.read() as session:
         missing = [(row.shape, read(row)) for row in table.unplanned(session, place)]
     if missing:
-        places = _instances(workspace) if place == INSTANCES else [(key, where)]
+        places = [(each.name, each) for each in instances(workspace)] if place == INSTANCES else [(key, where)]
         found = {shape: _fits(workspace, each, places) for shape, each in missing}
         with workspace.store.upkeep() as session:
             table.save_fits(session, place, found)
@@ -157,9 +157,10 @@ def _place(where: Target) -> tuple[str, str]:
     return key, key
 
 
-def _instances(workspace: Workspace) -> list[tuple[str, Target]]:
+def instances(workspace: Workspace) -> list[Target]:
+    """The bundled ones by our engines, then the same by the managed toolkit."""
     candidates = targets.hardwares(workspace)
-    return [(where.name, where) for where in (*candidates.targets(), *candidates.targets(managed=True))]
+    return [*candidates.targets(), *candidates.targets(managed=True)]
 
 
 def _check_rules(workspace: Workspace) -> None:
@@ -186,7 +187,8 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
     found = set()
     for name, where in places:
         facts = facts_on(where, each, draft)
-        key = _alike(facts)
+        managed_only = (facts.family, facts.optimization_job) if facts.place == "managed" else ()
+        key = (facts.place, facts.hardware, facts.device, *managed_only)
         if key not in verdicts:
             verdicts[key] = [kind for kind, steps in kinds.items() if check.valid(each, steps, facts)]
         found |= {(name, kind) for kind in verdicts[key]}
@@ -198,11 +200,6 @@ def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> Fact
     nothing else has refused it yet."""
     facts = targets.facts(where, model, draft)
     return facts.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else facts
-
-
-def _alike(facts: Facts) -> tuple[object, ...]:
-    managed_only = (facts.family, facts.optimization_job) if facts.place == "managed" else ()
-    return facts.place, facts.hardware, facts.device, *managed_only
 
 
 def draft_of(workspace: Workspace, each: ModelFacts) -> ModelFacts | None:

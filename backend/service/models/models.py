@@ -189,15 +189,6 @@ def _known(row: ModelRow) -> KnownModel:
     return KnownModel(card=card, present=_present(card), owner=row.owner)
 
 
-def draft_for(workspace: Workspace, model: ModelCard, wanted: str | None) -> ModelCard | None:
-    """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model, a folder or an artifact."""
-    if wanted in {None, "auto"}:
-        return resolve(workspace, model.draft) if model.draft else None
-    assert wanted is not None
-    made = _made(workspace, wanted)
-    return read_card(made, id=wanted, origin="artifact") if made else resolve(workspace, wanted)
-
-
 def facts(workspace: Workspace, source: str) -> ModelFacts:
     """Like `resolve`, and also the models that are known by published facts alone, by JumpStart id or hub id.
 
@@ -266,10 +257,13 @@ def _check_trained_for(workspace: Workspace, model: ModelFacts, source: str | No
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:
-    """Like `draft_for`, for a model that may be known by published facts alone."""
-    own = wanted in {None, "auto"}
-    if isinstance(model, ModelCard) and (own or catalog_sync.find(workspace, wanted or "") is None):
-        return draft_for(workspace, model, wanted)
-    if own:
-        return catalog_sync.draft_of(workspace, model)
-    return facts(workspace, wanted or "")
+    """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model, a folder or an artifact. Model and
+    draft may be known by published facts alone."""
+    if wanted is None or wanted == "auto":
+        if not isinstance(model, ModelCard):
+            return catalog_sync.draft_of(workspace, model)
+        return resolve(workspace, model.draft) if model.draft else None
+    if not isinstance(model, ModelCard) or catalog_sync.find(workspace, wanted) is not None:
+        return facts(workspace, wanted)
+    made = _made(workspace, wanted)
+    return read_card(made, id=wanted, origin="artifact") if made else resolve(workspace, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from backend.domain.frozen import Frozen
@@ -48,10 +49,6 @@ class TechniqueCheck(Frozen):
     """The first reason alone, as several techniques share it."""
 
 
-def titles() -> list[str]:
-    return list(kinds().values())
-
-
 def kinds() -> dict[str, str]:
     """Kind -> title, one a row of the capability table and in its order."""
     return {
@@ -67,13 +64,9 @@ def technique_of(kind: str) -> str:
 def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
     """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an unknown
     target."""
-    draft, steps = catalog_sync.draft_of(workspace, model), catalog.recipes()
+    draft = catalog_sync.draft_of(workspace, model)
     facts = catalog_sync.facts_on(targets.find(workspace, target), model, draft)
-    technique_checks = []
-    for technique, method, engine, _ in supported():
-        chosen = steps[catalog.kind(technique, method, engine)]
-        technique_checks.append(_check(technique, method, engine, decide(workspace, model, chosen, facts)))
-    return technique_checks
+    return _checks(lambda recipe: decide(workspace, model, recipe, facts))
 
 
 def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts) -> Verdict:
@@ -102,11 +95,7 @@ def cells(workspace: Workspace, model: ModelFacts, where: Target) -> tuple[Techn
 @lru_cache(maxsize=KEPT)
 def _alone(model: ModelFacts, facts: Facts) -> tuple[TechniqueCheck, ...]:
     """Kept, since a list asks the same at every look at it."""
-    steps, technique_checks = catalog.recipes(), []
-    for technique, method, engine, _ in supported():
-        verdict = check.check(model, steps[catalog.kind(technique, method, engine)], facts, suggest=False)
-        technique_checks.append(_check(technique, method, engine, verdict))
-    return tuple(technique_checks)
+    return tuple(_checks(lambda recipe: check.check(model, recipe, facts, suggest=False)))
 
 
 def original_fits(model: ModelFacts, where: Target) -> bool:
@@ -119,14 +108,19 @@ def _fits(model: ModelFacts, facts: Facts) -> bool:
     return check.valid(model, ORIGINAL, facts)
 
 
-def _check(technique: str, method: str | None, engine: str, verdict: Verdict) -> TechniqueCheck:
-    reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]  # the first of each rule
-    return TechniqueCheck(
-        kind=catalog.kind(technique, method, engine), title=_title(technique, method, engine), technique=technique, method=method,
-        works=verdict.valid, nearest=_nearest(verdict),
-        reasons=tuple(reason.message for reason in reasons),
-        sources=tuple(reason.source for reason in reasons), brief=reasons[0].short if reasons else "",
-    )  # fmt: skip
+def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
+    """One a row of the capability table, in its order. `decided`: the verdict on a recipe that is that row alone."""
+    steps, found = catalog.recipes(), []
+    for technique, method, engine, _ in supported():
+        kind = catalog.kind(technique, method, engine)
+        verdict = decided(steps[kind])
+        reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]  # the first of each rule
+        found.append(TechniqueCheck(
+            kind=kind, title=_title(technique, method, engine), technique=technique, method=method,
+            works=verdict.valid, nearest=_nearest(verdict), reasons=tuple(reason.message for reason in reasons),
+            sources=tuple(reason.source for reason in reasons), brief=reasons[0].short if reasons else "",
+        ))  # fmt: skip
+    return found
 
 
 def refusals(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[Group]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from backend.domain.frozen import Frozen
+from backend.domain.machine import pricelist
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import layout, serving
@@ -121,7 +122,7 @@ def context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: flo
     return Context(
         target=where.name, facts=facts, load=load, runs=targets.runs(where),
         price_per_hour=price_per_hour if price_per_hour is not None else own,
-        price_note="as given" if price_per_hour is not None else targets.price_note(where.instance),
+        price_note="as given" if price_per_hour is not None else pricelist.note(where.instance),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from backend.catalog.bundled import measured as bundled
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation, read_evaluation
+from backend.domain.machine import pricelist
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner import presets
 from backend.domain.planner.presets import CONCURRENCIES, Claim, Preset
@@ -107,4 +108,4 @@ def today(workspace: Workspace, preset: Preset, claim: Claim) -> str | None:
     share = 1 - mine.price_per_hour / other.price_per_hour
     words = f"{share:.2%} cheaper" if share >= 0 else f"{-share:.2%} dearer"
     prices = f"{mine.price_per_hour:,.4g} against {other.price_per_hour:,.4g} USD an hour"
-    return f"At today's prices {words}: {prices}, {targets.price_note(mine.instance)}."
+    return f"At today's prices {words}: {prices}, {pricelist.note(mine.instance)}."

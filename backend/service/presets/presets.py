@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
@@ -95,10 +94,8 @@ def _row(preset: Preset, origin: Origin, rank: int = 0, owner: str = "") -> Pres
 
 
 def _known(row: PresetRow) -> KnownPreset:
-    preset = Preset.model_validate_json(row.document)
-    return KnownPreset.model_validate(
-        {"preset": preset} | {name: getattr(row, name) for name in ("origin", "owner", "hash", "created_at")}
-    )
+    fields = {name: getattr(row, name) for name in KNOWN}
+    return KnownPreset.model_validate({"preset": Preset.model_validate_json(row.document), **fields})
 
 
 def _synced(workspace: Workspace) -> None:
@@ -125,8 +122,7 @@ def count(workspace: Workspace, chosen: Filter | None = None) -> int:
 
 def _where(workspace: Workspace, chosen: Filter) -> list[kept.Condition]:
     names = preset_figures.names(workspace, chosen.model) if chosen.model else []
-    fields = chosen.model_dump(exclude={"model"})
-    return kept.conditions(models=names, **fields)
+    return kept.conditions(models=names, **chosen.model_dump(exclude={"model"}))
 
 
 def with_presets(workspace: Workspace) -> list[str]:
@@ -250,16 +246,6 @@ def remove(workspace: Workspace, preset_id: str) -> None:
     if origin == "bundled":
         raise InvalidPreset(f"`{preset_id}` comes with Whetstone and stays.")
     workspace.change(Action.REMOVE_PRESET, preset_id, lambda session: kept.remove(session, [preset_id]))
-
-
-def read_file(path: Path) -> list[Preset]:
-    """Raises InvalidPreset with one sentence."""
-    return preset_text.read_file(path)
-
-
-def read(content: bytes | str) -> list[Preset]:
-    """The content of such a file. Raises InvalidPreset with one sentence."""
-    return preset_text.read(content)
 
 
 def export(workspace: Workspace, ids: Sequence[str]) -> str:

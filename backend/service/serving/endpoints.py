@@ -36,7 +36,7 @@ from backend.domain.validation import first_flaw
 from backend.launchers.deployments import Deployments, Say
 from backend.launchers.endpoints import Endpoint, Endpoints, home_region
 from backend.service.jobs import artifacts
-from backend.service.machines import prices, targets
+from backend.service.machines import targets
 from backend.service.models import variants
 from backend.service.workspace import Workspace
 
@@ -213,11 +213,12 @@ def preview(workspace: Workspace, deployment: Deployment) -> dict[str, Any]:
 
 
 def _preview(workspace: Workspace, deployment: Deployment, calls: Sequence[requests.Call]) -> dict[str, Any]:
-    price, where = _price(workspace, deployment.instance)
+    row = targets.hardwares(workspace).instances[deployment.instance]
+    price = row.sagemaker_usd_per_hour
     return {
         "deployment": deployment.model_dump(mode="json"), "weights": deployment.data,
         "requests": [call._asdict() for call in calls],
-        "usd_per_hour": None if price is None else price * deployment.instances, "price_region": where,
+        "usd_per_hour": None if price is None else price * deployment.instances, "price_region": row.price_region,
         "discount": workspace.settings.discount,
     }  # fmt: skip
 
@@ -229,7 +230,7 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
     with workspace.changing(Action.DEPLOY, deployment.id, detail=detail), _weights(workspace, deployment) as (folder, files):
         endpoint = Deployments(deployment.region).deploy(deployment, folder, files, say)
     watched, now = {idle_alarm(endpoint.name): False} if deployment.idle else {}, datetime.now(UTC)
-    return _view(endpoint, _prices(workspace), now, watched, _traffic(Endpoints(deployment.region), endpoint, now))
+    return _view(Endpoints(deployment.region), endpoint, targets.hardwares(workspace).instances, now, watched)
 
 
 @contextmanager
@@ -281,8 +282,8 @@ def listing(workspace: Workspace, region: str | None = None) -> list[EndpointVie
     """Those of a region (None: the environment's) that bear our tags, newest first. Raises what AWS refuses."""
     asked, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
     endpoints = asked.listing()
-    instances, alarms = (_prices(workspace), _alarms(asked)) if endpoints else ({}, {})
-    return [_view(each, instances, now, alarms, _traffic(asked, each, now)) for each in endpoints]
+    instances, alarms = (targets.hardwares(workspace).instances, _alarms(asked)) if endpoints else ({}, {})
+    return [_view(asked, each, instances, now, alarms) for each in endpoints]
 
 
 def _alarms(endpoints: Endpoints) -> dict[str, bool]:
@@ -303,7 +304,7 @@ def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> E
     """Raises NotFound, and what AWS refuses."""
     asked, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
     found = asked.show(endpoint_id)
-    return _view(found, _prices(workspace), now, _alarms(asked), _traffic(asked, found, now))
+    return _view(asked, found, targets.hardwares(workspace).instances, now, _alarms(asked))
 
 
 def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
@@ -330,17 +331,8 @@ def _region(workspace: Workspace, region: str | None) -> str | None:
     return region or workspace.settings.aws.get("region")
 
 
-def _prices(workspace: Workspace) -> dict[str, Instance]:
-    return dict(targets.hardwares(workspace).instances)
-
-
-def _price(workspace: Workspace, instance: str) -> tuple[float | None, str | None]:
-    found = _prices(workspace)[instance]
-    return found.sagemaker_usd_per_hour, found.price_region
-
-
 def _view(
-    found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms: Mapping[str, bool], traffic: Traffic | None = None
+    asked: Endpoints, found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms: Mapping[str, bool]
 ) -> EndpointView:
     row = known.get(found.instance or "")
     each = row.sagemaker_usd_per_hour if row else None
@@ -351,7 +343,7 @@ def _view(
         artifact=found.artifact, variant=found.variant, owner=found.owner, instance=found.instance, instances=found.instances,
         usd_per_hour=hour, usd_so_far=None if hour is None else hour * hours, price_region=row.price_region if row else None,
         idle=alarms.get(idle_alarm(found.name)), discount=row.discount if row else 0.0,
-        traffic=traffic,
+        traffic=_traffic(asked, found, now),
     )  # fmt: skip
 
 
@@ -359,8 +351,3 @@ def servable(workspace: Workspace) -> dict[str, float | None]:
     """The instances that an endpoint of ours can be on, with their price an hour."""
     rows = targets.hardwares(workspace)
     return {name: row.sagemaker_usd_per_hour for name, row in rows.instances.items() if _refusal(rows, row) is None}
-
-
-def what_to_set() -> str | None:
-    """Which credentials are lacking, in words; None where there are some."""
-    return prices.what_to_set()

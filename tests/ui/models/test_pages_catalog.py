@@ -186,7 +186,7 @@ def test_a_file_edited_wrongly_is_told_and_the_studio_still_opens(
 
 def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) -> None:
     line = catalog.listing(home, CatalogFilter(words="phi-2"))[0]
-    assert set(catalog_table.columns()) <= set(catalog_table.row(line)) >= set(techniques.titles())
+    assert set(catalog_table.columns()) <= set(catalog_table.row(line)) >= set(techniques.kinds().values())
 
 
 def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:

@@ -17,7 +17,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
 from backend.present.presets import Measurement
 from backend.service.plans import recipes
-from backend.service.presets import presets
+from backend.service.presets import preset_text, presets
 from backend.service.presets.presets import Applied, Filter, PresetView
 
 app = typer.Typer(no_args_is_help=True)
@@ -223,7 +223,7 @@ def import_presets(
     json: Json = False,
 ) -> None:
     """Take presets from a file: all of them, or none where one is wrong."""
-    taken = presets.take(service.open_workspace(), presets.read_file(file), replace=replace)
+    taken = presets.take(service.open_workspace(), preset_text.read_file(file), replace=replace)
     document = [{"preset": name, "outcome": outcome} for name, outcome in taken]
     emit(document, as_json=json, text="\n".join(f"{name}: {outcome}" for name, outcome in taken))
 
