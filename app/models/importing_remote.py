@@ -10,9 +10,9 @@ from app.models.rows import figures
 from app.session import frozen
 from app.words import message, plain, size
 from backend.domain.errors import WhetstoneError
+from backend.domain.model.sources import Inspection
 from backend.service import Workspace
 from backend.service.models import imports
-from backend.service.models.imports import Inspection
 
 PURPOSE = "import"
 KEPT_S = 600

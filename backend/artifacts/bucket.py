@@ -136,21 +136,19 @@ class BucketPlace(Place):
         if self._cache.is_whole(name):
             return
         stored = self._stored(address)
-        self._cache.make_room(sum(stored.sizes().values()))
-        with self._cache.filling(name):
-            if not self._cache.is_whole(name):
-                self._fetch(stored, folder, tell)
-                folders.write_manifest(folder, stored.manifest)
-
-    def _fetch(self, stored: _Stored, folder: Path, tell: Tell) -> None:
         wanted = stored.sizes()
-        left = sum(wanted.values()) - transfer.present(folder, wanted)
-        source = _Contents(self._hurried, stored)
-        with files.disk_errors(folder):
-            try:
-                transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
-            except DownloadFailed:  # a bit was changed on the way, or its connection was away for long
-                transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
+        self._cache.make_room(sum(wanted.values()))
+        with self._cache.filling(name):
+            if self._cache.is_whole(name):
+                return
+            left = sum(wanted.values()) - transfer.present(folder, wanted)
+            source = _Contents(self._hurried, stored)
+            with files.disk_errors(folder):
+                try:
+                    transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
+                except DownloadFailed:  # a bit was changed on the way, or its connection was away for long
+                    transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
+            folders.write_manifest(folder, stored.manifest)
 
     def missing(self, address: str) -> int:
         if self._cache.is_whole(self._name(address)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,12 +53,7 @@ class FolderPlace(Place):
         for final in map(Path, addresses):
             if final.parent != self.folder:  # a damaged row may name any folder
                 raise ArtifactCorrupt(f"{final} does not lie in {self.folder}: nothing was removed.")
-            aside = final.with_name(f".{final.name}.deleted")
-            if final.exists():
-                shutil.rmtree(aside, ignore_errors=True)
-                final.rename(aside)
-            if aside.exists():
-                shutil.rmtree(aside)
+            folders.remove(final)
 
     def check_writable(self) -> None:
         with files.disk_errors(self.folder):

@@ -136,7 +136,10 @@ def publish(staged: Path, destination: Path) -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Delete by renaming aside first, so that a half-deleted artifact is never seen under its name."""
+    """Delete by renaming aside first, so that a half-deleted artifact is never seen under its name; also what was left aside."""
     aside = folder.with_name(f".{folder.name}.deleted")
-    folder.rename(aside)
-    shutil.rmtree(aside)
+    if folder.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+    if aside.exists():
+        shutil.rmtree(aside)

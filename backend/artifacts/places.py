@@ -20,9 +20,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?i?)B?", re.IGNORECASE)
 def chosen(settings: Settings) -> Place:
     """Where new artifacts go. Raises RequestError where WHETSTONE_ARTIFACTS names no place."""
     wanted = settings.artifact_store or ""
-    if wanted.startswith(SCHEME):
-        return _bucket(settings, wanted)
-    return FolderPlace(settings.artifacts, settings.cache / "verified")
+    return _bucket(settings, wanted) if wanted.startswith(SCHEME) else of(settings, "")
 
 
 def of(settings: Settings, address: str) -> Place:

@@ -21,18 +21,13 @@ from backend.store.tables import ArtifactRow, EvaluationRow, ModelRow, PresetRow
 Kind = Literal["preset", "artifact", "evaluation", "model"]
 
 
-class _Documents(NamedTuple):
-    table: type[Any]
-    column: str
-    read: Callable[[str], object]
-
-
-_KINDS: dict[Kind, _Documents] = {
-    "preset": _Documents(PresetRow, "document", Preset.model_validate_json),
-    "artifact": _Documents(ArtifactRow, "manifest", read_manifest),
-    "evaluation": _Documents(EvaluationRow, "document", read_evaluation),
-    "model": _Documents(ModelRow, "card", ModelCard.model_validate_json),
+_KINDS: dict[Kind, tuple[type[Any], str, Callable[[str], object]]] = {
+    "preset": (PresetRow, "document", Preset.model_validate_json),
+    "artifact": (ArtifactRow, "manifest", read_manifest),
+    "evaluation": (EvaluationRow, "document", read_evaluation),
+    "model": (ModelRow, "card", ModelCard.model_validate_json),
 }
+"""Of each kind its table, the column of the document, and what reads that."""
 
 
 class Damaged(NamedTuple):
@@ -65,5 +60,5 @@ def _of(workspace: Workspace, kind: Kind, among: Sequence[str] | None) -> list[D
 
 def remove(workspace: Workspace, damaged: Damaged) -> None:
     """Take the row out of the store; files stay where they are. Raises ReadOnly in a demonstration."""
-    table, key = _KINDS[damaged.kind].table, damaged.id
+    (table, _, _), key = _KINDS[damaged.kind], damaged.id
     workspace.change(Action.REMOVE_DAMAGED, key, lambda session: rows.remove(session, table, key), detail=damaged.kind)

@@ -38,17 +38,14 @@ MODEL_TYPES = {
 }
 """`model_type` of config.json for each `architecture` of the data (transformers' own table)."""
 
-AS_WRITTEN = {
-    *("architecture", "hidden_size", "intermediate_size", "head_dim", "dtype", "parameters", "quantization_bits", "gated_mlp"),
-    *("family", "display_name", "hf_repo", "provider", "license", "gated", "task", "preoptimized", "precompiled", "note"),
-}
-"""Fields that a model takes from its row under the same name."""
+TAKEN = set(PublishedModel.model_fields) - {"sliding_window"}
+"""Fields that a model takes from its row, if that has them; a window says nothing without the layers that have it."""
 
 Size = Field(gt=0)
 
 
 class _Row(Frozen):
-    """A row as it is written; the names are those of config.json."""
+    """A row as it is written, by the names of config.json, and as a model calls it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -63,13 +60,13 @@ class _Row(Frozen):
     architecture: str
     hidden_size: int = Size
     intermediate_size: int = Size
-    num_hidden_layers: int = Size
-    num_attention_heads: int = Size
-    num_key_value_heads: int = Size
+    layers: int = Field(gt=0, alias="num_hidden_layers")
+    heads: int = Field(gt=0, alias="num_attention_heads")
+    kv_heads: int = Field(gt=0, alias="num_key_value_heads")
     head_dim: int = Size
-    vocab_size: int = Size
-    max_position_embeddings: int = Size
-    tie_word_embeddings: bool
+    vocabulary: int = Field(gt=0, alias="vocab_size")
+    max_positions: int = Field(gt=0, alias="max_position_embeddings")
+    tied_embeddings: bool = Field(alias="tie_word_embeddings")
     gated_mlp: bool
     dtype: Literal["bfloat16", "float16", "float32"]
     parameters: int = Size
@@ -82,10 +79,10 @@ class _Row(Frozen):
     kv_bytes_per_token: int | None = None
     preoptimized: bool = False
     precompiled: bool = False
-    draft_model: str | None = None
+    draft: str | None = Field(None, alias="draft_model")
     draft_vocab_size: int | None = None
     draft_note: str | None = None
-    facts_source: list[str]
+    sources: list[str] = Field(alias="facts_source")
     note: str | None = None
     linear_bias: bool | None = None
     lm_head_bias: bool | None = None
@@ -93,13 +90,13 @@ class _Row(Frozen):
     parallel_attention: bool | None = None
     embedding_layer_norm: bool | None = None
     layer_norms_per_block: int | None = None
-    checkpoint_has_lm_head: bool | None = None
+    stored_head: bool | None = Field(None, alias="checkpoint_has_lm_head")
     use_qk_norm: bool | None = None
     sliding_window: int | None = None
     extended_context: int | None = None
-    num_local_experts: int | None = None
-    num_experts_per_tok: int | None = None
-    already_quantized: str | None = None
+    experts: int | None = Field(None, alias="num_local_experts")
+    experts_per_token: int | None = Field(None, alias="num_experts_per_tok")
+    quantization: str | None = Field(None, alias="already_quantized")
     quantization_bits: int | None = None
 
 
@@ -172,21 +169,13 @@ def find(name: str) -> PublishedModel | None:
     return None
 
 
-def names() -> list[str]:
-    return [*published(), *reference()]
-
-
 def _model(path: Path, row: _Row, name: str, origin: Origin, cells: PublishedCells | None) -> PublishedModel:
     if row.architecture not in MODEL_TYPES:
         raise InvalidCatalog(f"{path.name}, row `{name}`: the architecture `{row.architecture}` is unknown; correct it.")
-    taken: dict[str, Any] = row.model_dump(include=AS_WRITTEN)
+    taken: dict[str, Any] = row.model_dump(include=TAKEN)
     return PublishedModel(
-        id=name, origin=origin, model_type=MODEL_TYPES[row.architecture], layers=row.num_hidden_layers,
-        heads=row.num_attention_heads, kv_heads=row.num_key_value_heads, vocabulary=row.vocab_size,
-        max_positions=row.max_position_embeddings, tied_embeddings=row.tie_word_embeddings, quantization=row.already_quantized,
-        draft=row.draft_model, experts=row.num_local_experts, experts_per_token=row.num_experts_per_tok,
-        stored_head=row.checkpoint_has_lm_head, generates=row.task != "embedding", published=cells,
-        sources=tuple(row.facts_source), **taken,
+        id=name, origin=origin, model_type=MODEL_TYPES[row.architecture], generates=row.task != "embedding", published=cells,
+        **taken,
     )  # fmt: skip
 
 

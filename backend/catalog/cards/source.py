@@ -70,14 +70,12 @@ class RemoteSource(ModelSource):
         return {}
 
     def _patiently(self, file: str, start: int, end: int | None) -> bytes:
-        for pause in (*READ_PAUSES, None):
+        for pause in READ_PAUSES:
             try:
                 return self.fetch(file, start, end)
             except SourceDropped:
-                if pause is None:
-                    raise
                 time.sleep(pause)
-        raise AssertionError("unreachable")
+        return self.fetch(file, start, end)
 
     @abstractmethod
     def fetch(self, file: str, start: int, end: int | None) -> bytes:

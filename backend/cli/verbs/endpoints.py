@@ -213,7 +213,7 @@ def update(
     )  # fmt: skip
     planned, rollout = endpoints.plan_update(workspace, endpoint, artifact, changes, region, anyway=anyway)
     if dry_run:
-        found = endpoints.preview_update(workspace, planned, rollout)
+        found = endpoints.preview(workspace, planned, rollout)
         emit(found, as_json=json, text=_preview(found))
         return
     proofs = endpoints.update(workspace, planned, rollout, _say)

@@ -59,9 +59,8 @@ def submit(
     workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
 ) -> JobView:  # fmt: skip
     """Queue it. What is asked is frozen already: it is that of the evaluation."""
-    names = ", ".join(variant.name for variant in spec.variants)
-    more = counted(spec.options.repeats - spec.measured, "more block")
-    return jobs.submit(workspace, spec, f"Evaluate {names}: {more}", submission=submission, terms=terms)
+    title = f"{evaluations.title(spec)}: {counted(spec.options.repeats - spec.measured, 'more block')}"
+    return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
 
 
 def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:

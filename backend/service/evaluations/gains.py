@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from backend.catalog.cards.card import read_card
@@ -20,17 +19,15 @@ from backend.service.workspace import Workspace
 def predicted(workspace: Workspace, document: Evaluation) -> PredictedGains:
     """By variant and load, where a map of the target was measured on the same machine with the same vLLM, and the draft is still
     there to be sized. None of what looks up instead of drafting."""
-    return dict(_each(workspace, document))
-
-
-def _each(workspace: Workspace, document: Evaluation) -> Iterator[tuple[tuple[str, str], Predicted]]:
+    gains = {}
     for each in drafted(document):
         found = _map(workspace, document, each.result.variant)
         speculation, length = each.result.variant.speculation, each.drafting.length
         if found is not None and speculation is not None and length is not None:
             payoff_map, draft = found
             gain = payoff_map.gain_at(each.level.concurrency, speculation.tokens, draft, length)
-            yield (each.result.name, each.level.load.key), Predicted(gain, payoff_map.interval(gain))
+            gains[each.result.name, each.level.load.key] = Predicted(gain, payoff_map.interval(gain))
+    return gains
 
 
 def _map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[PayoffMap, Shape] | None:

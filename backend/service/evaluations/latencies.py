@@ -27,19 +27,20 @@ class _Kept(NamedTuple):
     places: dict[tuple[str, str], tuple[int, int]]
 
 
-def file_of(view: EvaluationView) -> Path:
-    """Raises NotFound where it is gone."""
+def file_of(view: EvaluationView) -> tuple[str, int, int]:
+    """Its path, and when it was changed and its size, which are others once it is another. Raises NotFound where it is gone."""
     file = Path(view.path) / "records.parquet"
     if not file.is_file():
         raise NotFound(f"The requests of {view.id} are no longer at {file}: its figures are still here.")
-    return file
+    status = file.stat()
+    return str(file), status.st_mtime_ns, status.st_size
 
 
 def counts(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
     """Measured requests, and those within the limits, of each variant and level. Raises NotFound."""
     import pyarrow.compute as compute
 
-    kept = _of(view)
+    kept = _read(*file_of(view))
     within = kept.table["ok"]
     for name, limit in limits.given.items():
         within = compute.and_(within, compute.fill_null(compute.less_equal(kept.table[name], limit), False))
@@ -54,18 +55,12 @@ def counts(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
 
 def spread(view: EvaluationView, variant: str, load: Load, metric: str) -> list[float]:
     """A latency of LIMITED of every good request of a variant at one load, rising, in milliseconds. Raises NotFound."""
-    kept = _of(view)
+    kept = _read(*file_of(view))
     place = kept.places.get((variant, load.key))
     if place is None:
         return []
     found: list[float] = kept.table[metric].slice(*place).drop_null().to_pylist()
     return sorted(found)
-
-
-def _of(view: EvaluationView) -> _Kept:
-    file = file_of(view)
-    status = file.stat()
-    return _read(str(file), status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=KEPT)

@@ -120,9 +120,7 @@ Condition = tuple[str, str, Any]
 
 
 def _read(view: EvaluationView, columns: Sequence[str], load: Load, also: Sequence[Condition]) -> Sequence[dict[str, Any]]:
-    file = latencies.file_of(view)
-    status = file.stat()
-    return _rows(str(file), status.st_mtime_ns, status.st_size, tuple(columns), (("load", "==", load.key), *also))
+    return _rows(*latencies.file_of(view), tuple(columns), (("load", "==", load.key), *also))
 
 
 @lru_cache(maxsize=16)

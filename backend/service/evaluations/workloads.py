@@ -140,21 +140,12 @@ def path(source: str) -> Path:
     return found
 
 
-def read(source: str) -> Workload:
-    """All of it. Raises InvalidWorkload with the first thing that is wrong."""
-    return _made(asked_by(EvaluateOptions(workload=source), [], for_load=False)).workload
-
-
-def facts(source: str) -> WorkloadFacts:
-    """What is in it, every line checked. Raises InvalidWorkload with the first thing that is wrong.
+def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
+    """What is in it, every line checked; of a generated one as measured by the tokenizer and bounded by the context of that
+    variant, where they are here. Raises InvalidWorkload with the first thing that is wrong.
 
     Kept for as long as size and time of the file stay the same: a page asks again at every click.
     """
-    return _facts(asked_by(EvaluateOptions(workload=source), [], for_load=False))
-
-
-def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
-    """The same, a generated one as measured by the tokenizer and bounded by the context of that variant, where they are here."""
     of = _resolved(workspace, variant)
     return _facts(asked_by(EvaluateOptions(workload=source, seed=seed), of, for_load=False))
 

@@ -39,7 +39,8 @@ def reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]
             if why is not None:
                 waits[job.id] = why
     if not taking:
-        nobody = _nobody(workspace)
+        drained = "The supervisor was drained: `whetstone supervisor start` takes jobs again."
+        nobody = Waiting(drained if supervisors.drained(workspace) else "No supervisor is running: `whetstone up` starts one.")
         waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in wanted}
     return waits
 
@@ -71,12 +72,6 @@ def _room(
         capacity = Capacity.model_validate_json(row.capacity)
         found.append(queueing.waiting(line[place], live[row.host], line[:place], capacity))
     return None if None in found or not found else found[0]
-
-
-def _nobody(workspace: Workspace) -> Waiting:
-    if supervisors.drained(workspace):
-        return Waiting("The supervisor was drained: `whetstone supervisor start` takes jobs again.")
-    return Waiting("No supervisor is running: `whetstone up` starts one.")
 
 
 def attempts(workspace: Workspace, job_id: str) -> list[Attempt]:

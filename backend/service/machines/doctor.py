@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import closing
 from typing import Literal
 
 from pydantic import BaseModel
@@ -12,10 +13,10 @@ from backend.artifacts import places
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
 from backend.hardware import engines, probe
-from backend.launchers.cluster.requests import HOW
+from backend.launchers.cluster import launcher
+from backend.launchers.cluster.requests import HOW, Node
 from backend.service import damaged
 from backend.service.jobs import collecting, supervisors
-from backend.service.machines import cluster
 from backend.service.workspace import Workspace
 from backend.store import watching
 
@@ -143,10 +144,12 @@ def _cluster(workspace: Workspace) -> list[Finding]:
     if address is None:
         return []
     try:
-        alive = [node for node in cluster.nodes(workspace) if node.alive]
+        with closing(launcher.client(workspace.settings, "ray-doctor.log")) as client:
+            nodes = sorted((Node(**node) for node in client.ask("nodes")), key=lambda node: node.address)
     except WhetstoneError as error:
         how = f"start its head, and join this machine with `ray start --address={address}`: docs/team.md says how"
         return [Finding(subject="Ray cluster", level="problem", finding=str(error), fix=how)]
+    alive = [node for node in nodes if node.alive]
     able = [node for node in alive if node.takes_jobs]
     told = "; ".join([f"{address}: {len(alive)} nodes, {len(able)} of them take jobs", *(node.words for node in alive)])
     fix = None if able else f"start nodes that take jobs with {HOW}"

@@ -69,7 +69,7 @@ def listing(
         raise NotFound(_unknown("instance", instance, rows))
     families = dict.fromkeys(row.family for row in rows.values())
     if family is not None and family not in families:
-        raise NotFound(_unknown("family", family, families))
+        raise NotFound(_unknown("instance family", family, families))
     explained = instances.sources()
     chosen = (row for row in rows.values() if instance in {None, row.name} and family in {None, row.family})
     return [_priced(row, discount, explained) for row in chosen]
@@ -77,7 +77,7 @@ def listing(
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     near = ", ".join(f"`{other}`" for other in nearest(name, known))
-    return f"There is no instance {'family ' if what == 'family' else ''}`{name[:80]}`: the nearest are {near}."
+    return f"There is no {what} `{name[:80]}`: the nearest are {near}."
 
 
 def _priced(row: Instance, discount: float, explained: dict[str, str]) -> PricedInstance:

@@ -4,7 +4,6 @@ our own checks."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import SerializeAsAny, ValidationError
@@ -13,7 +12,7 @@ from backend.domain.errors import UnknownFilter
 from backend.domain.frozen import Frozen
 from backend.domain.machine import pricelist
 from backend.domain.machine.targets import nearest
-from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells, PublishedModel
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells
 from backend.domain.planner.footprint import Footprint, footprints
 from backend.domain.rules import kinds
 from backend.domain.rules.kinds import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
@@ -27,7 +26,6 @@ from backend.store.tables import CatalogRow
 
 PER_PAGE = 20
 HERE = "local"
-NO_CELLS = PublishedCells(quantization="", speculative_decoding="", speculative_decoding_with_provided_draft="")
 
 
 class Entry(Frozen):
@@ -77,7 +75,7 @@ def page(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_pa
     kept, where = _kept(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
         rows = table.listing(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
-    entries = [entry(row) for row in rows]
+    entries = [_entry(catalog_sync.read(row), row) for row in rows]
     return [
         Line(entry=each, checks=techniques.cells(workspace, each.model, where), fits=techniques.original_fits(each.model, where))
         for each in entries
@@ -96,31 +94,20 @@ def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per
     return page(workspace, chosen, number, per_page=per_page)
 
 
-def entry(row: CatalogRow) -> Entry:
-    """The row as screens and tools see it."""
-    model = catalog_sync.read(row)
+def _entry(model: ModelFacts, row: CatalogRow) -> Entry:
+    """The row of that model as screens and tools see it."""
     cells = {name: getattr(row, name) for name in PUBLISHED}
+    present = not isinstance(model, ModelCard) or models.is_present(model)  # else all that is known is in the catalog
     return Entry(
-        source=row.source, id=row.name, origin=row.origin, family=row.family, licence=row.licence, present=_present(model),
+        source=row.source, id=row.name, origin=row.origin, family=row.family, licence=row.licence, present=present,
         published=PublishedCells.model_validate(cells), preoptimized=row.preoptimized, precompiled=row.precompiled, model=model,
     )  # fmt: skip
-
-
-def _present(model: ModelFacts) -> bool:
-    """Always for a model without a folder: what is known of it is in the catalog."""
-    return not isinstance(model, ModelCard) or (Path(model.path) / "config.json").is_file()
 
 
 def show(workspace: Workspace, name: str) -> Entry:
     """A model by its id, hub id or folder; a folder need not be in the catalog. Raises UnknownModel, InvalidModel."""
     model = models.facts(workspace, name)
-    licence = model.license if isinstance(model, PublishedModel) else getattr(model, "licence", None)
-    published = model.published if isinstance(model, PublishedModel) else None
-    return Entry(
-        source=table.source(model), id=model.id, origin=model.origin, family=kinds.family(model), licence=licence,
-        present=_present(model), published=published or NO_CELLS, preoptimized=getattr(model, "preoptimized", False),
-        precompiled=getattr(model, "precompiled", False), model=model,
-    )  # fmt: skip
+    return _entry(model, table.row(model))
 
 
 def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:

@@ -23,8 +23,6 @@ from backend.store import history
 from backend.store import models as imported
 from backend.store.history import JobFilter
 
-__all__ = ["Inspection", "PreparedImport", "inspect", "is_remote", "prepare", "submit"]
-
 REMEMBERED = 1000
 """Import jobs, newest first, that are searched for an earlier acceptance."""
 

@@ -132,10 +132,10 @@ def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     paths = {card.path for card in remembered}
     used = [card for card in _parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
     cards = [KnownModel(card=card, present=True) for card in models.cards()]
-    return cards + [KnownModel(card=card, present=_present(card)) for card in [*remembered, *used]]
+    return cards + [KnownModel(card=card, present=is_present(card)) for card in [*remembered, *used]]
 
 
-def _present(card: ModelCard) -> bool:
+def is_present(card: ModelCard) -> bool:
     return (Path(card.path) / "config.json").is_file()
 
 
@@ -186,7 +186,7 @@ def remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
 
 def _known(row: ModelRow) -> KnownModel:
     card = ModelCard.model_validate_json(row.card)
-    return KnownModel(card=card, present=_present(card), owner=row.owner)
+    return KnownModel(card=card, present=is_present(card), owner=row.owner)
 
 
 def facts(workspace: Workspace, source: str) -> ModelFacts:

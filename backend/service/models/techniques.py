@@ -15,12 +15,10 @@ from backend.domain.rules import check
 from backend.domain.rules import kinds as catalog
 from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.refusals import Group, Refused, grouped
 from backend.service.machines import targets
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
 
-TOO_LARGE = "too large"
 KEPT = 512
 """Models whose checks on one target are kept: a few times the published ones."""
 TITLES: dict[tuple[str, str | None], str] = {
@@ -121,18 +119,6 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
             sources=tuple(reason.source for reason in reasons), brief=reasons[0].short if reasons else "",
         ))  # fmt: skip
     return found
-
-
-def refusals(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[Group]:
-    """What is refused there, one line a reason, with the cheapest instance for what is too large."""
-    where, steps = targets.find(workspace, target), catalog.recipes()
-    draft, found = catalog_sync.draft_of(workspace, model), []
-    for cell in cells(workspace, model, where):
-        if not cell.works:
-            there = cheapest(workspace, model, steps[cell.kind], draft) if cell.brief.startswith(TOO_LARGE) else None
-            place, price = (there.name, there.price_per_hour) if there else (None, None)
-            found.append(Refused(cell.title, cell.brief, place, price))
-    return grouped(found)
 
 
 def _nearest(verdict: Verdict) -> str | None:

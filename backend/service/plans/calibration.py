@@ -31,7 +31,7 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
     """
     workspace.check(Action.UPLOAD)
     if len(content) > calibration_text.MAX_BYTES:
-        raise InvalidWorkload(f"{name} has more than {calibration_text.MAX_BYTES // 1_000_000} MB: take a sample of it.")
+        raise InvalidWorkload(f"{name} has more than {MAX_MB} MB: take a sample of it.")
     suffix = Path(name).suffix.lower()
     if suffix.removeprefix(".") not in TYPES:
         raise InvalidWorkload(f"{name} is of no kind that can be read: give a file that ends in .{', .'.join(TYPES)}.")

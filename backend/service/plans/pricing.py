@@ -64,7 +64,7 @@ def of(
     """
     wanted = asked or load(STREAMS, model.max_positions)
     try:
-        found = _estimate(workspace, model, recipe, target, wanted)
+        found = estimated(workspace, model, recipe, target, wanted)
     except WhetstoneError:
         return None
     if found is None or found.price_per_million_output is None or found.price_per_hour is None:
@@ -77,9 +77,10 @@ def of(
     )  # fmt: skip
 
 
-def _estimate(
+def estimated(
     workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str | None, expected_load: ExpectedLoad
 ) -> Estimate | None:
+    """There, or where its tokens are cheapest; None where no instance will do."""
     if target is None:
         return auto.choice(workspace, model, recipe, Goal(wanted="throughput"), expected_load).winner
     return estimates.of(workspace, cases.resolve(workspace, model, recipe, target), expected_load)

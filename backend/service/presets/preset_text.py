@@ -47,7 +47,10 @@ def read_file(path: Path) -> list[Preset]:
 
 def read(content: bytes | str) -> list[Preset]:
     """In the file's order. Raises InvalidPreset with one sentence that names the first wrong line, field or preset."""
-    document = _parsed(_text(content))
+    try:
+        document = recipes.read_yaml(_text(content), what=WHAT, most=MAX_BYTES)
+    except InvalidRecipe as error:
+        raise InvalidPreset(str(error)) from None
     if not isinstance(document, dict) or set(document) != {"presets"} or not isinstance(document["presets"], list):
         raise InvalidPreset(
             "The file must hold `presets:` and a list below it, and nothing else: see `whetstone presets export`."
@@ -72,13 +75,6 @@ def _text(content: bytes | str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidPreset(f"The {WHAT} is not text: it is a YAML file that `presets export` wrote.") from None
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return recipes.read_yaml(text, what=WHAT, most=MAX_BYTES)
-    except InvalidRecipe as error:
-        raise InvalidPreset(str(error)) from None
 
 
 def _preset(entry: Any, number: int) -> Preset:

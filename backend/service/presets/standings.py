@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from backend.domain.errors import WhetstoneError
 from backend.domain.frozen import Frozen
 from backend.domain.planner import presets, standing
-from backend.domain.planner.choose import Goal
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.presets import Preset
 from backend.domain.planner.standing import Entry, Standing, standings
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import ORIGINAL, Quantize, Recipe
 from backend.service.models import models
-from backend.service.plans import auto, cases, estimates
+from backend.service.plans import pricing
 from backend.service.presets import preset_figures
 from backend.service.presets import presets as presets_of
 from backend.service.presets.presets import Filter
@@ -65,9 +64,7 @@ def _original(workspace: Workspace, name: str, concurrency: int, *, here: bool) 
     try:
         model = models.facts(workspace, name)
         load = presets.load(concurrency, model.max_positions)
-        if here:
-            return estimates.of(workspace, cases.resolve(workspace, model, ORIGINAL), load)
-        return auto.choice(workspace, model, ORIGINAL, Goal(wanted="throughput"), load).winner
+        return pricing.estimated(workspace, model, ORIGINAL, "local" if here else None, load)
     except WhetstoneError:
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -207,12 +207,13 @@ def _quantized(folder: str | None) -> str | None:
     return None if found is None else str(found)
 
 
-def preview(workspace: Workspace, deployment: Deployment) -> dict[str, Any]:
-    """The exact requests in order, and what the endpoint would cost an hour."""
-    return _preview(workspace, deployment, (*requests.create(deployment), *requests.around(deployment)))
-
-
-def _preview(workspace: Workspace, deployment: Deployment, calls: Sequence[requests.Call]) -> dict[str, Any]:
+def preview(workspace: Workspace, deployment: Deployment, rollout: Rollout | None = None) -> dict[str, Any]:
+    """The exact requests in order, with `rollout` those of an update, and what the endpoint would cost an hour; while both run,
+    it costs both."""
+    if rollout is None:
+        calls = [*requests.create(deployment), *requests.around(deployment)]
+    else:
+        calls = [*requests.update(deployment, rollout)]
     row = targets.hardwares(workspace).instances[deployment.instance]
     price = row.sagemaker_usd_per_hour
     return {
@@ -261,11 +262,6 @@ def plan_update(
     wanted = Wanted(**{**kept, **given}, name=endpoint_id, region=endpoint.region)
     planned = _planned(workspace, artifact_id, wanted, anyway=anyway).model_copy(update={"owner": endpoint.owner or ""})
     return planned, Rollout(alarms=changes.alarms, bake_s=changes.bake_s, keep_count=changes.instances is None)
-
-
-def preview_update(workspace: Workspace, deployment: Deployment, rollout: Rollout) -> dict[str, Any]:
-    """As `preview`; while both run, it costs both."""
-    return _preview(workspace, deployment, requests.update(deployment, rollout))
 
 
 def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: Say) -> list[Finding]:

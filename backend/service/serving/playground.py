@@ -103,15 +103,11 @@ def stream(url: str, model: str, question: Question, timing: Timing, before: Seq
         usage, choices = document.get("usage"), document.get("choices") or ()
         if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
             timing.tokens = usage["completion_tokens"]
-        piece = _text(choices[0]) if choices else ""
+        choice = choices[0] if choices else {}
+        piece = str((choice.get("delta") or {}).get("content") or choice.get("text") or "")  # of a chat, or of a continuation
         if piece:
             timing.first_s = timing.first_s if timing.first_s is not None else timing.total_s
             yield piece
-
-
-def _text(choice: dict[str, Any]) -> str:
-    """Of a piece of a chat or of a continuation."""
-    return str((choice.get("delta") or {}).get("content") or choice.get("text") or "")
 
 
 def _request(model: str, question: Question) -> dict[str, Any]:

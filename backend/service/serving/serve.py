@@ -54,7 +54,9 @@ def prepare(
         raise RequestError("There is nothing to start: choose a model or an artifact.")
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in wanted])
     for variant in resolved:
-        _check_files(variant)
+        folder = variant.model_path
+        if not (Path(folder or "") / "config.json").is_file():
+            raise NotFound(f"The files of {variant.source} are no longer at {folder}: choose another, or make it again.")
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
     for variant in resolved:
@@ -131,11 +133,6 @@ def _newest(workspace: Workspace) -> list[JobView]:
 
 def _ours(sources: Iterable[str]) -> set[str]:
     return {source for source in sources if not is_address(source)}
-
-
-def _check_files(variant: Variant) -> None:
-    if not (Path(variant.model_path or "") / "config.json").is_file():
-        raise NotFound(f"The files of {variant.source} are no longer at {variant.model_path}: choose another, or make it again.")
 
 
 def _check_memory(workspace: Workspace, wanted: Sequence[Variant]) -> None:

@@ -15,6 +15,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -122,7 +123,9 @@ def _write(workspace: Workspace, out: _Writer, with_files: bool) -> Backup:
                 lines.seek(0)
                 out.add(f"tables/{table.name}.jsonl", lines, size)
     for source in _files(workspace.settings.home, with_files):
-        _add_file(out, workspace.settings.home, source)
+        with suppress(FileNotFoundError), source.open("rb") as opened:  # one that is gone by now is left out
+            name = f"files/{source.relative_to(workspace.settings.home).as_posix()}"
+            out.add(name, opened, os.fstat(opened.fileno()).st_size)  # as long as it is at that moment
     backup = Backup(home=str(workspace.settings.home), with_files=with_files, rows=counted, members=out.members)
     text = backup.model_dump_json().encode()
     out.add(HEAD_FILE, io.BytesIO(text), len(text), listed=False)
@@ -142,15 +145,6 @@ def _files(home: Path, with_files: bool) -> Iterator[Path]:
             scratch = folder == "jobs" and len(parts) > 3 and parts[3] == WORK
             if not scratch and not any(part.startswith(".") for part in parts) and not path.is_symlink() and path.is_file():
                 yield path
-
-
-def _add_file(out: _Writer, home: Path, source: Path) -> None:
-    """As long as it is at that moment; one that is gone by now is left out."""
-    try:
-        with source.open("rb") as opened:
-            out.add(f"files/{source.relative_to(home).as_posix()}", opened, os.fstat(opened.fileno()).st_size)
-    except FileNotFoundError:
-        return
 
 
 def read(path: Path) -> Backup:

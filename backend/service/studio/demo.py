@@ -5,7 +5,7 @@ Which model is `demo_model`; which ways depends on it and on the processor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,10 @@ from backend.service.workspace import Workspace
 
 ASSUMED_PRICE = 0.10
 """US dollars an hour: an assumption that makes the price charts readable, not a quote."""
-W8A8, SMOOTH, DRAFT, NGRAM = (
-    {"quantize": {"method": "w8a8"}},
-    {"quantize": {"method": "smoothquant"}},
-    {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}},
-    {"speculate": {"method": "ngram_adaptive"}},
-)
+W8A8 = {"quantize": {"method": "w8a8"}}
+SMOOTH = {"quantize": {"method": "smoothquant"}}
+DRAFT = {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}}
+NGRAM = {"speculate": {"method": "ngram_adaptive"}}
 AWQ = {"quantize": {"method": "awq", "group_size": 64}}
 """Groups of 64, since 576, the width of the real model, is no multiple of 128."""
 EAGER = {"enforce_eager": True}
@@ -97,7 +95,8 @@ def run(
 ) -> EvaluationView:  # fmt: skip
     """Submit and wait for every job through `finish`, which raises where one fails or is cancelled; `say` which model it is."""
     model = demo_model.starter(workspace) if starter else _model(workspace, finish, say)
-    made = [str(finish(job).result["artifact"]) for job in _optimize(workspace, model)]
+    queued = (optimize.submit(workspace, prepare(workspace, model, recipe)) for recipe in recipes(workspace, model))
+    made = [str(finish(job).result["artifact"]) for job in queued]
     spec = evaluate_spec(workspace, model, made, repeats=repeats, price_per_hour=price_per_hour)
     ended = finish(evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"]))
@@ -117,11 +116,6 @@ def _model(workspace: Workspace, finish: Finish, say: Say) -> ModelCard:
     model_card = model_card or demo_model.starter(workspace)
     say(demo_model.why(model_card, obstacle))
     return model_card
-
-
-def _optimize(workspace: Workspace, model: ModelCard) -> Iterator[JobView]:
-    for recipe in recipes(workspace, model):
-        yield optimize.submit(workspace, prepare(workspace, model, recipe))
 
 
 def prepare(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Prepared:

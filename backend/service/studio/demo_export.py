@@ -190,13 +190,10 @@ def _fill(settings: Settings, tables: dict[str, list[dict[str, Any]]]) -> None:
             session.add_all([table.model_validate(_columns(row)) for row in tables[name]])
         session.flush()  # an event refers to its job
         for job in tables["jobs"]:
-            session.add_all([_event(job["id"], number, event) for number, event in enumerate(job["events"], 1)])
+            for number, event in enumerate(job["events"], 1):
+                fields = {"kind": event["kind"], "at": event["at"], "document": json.dumps(event)}
+                session.add(EventRow.model_validate({"job_id": job["id"], "seq": number, **fields}))
 
 
 def _columns(row: dict[str, Any]) -> dict[str, Any]:
     return row | {name: json.dumps(row[name]) for name in DOCUMENTS if row.get(name) is not None}
-
-
-def _event(job_id: str, number: int, event: dict[str, Any]) -> EventRow:
-    fields = {"job_id": job_id, "seq": number, "kind": event["kind"], "at": event["at"], "document": json.dumps(event)}
-    return EventRow.model_validate(fields)

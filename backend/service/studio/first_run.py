@@ -108,11 +108,8 @@ def _is_off(workspace: Workspace, done: list[JobView]) -> bool:
 def _next(workspace: Workspace, done: list[JobView]) -> _Step:
     """What comes after these."""
     if not done and demo_model.present(workspace) is None:
-        try:
-            fetch = demo_model.prepare(workspace)
-            return _Step(FETCH, fetch.spec, f"fetch {demo_model.NAME}")
-        except NotFetchable:
-            pass
+        with suppress(NotFetchable):
+            return _Step(FETCH, demo_model.prepare(workspace).spec, f"fetch {demo_model.NAME}")
     job_views, model = [job for job in done if job.kind == JobKind.OPTIMIZE], _model(workspace, done)
     recipes = demo.recipes(workspace, model)
     if len(job_views) < len(recipes):

@@ -223,18 +223,18 @@ def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace
         0 < tokens < characters
         for tokens, characters in zip(at.dataframe[0].value["Tokens"], at.dataframe[0].value["Characters"], strict=True)
     )
-    found = workloads.facts("starter-code")
+    found = workloads.facts_for(home, "starter-code", None)
     assert workloads.token_lengths(home, found, URL_A) is None and workloads.token_lengths(home, found, "nowhere") is None
 
 
 def test_a_workload_is_read_once_until_its_file_changes(home: Workspace, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"prompt": "one"}\n')
-    first = workloads.facts(str(file))
-    assert workloads.facts(str(file)) is first
+    first = workloads.facts_for(home, str(file), None)
+    assert workloads.facts_for(home, str(file), None) is first
     file.write_text('{"prompt": "one"}\n{"prompt": "another"}\n')
-    assert workloads.facts(str(file)).prompts == 2
-    assert len(workloads.facts(str(file)).first) == 2
+    changed = workloads.facts_for(home, str(file), None)
+    assert changed.prompts == 2 and len(changed.first) == 2
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every
 
 
 def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
-    original, cheap = (pricing._estimate(workspace, models.facts(workspace, LLAMA_8B), made, None, pricing.load(16, 8192))
+    original, cheap = (pricing.estimated(workspace, models.facts(workspace, LLAMA_8B), made, None, pricing.load(16, 8192))
                        for made in (pricing.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]})))  # fmt: skip
     rows = standings([Entry("dear", "lower-cost", "as it was", original), Entry("cheap", "lower-cost", "AWQ", cheap)], original)
     assert [(row.title, row.holds) for row in rows] == [("as it was", False), ("Lowest cost", True)]
