@@ -83,6 +83,7 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     _check_agreement(facts, text, config)
     quantization = config.get("quantization_config")
     tied = bool(facts["tied_embeddings"])
+    routed = {name: info for name, info in text.items() if ".experts." in name}  # not those that every token passes through
     return {
         **facts,
         "notes": notes,
@@ -90,7 +91,7 @@ def _facts(source: ModelSource) -> dict[str, Any]:
         "dtype": _dtype(config, weights.tensors),
         "parameters": _parameters(weights.tensors, tied, quantization),
         "outside_parameters": _parameters(outside, tied, quantization),
-        "expert_parameters": _expert_parameters(text, quantization) if facts["experts"] else None,
+        "expert_parameters": (_parameters(routed, False, quantization) or None) if facts["experts"] else None,
         "gated_mlp": any(GATED.search(name) for name in text),
         "weights_bytes": weights.bytes,
         "bytes_by_dtype": bytes_by_dtype(weights.tensors),
@@ -140,12 +141,6 @@ def _elements(name: str, info: TensorInfo, per_word: int) -> int:
     if name.endswith(PACKED) and info.dtype == "I32":
         return info.elements * per_word
     return info.elements * (2 if name.endswith(HALVES) and info.dtype == "U8" else 1)
-
-
-def _expert_parameters(tensors: dict[str, TensorInfo], quantization: Any) -> int | None:
-    """Of the routed experts; shared ones, which every token passes through, are not among them."""
-    routed = {name: info for name, info in tensors.items() if ".experts." in name}
-    return _parameters(routed, False, quantization) or None
 
 
 def _packed_bits(quantization: Any) -> int:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 from backend import settings as configuration
-from backend.aws.s3 import Bucket, ConnectionLost, S3Object
+from backend.aws.s3 import Bucket, ConnectionLost
 from backend.catalog.cards.source import RemoteSource
 from backend.domain.errors import AccessRefused, UnknownModel
 from backend.transfer import Digest, SourceDropped
@@ -63,8 +63,7 @@ class S3Source(RemoteSource):
             raise SourceDropped(str(error)) from None
 
     def stream(self, file: str, start: int) -> Iterator[bytes]:
-        one: S3Object = self._objects[file]
         try:
-            yield from self._bucket.stream(one, start)
+            yield from self._bucket.stream(self._objects[file], start)
         except ConnectionLost as error:
             raise SourceDropped(str(error)) from None

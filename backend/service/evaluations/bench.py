@@ -34,9 +34,7 @@ class Outcome(NamedTuple):
         return any(level["invocations"] > level["invocation_errors"] for level in self.levels)
 
 
-def run(
-    workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, tokenizer: str | None = None
-) -> Outcome:  # fmt: skip
+def run(workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, tokenizer: str | None = None) -> Outcome:
     """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
     if remote.is_endpoint(url):
         named = remote.told(workspace, remote.variant(workspace, url))

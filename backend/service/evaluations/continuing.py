@@ -55,9 +55,7 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
     return asked(view, blocks, origin=_origin(view, spec))
 
 
-def submit(
-    workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
-) -> JobView:  # fmt: skip
+def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
     """Queue it. What is asked is frozen already: it is that of the evaluation."""
     title = f"{evaluations.title(spec)}: {counted(spec.options.repeats - spec.measured, 'more block')}"
     return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
@@ -72,7 +70,9 @@ def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
         yield f"`{lost}` stopped answering in it; measure again"
     if gone := next((name for name in KEPT if not (Path(view.path) / name).is_file()), None):
         yield f"its {gone} is no longer in {view.path}; measure again"
-    yield from _continued(workspace, view.id)
+    for job in later(workspace, view.id):
+        done = job.state is JobState.SUCCEEDED
+        yield f"{job.result.get('evaluation')} has done so; continue that one" if done else f"job {job.id} does so already"
     yield from _differences(workspace, document)
     yield from filter(None, (_changed(workspace, result) for result in document.variants))
 
@@ -82,14 +82,6 @@ def later(workspace: Workspace, evaluation_id: str) -> list[JobView]:
     with workspace.store.read() as session:
         job_views = [jobs.view(row) for row in history.continuing(session, evaluation_id)]
     return [job for job in job_views if job.state in {*LIVE, JobState.QUEUED, JobState.SUCCEEDED}]
-
-
-def _continued(workspace: Workspace, evaluation_id: str) -> Iterator[str]:
-    for job in later(workspace, evaluation_id):
-        if job.state is JobState.SUCCEEDED:
-            yield f"{job.result.get('evaluation')} has done so; continue that one"
-        else:
-            yield f"job {job.id} does so already"
 
 
 def _differences(workspace: Workspace, document: Evaluation) -> Iterator[str]:

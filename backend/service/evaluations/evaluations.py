@@ -131,9 +131,7 @@ def judge(document: Evaluation, written: Sequence[Gate]) -> None:
         raise GateFailed(f"{len(breaches)} figures are not as asked: {'; '.join(breach.words for breach in breaches)}.")
 
 
-def submit(
-    workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
-) -> JobView:  # fmt: skip
+def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
     """Queue it as `frozen` makes it. Raises as that does."""
     return jobs.submit(workspace, frozen(workspace, spec), title(spec), submission=submission, terms=terms)
 

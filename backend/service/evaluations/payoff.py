@@ -60,9 +60,7 @@ def original(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
     return card, recipe
 
 
-def submit(
-    workspace: Workspace, spec: PayoffSpec, *, submission: str | None = None, terms: Terms | None = None
-) -> JobView:  # fmt: skip
+def submit(workspace: Workspace, spec: PayoffSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
     """Queue it. Raises as `jobs.submit` does."""
     return jobs.submit(workspace, spec, title(spec), submission=submission, terms=terms)
 

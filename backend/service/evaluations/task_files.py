@@ -82,10 +82,7 @@ def _beside(source: Path, name: str) -> Path:
     """A data file, seen from the task's folder."""
     if "://" in name:
         raise InvalidTask(f"The task {source.name} would fetch {name[:80]}: put the file beside it.")
-    try:
-        file = paths.file(str((source.parent / name).resolve()))
-    except (OSError, ValueError):
-        file = None
+    file = paths.file(str(source.parent.resolve() / name))
     if file is None:
         raise InvalidTask(f"The task {source.name} asks for {name[:80]}, which is not there: put it beside {source.name}.")
     return file

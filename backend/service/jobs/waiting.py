@@ -60,9 +60,7 @@ def _later(job: JobView, now: datetime) -> Waiting | None:
     return Waiting(f"It is tried again in {span(max(1.0, round(left)))}{why}.")
 
 
-def _room(
-    job: JobView, line: Sequence[Entry], taking: Sequence[SupervisorRow], live: dict[str, list[Entry]]
-) -> Waiting | None:  # fmt: skip
+def _room(job: JobView, line: Sequence[Entry], taking: Sequence[SupervisorRow], live: dict[str, list[Entry]]) -> Waiting | None:
     """By the host where least stands in its way: one on which it may start says nothing."""
     place = next((number for number, entry in enumerate(line) if entry.id == job.id), None)
     if place is None:

@@ -64,7 +64,7 @@ def listing(
     discount = workspace.settings.discount if discount is None else discount
     if not 0 <= discount < 1:
         raise RequestError(f"A discount is a share from 0 to below 1, such as 0.2 for 20 %: {discount:g} is none.")
-    rows = targets.published(workspace).instances
+    rows = targets.hardwares(workspace, on_demand=True).instances
     if instance is not None and instance not in rows:
         raise NotFound(_unknown("instance", instance, rows))
     families = dict.fromkeys(row.family for row in rows.values())

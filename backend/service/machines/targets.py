@@ -24,23 +24,14 @@ PLACES: dict[str, Place] = {"local": "local", "sagemaker": "managed", "neuron": 
 NEURON = Path("/dev/neuron0")
 
 
-def hardwares(workspace: Workspace) -> Hardwares:
+def hardwares(workspace: Workspace, *, on_demand: bool = False) -> Hardwares:
     """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's, less the discount of
-    the settings.
+    the settings unless `on_demand`.
 
     Raises InvalidCatalog, StoreUnavailable.
     """
-    return _read(workspace, workspace.settings.discount)
-
-
-def published(workspace: Workspace) -> Hardwares:
-    """The same at on-demand prices, without the discount."""
-    return _read(workspace, 0.0)
-
-
-def _read(workspace: Workspace, discount: float) -> Hardwares:
     with workspace.store.read() as session:
-        return _overlaid(prices.latest(session), discount)
+        return _overlaid(prices.latest(session), 0.0 if on_demand else workspace.settings.discount)
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,6 @@ from backend.domain.errors import NotEnoughMemory, NotFound, RequestError
 from backend.domain.evaluation.document import Variant
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
-from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
 from backend.hardware import engines, probe
 from backend.service.jobs import artifacts, jobs
@@ -146,13 +145,10 @@ def _check_memory(workspace: Workspace, wanted: Sequence[Variant]) -> None:
 
 def memory(workspace: Workspace, variant: Variant) -> int:
     """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most MAX_CACHE_BYTES)."""
-    card = _card(workspace, variant)
+    if variant.kind == "artifact":
+        card = artifacts.show(workspace, variant.source).manifest.parent
+    else:
+        card = models.resolve(workspace, variant.source)
     length = variant.serving.max_model_len or card.max_positions
     cache = min(card.kv_bytes_per_token * length * (variant.serving.max_num_seqs or SEQUENCES), MAX_CACHE_BYTES)
     return SERVER_BYTES + (variant.bytes_on_disk or card.weights_bytes) + cache
-
-
-def _card(workspace: Workspace, variant: Variant) -> ModelCard:
-    if variant.kind == "artifact":
-        return artifacts.show(workspace, variant.source).manifest.parent
-    return models.resolve(workspace, variant.source)

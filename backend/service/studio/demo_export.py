@@ -187,13 +187,11 @@ def _fill(settings: Settings, tables: dict[str, list[dict[str, Any]]]) -> None:
     presets.sync(store)
     with store.session() as session:
         for name, table in TABLES.items():
-            session.add_all([table.model_validate(_columns(row)) for row in tables[name]])
+            for row in tables[name]:
+                documents = {column: json.dumps(row[column]) for column in DOCUMENTS if row.get(column) is not None}
+                session.add(table.model_validate(row | documents))
         session.flush()  # an event refers to its job
         for job in tables["jobs"]:
             for number, event in enumerate(job["events"], 1):
                 fields = {"kind": event["kind"], "at": event["at"], "document": json.dumps(event)}
                 session.add(EventRow.model_validate({"job_id": job["id"], "seq": number, **fields}))
-
-
-def _columns(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {name: json.dumps(row[name]) for name in DOCUMENTS if row.get(name) is not None}

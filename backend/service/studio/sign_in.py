@@ -128,11 +128,9 @@ def secret(sign_in: SignIn) -> str:
         value, where = os.environ.get(sign_in.oidc_secret_env, ""), f"The variable {sign_in.oidc_secret_env}"
     else:
         file = Path(str(sign_in.oidc_secret_file)).expanduser()
-        where = str(file)
-        try:
+        value, where = "", str(file)
+        with suppress(OSError, ValueError):
             value = file.read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            value = ""
     if not value.strip():
         raise RequestError(f"{where}, which should hold the OIDC client's secret, is empty or cannot be read.")
     return value.strip()
