@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,6 +93,46 @@ def parts(words: str) -> list[str]:
     """What `several` wrote, and what a person wrote between commas; each without the spaces around it, empty ones left out."""
     found = [part.replace("%2C", ",").replace("%2c", ",").replace("%25", "%").strip() for part in words.split(",")]
     return [part for part in found if part]
+
+
+def listed(values: Iterable[str]) -> list[str]:
+    """What all values of a parameter that stands there once or several times name: each once, in order."""
+    return list(dict.fromkeys(part for value in values for part in parts(value)))
+
+
+def put(name: str, values: Sequence[str]) -> None:
+    """Write them into the address of the page as one parameter; where there are none, it has none."""
+    if values:
+        st.query_params[name] = several(*values)
+    else:
+        st.query_params.pop(name, None)
+
+
+def multiselect(
+    label: str, options: Iterable[str], chosen: Sequence[str], *, name: str, key: str, forgets: str = "", **look: Any
+) -> list[str]:
+    """A field whose choice is the parameter `name` of the address: at first `chosen`, which was read there. A change takes the
+    parameter that it `forgets` out."""
+
+    def write() -> None:
+        put(name, st.session_state[key])
+        st.query_params.pop(forgets, None)
+
+    if st.session_state.get(key) != chosen:  # the address was changed by a link or by Back
+        st.session_state[key] = chosen
+    return list(st.multiselect(label, list(dict.fromkeys(options)), key=key, on_change=write, **look))
+
+
+def paged(total: int, per_page: int, key: str = "page") -> tuple[int, int]:
+    """The page of a list that is open, chosen where there are several, and the number of its first row."""
+    pages = ceil(total / per_page)
+    number = st.pagination(pages, key=own(key), bind="query-params") if pages > 1 else 1
+    return number, (number - 1) * per_page
+
+
+def first_page() -> None:
+    """What is narrowed otherwise begins at its first page."""
+    st.session_state[own("page")] = 1
 
 
 def link(name: str, label: str, icon: str | None = None, **params: str) -> None:

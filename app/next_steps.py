@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import addresses, floor, navigation, once
+from app import addresses, floor, navigation, once, shell
 from app.navigation import own
 from app.session import frozen
 from app.words import message, plain, size
@@ -72,12 +72,9 @@ def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
 
 
 def _serve(opened: Workspace, source: str, anyway: bool) -> None:
-    try:
+    with shell.said():
         mark = once.key("serve", source, for_s=once.DOUBLE_CLICK_S)
         job = serve.start(opened, [source], submission=mark, anyway=anyway)
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-    else:
         navigation.go("job", id=job.id)
 
 

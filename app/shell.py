@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import streamlit as st
 
 from app import navigation
+from app.labels import sentence
 from app.session import account, banner, frozen, settle, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
@@ -95,11 +97,35 @@ def told() -> Iterator[None]:
         st.error(message(error), icon=":material/error:")
 
 
-def refuse(sentence: str, page: str, label: str, *, title: str | None = None) -> None:
+@contextmanager
+def said(draw: Callable[..., Any] = st.error) -> Iterator[None]:
+    """A refusal of what a person just asked is said where they look, or with `st.toast`; the rest of the block is left out."""
+    try:
+        yield
+    except WhetstoneError as error:
+        draw(message(error), icon=":material/error:")
+
+
+@contextmanager
+def kept(key: str) -> Iterator[None]:
+    """A refusal is kept in the session under `key` for the run that draws the page anew."""
+    try:
+        yield
+    except WhetstoneError as error:
+        st.session_state[key] = sentence(error)
+
+
+def say(key: str) -> None:
+    """What `kept` has there, once."""
+    if refused := st.session_state.pop(key, None):
+        st.error(message(refused), icon=":material/error:")
+
+
+def refuse(reason: str, page: str, label: str, *, title: str | None = None) -> None:
     """Say why there is nothing to show, offer the way on, and end the page. `title` where the page has none yet."""
     if title:
         st.title(title)
-    st.error(sentence, icon=":material/error:")
+    st.error(reason, icon=":material/error:")
     navigation.link(page, label, ":material/arrow_back:")
     st.stop()
 

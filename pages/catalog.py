@@ -1,7 +1,5 @@
 """Catalog: which model, and what can be done to it here?"""
 
-from math import ceil
-
 import streamlit as st
 
 from app import charts, navigation
@@ -42,12 +40,10 @@ if not total:
     st.info("No model matches these filters: take one away, or import a model of your own.", icon=":material/filter_alt_off:")
     st.stop()
 
-pages = ceil(total / catalog.PER_PAGE)
 with st.container(horizontal=True, vertical_alignment="center"):
     chosen = filters.order(chosen)
-    number = st.pagination(pages, key="catalog_page", bind="query-params") if pages > 1 else 1
+    number, first = navigation.paged(total, catalog.PER_PAGE)
     lines = catalog.page(opened, chosen, number)
-    first = (number - 1) * catalog.PER_PAGE
     st.caption(f"{first + 1} to {first + len(lines)} of {total}. Click a model to open it.")
 everything = st.session_state.get("catalog_columns", st.query_params.get("catalog_columns") == "true")
 place = None if chosen.target == "local" else chosen.target

@@ -6,8 +6,7 @@ from app import navigation, shell
 from app.hardware import artifacts, engine_cards, instance_table
 from app.hardware.rows import accelerator_rows, figures, instruction_sets, mark, neuron_rows, speed_figures
 from app.session import frozen, workspace
-from app.words import message, plain
-from backend.domain.errors import WhetstoneError
+from app.words import plain
 from backend.domain.roles import Action
 from backend.service.machines import engines, machine
 
@@ -53,12 +52,9 @@ else:
 told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
 label = "Measure again" if here.speed else "Measure it"
 if st.button(label, key="hardware_measure", icon=":material/speed:", **told | frozen(opened, Action.MEASURE)):
-    with st.spinner("Measuring memory bandwidth and matrix products"):
-        try:
-            machine.measure(opened)
-            st.rerun()
-        except WhetstoneError as error:
-            st.error(message(error), icon=":material/error:")
+    with st.spinner("Measuring memory bandwidth and matrix products"), shell.said():
+        machine.measure(opened)
+        st.rerun()
 if here.compiler:
     st.markdown(":material/check_circle: C++ compiler and Python headers are there, so models can be compiled.")
 else:

@@ -1,22 +1,17 @@
 """Jobs: what is running, what went wrong?"""
 
-from math import ceil
-
 import streamlit as st
 
 from app import navigation, shell
 from app.jobs.cards import active_cards, ended_card, mark
 from app.jobs.rows import ENDINGS, kind
+from app.navigation import first_page
 from app.session import mine, workspace
 from backend.domain.jobs.jobs import JobKind
 from backend.service.jobs import jobs
 
 PER_PAGE = 20
 opened = workspace()
-
-
-def first_page() -> None:
-    st.session_state["jobs_page"] = 1
 
 
 def active() -> tuple[tuple[str, str], ...]:
@@ -59,11 +54,8 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     owner = mine(opened, others, "jobs_mine")
 chosen = {"states": states or ENDINGS, "kinds": kinds, "words": words or "", "owner": owner}
 total = jobs.count(opened, **chosen)
-pages = max(1, ceil(total / PER_PAGE))
-page = st.session_state.get("jobs_page", 1)
 if total:
-    page = st.pagination(pages, key="jobs_page", bind="query-params") if pages > 1 else 1
-    first = (page - 1) * PER_PAGE
+    _, first = navigation.paged(total, PER_PAGE)
     ended = jobs.listing(opened, **chosen, limit=PER_PAGE, offset=first)
     st.caption(f"{first + 1} to {first + len(ended)} of {total:,}, newest first")
     for job in ended:

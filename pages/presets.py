@@ -1,11 +1,10 @@
 """Presets: where do others start?"""
 
-from math import ceil
-
 import streamlit as st
 
 from app import navigation, shell
 from app.compare import presets as compare_presets
+from app.navigation import first_page
 from app.presets import presets as shown
 from app.presets import rows
 from app.session import workspace
@@ -16,12 +15,6 @@ from backend.service.presets.presets import Filter
 
 PER_PAGE = 20
 opened = workspace()
-
-
-def first_page() -> None:
-    st.session_state["presets_page"] = 1
-
-
 head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Presets", width="stretch")
 action = head.container(width="content")
@@ -56,9 +49,8 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 chosen = Filter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:
-    pages = ceil(total / PER_PAGE)
-    page = st.pagination(pages, key="presets_page", bind="query-params") if pages > 1 else 1
-    listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=(page - 1) * PER_PAGE))
+    page, first = navigation.paged(total, PER_PAGE)
+    listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first))
     st.caption(rows.legend())
     st.caption(plain(rows.basis(listed)))
     shown.table(opened, listed, ids, f"{goal}-{model}-{words}-{page}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any, NamedTuple, get_args
 
 import streamlit as st
@@ -53,7 +52,7 @@ def ended_badly(opened: Workspace, chosen: Chosen) -> None:
     asked: dict[str, Any] = {
         "states": [str(state) for state in activity.ENDED_BADLY], "owner": chosen.person, "words": chosen.words
     }  # fmt: skip
-    page, first = _paged("bad_page", jobs.count(opened, **asked))
+    page, first = navigation.paged(jobs.count(opened, **asked), PER_PAGE, "bad_page")
     found = jobs.listing(opened, **asked, limit=PER_PAGE, offset=first)
     if not found:
         nothing(chosen.any, "No job has failed, was lost or cancelled.")
@@ -70,7 +69,7 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
     origins = st.pills("From", get_args(Origin), selection_mode="multi", key=navigation.own("from"), bind="query-params")
     who = (chosen.person,) if chosen.person else ()
     asked: dict[str, Any] = {"who": audit.readable(opened) or who, "words": chosen.words, "origins": origins or ()}
-    page, first = _paged("changes_page", audit.count(opened, **asked))
+    page, first = navigation.paged(audit.count(opened, **asked), PER_PAGE, "changes_page")
     records = audit.listing(opened, **asked, limit=PER_PAGE, offset=first)
     if not records:
         nothing(chosen.any or bool(origins), "Nobody has changed anything yet.")
@@ -85,13 +84,6 @@ def nothing(narrowed: bool, sentence: str) -> None:
         st.info("Nothing matches these filters: take one away.", icon=":material/filter_alt_off:")
     else:
         st.info(sentence, icon=":material/info:")
-
-
-def _paged(key: str, total: int) -> tuple[int, int]:
-    """The page that is open, and the number of its first row."""
-    pages = max(1, ceil(total / PER_PAGE))
-    page = st.pagination(pages, key=navigation.own(key), bind="query-params") if pages > 1 else 1
-    return page, (page - 1) * PER_PAGE
 
 
 def _table(shown: list[dict[str, Any]], key: str, alt: str) -> int | None:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.labels import sentence
+from app import shell
 from app.session import frozen
 from app.words import message
-from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.plans import calibration
@@ -37,7 +36,5 @@ def _take(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
     st.session_state.pop(REFUSED, None)
     if file is None:
         return
-    try:
+    with shell.kept(REFUSED):
         put(str(calibration.save(opened, file.name, file.getvalue())))
-    except WhetstoneError as error:
-        st.session_state[REFUSED] = sentence(error)

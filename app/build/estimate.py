@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, navigation
+from app import charts, navigation, shell
 from app.build import figures
 from app.build.figures import Figure
 from app.models import memory_bar
 from app.session import frozen
-from app.words import between, message, moment, plain, size
-from backend.domain.errors import WhetstoneError
+from app.words import between, moment, plain, size
 from backend.domain.figures import streams
 from backend.domain.planner.choose import Choice
 from backend.domain.planner.estimate import Estimate, Need
@@ -87,15 +86,11 @@ def _measure(opened: Workspace) -> None:
         "Measure this machine", key="build_measure-here", icon=":material/speed:",
         **{"help": "Takes some seconds. Then speed and job duration can be estimated.", **frozen(opened, Action.MEASURE)},
     )  # fmt: skip
-    if not clicked:
-        return
-    try:
-        with st.spinner("Measuring memory and matrix products"):
-            machine.measure(opened)
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-    else:
-        st.rerun()
+    if clicked:
+        with shell.said():
+            with st.spinner("Measuring memory and matrix products"):
+                machine.measure(opened)
+            st.rerun()
 
 
 def _formulas(estimate: Estimate) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app import addresses, navigation
+from app import addresses, navigation, shell
 from app import steps as steps_words
 from app.build import calibration_upload, options
 from app.build.options import Option
@@ -148,10 +148,8 @@ def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
     recipe = current().recipe
     if recipe is None:
         return
-    try:
+    with shell.kept(ERROR):
         put(change(recipe), redraw=redraw)
-    except WhetstoneError as error:
-        st.session_state[ERROR] = sentence(error)
 
 
 def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
@@ -174,12 +172,8 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
 def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
     """The first that is valid there, else the nearest to the first."""
     found = [recipes.read_file(Path(name)) for name in starts]
-    try:
-        valid = next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0])
-    except WhetstoneError as error:
-        st.session_state[ERROR] = sentence(error)
-    else:
-        put(valid)
+    with shell.kept(ERROR):
+        put(next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0]))
 
 
 def _by_hand() -> None:

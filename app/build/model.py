@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.words import count, message, size
-from backend.domain.errors import WhetstoneError
+from app import shell
+from app.words import count, size
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.service import Workspace
@@ -30,12 +30,10 @@ def choose(opened: Workspace) -> ModelFacts | None:
     chosen = chosen or wanted
     if st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
-    try:
+    model_facts: ModelFacts | None = None
+    with shell.said():
         model_facts = models.facts(opened, chosen)
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-        return None
-    st.session_state[MODEL] = chosen
+        st.session_state[MODEL] = chosen
     return model_facts
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import navigation, once
+from app import navigation, once, shell
 from app.build import estimate as recipe_estimate
 from app.build import form, life, options
 from app.build import target as recipe_target
@@ -290,8 +290,7 @@ def submit_button(opened: Workspace, judgement: Judgement, lived: Life) -> None:
     if clicked and ready:  # no callback, which would be given the recipe before the field typed in last was read
         _submit(ready, lived, fingerprint)
         st.rerun()
-    if refused := st.session_state.pop(REFUSED, None):
-        st.error(message(refused), icon=":material/error:")
+    shell.say(REFUSED)
 
 
 def _why_not(judgement: Judgement) -> str:
@@ -300,10 +299,7 @@ def _why_not(judgement: Judgement) -> str:
 
 
 def _submit(ready: Ready, lived: Life, fingerprint: str) -> None:
-    try:
+    with shell.kept(REFUSED):
         job = ready.submit(once.key(PURPOSE, fingerprint), lived)
-    except WhetstoneError as error:
-        st.session_state[REFUSED] = sentence(error)
-    else:
         once.remember(PURPOSE, job.id)
         navigation.go("job", id=job.id)

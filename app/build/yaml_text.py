@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app import shell
 from app.build import form
 from app.build.form import UNREAD, Draft
-from app.labels import sentence
 from app.words import message
-from backend.domain.errors import WhetstoneError
 from backend.service.plans import recipes
 from backend.service.plans.recipes import MAX_BYTES
 
@@ -28,7 +27,5 @@ def view(draft: Draft) -> None:
 
 
 def _read(key: str) -> None:
-    try:
+    with shell.kept(UNREAD):
         form.put(recipes.read_text(st.session_state[key]))
-    except WhetstoneError as error:
-        st.session_state[UNREAD] = sentence(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app import navigation
 from app.compare import address, side_by_side
 from app.words import plain, when
 from backend.domain.errors import NotFound
@@ -20,7 +21,7 @@ OFFERED = 200
 def choose(opened: Workspace) -> list[EvaluationView]:
     """Pick evaluations; an id of the URL that is not here is told, and the others are shown."""
     titles = {title.id: f"{title.title}, {when(title.created_at)} ({title.id})" for title in _offered(opened)}
-    asked = side_by_side.ids_in(st.query_params.get_all("ids"))
+    asked = navigation.listed(st.query_params.get_all("ids"))
     views, unknown = [], []
     for wanted in asked[: side_by_side.MOST]:
         try:
@@ -36,11 +37,9 @@ def choose(opened: Workspace) -> list[EvaluationView]:
         if not st.query_params.get("presets"):
             st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
         return []
-    if st.session_state.get("compare_ids") != found:  # the address was changed by a link or by Back
-        st.session_state["compare_ids"] = found
-    st.multiselect(
-        "Evaluations", list(dict.fromkeys([*titles, *found])), key="compare_ids", max_selections=side_by_side.MOST,
-        format_func=lambda name: titles.get(name, name), on_change=_write_ids, placeholder="Choose one or more",
+    navigation.multiselect(
+        "Evaluations", [*titles, *found], found, name="ids", key="compare_ids", forgets="prices",
+        max_selections=side_by_side.MOST, format_func=lambda name: titles.get(name, name), placeholder="Choose one or more",
     )  # fmt: skip
     return views
 
@@ -54,15 +53,6 @@ def _offered(opened: Workspace) -> list[EvaluationTitle]:
         f"Find among all evaluations (the newest {OFFERED} are offered)", key="compare_find", type="search", max_chars=80
     )
     return evaluations.titles(opened, words=words, limit=OFFERED) if words else newest
-
-
-def _write_ids() -> None:
-    chosen = st.session_state["compare_ids"]
-    if chosen:
-        st.query_params["ids"] = ",".join(chosen)
-    elif "ids" in st.query_params:
-        del st.query_params["ids"]
-    st.query_params.pop("prices", None)
 
 
 def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:

@@ -25,7 +25,6 @@ from backend.service.presets import standings
 from backend.service.presets.presets import PresetView
 
 MOST = 8
-KEY = "compare_presets"
 OFFERED = 500
 COLUMNS = ("preset", "model", "goal", "target", "recipe", "kind", "concurrency", "metric", "least", "most", "source")
 
@@ -36,22 +35,12 @@ def choose(opened: Workspace) -> list[PresetView]:
     if len(known_presets) > MOST:
         st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
     ids = [each.preset.id for each in known_presets[:MOST]]
-    if st.session_state.get(KEY) != ids:  # the address was changed by a link or by Back
-        st.session_state[KEY] = ids
     offered = [each.preset.id for each in service.listing(opened, limit=OFFERED)]
-    st.multiselect(
-        "Presets", list(dict.fromkeys([*offered, *ids])), key=KEY, max_selections=MOST, on_change=_write,
+    navigation.multiselect(
+        "Presets", [*offered, *ids], ids, name="presets", key="compare_presets", max_selections=MOST,
         placeholder="Choose two or more",
     )  # fmt: skip
     return service.views(opened, known_presets[:MOST])
-
-
-def _write() -> None:
-    ids = st.session_state[KEY]
-    if ids:
-        st.query_params["presets"] = ",".join(ids)
-    else:
-        st.query_params.pop("presets", None)
 
 
 def series(views: Sequence[PresetView], names: Sequence[str], evaluations: Sequence[EvaluationView] = ()) -> list[Series]:

@@ -30,11 +30,6 @@ MOST_DISCOUNT = 99.9
 """Percent."""
 
 
-def ids_in(values: Sequence[str]) -> list[str]:
-    """`?ids=e-1,e-2`, each once, in order."""
-    return list(dict.fromkeys(part.strip() for value in values for part in value.split(",") if part.strip()))
-
-
 def prices_in(words: str, count: int) -> list[float | None]:
     """`?prices=1.2,,0.8` as one a evaluation; what is no price is None."""
     found: list[float | None] = []

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import charts, navigation, once
-from app.labels import sentence
+from app import charts, navigation, once, shell
 from app.outcomes import source
 from app.session import frozen
 from app.words import message, plain
@@ -98,7 +97,6 @@ def _asked(found: PayoffMap, page: str) -> Shape:
 
 
 def _to_measure(opened: Workspace, case: Case) -> None:
-    assert isinstance(case.model, ModelCard)
     st.caption(
         "Not measured yet for this model, these settings and this machine. A job of about a quarter of an hour serves the model "
         "with drafts of random weights, and tells which acceptance a draft must reach before one is made."
@@ -115,26 +113,19 @@ def _to_measure(opened: Workspace, case: Case) -> None:
         )
         if job_id := once.made(PURPOSE, ready.revision):
             navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
-    if refused := st.session_state.pop(REFUSED, None):
-        st.error(message(refused), icon=":material/error:")
+    shell.say(REFUSED)
 
 
 def _prepared(opened: Workspace, case: Case) -> PayoffSpec | None:
+    assert isinstance(case.model, ModelCard)
     try:
-        return (
-            measuring.prepare(opened, source(case.model), serving=case.recipe.serving)
-            if isinstance(case.model, ModelCard)
-            else None
-        )
+        return measuring.prepare(opened, source(case.model), serving=case.recipe.serving)
     except WhetstoneError as error:
         st.caption(message(error))
         return None
 
 
 def _submit(opened: Workspace, spec: PayoffSpec) -> None:
-    try:
+    with shell.kept(REFUSED):
         job = measuring.submit(opened, spec, submission=once.key(PURPOSE, spec.revision))
-    except WhetstoneError as error:
-        st.session_state[REFUSED] = sentence(error)
-    else:
         once.remember(PURPOSE, job.id)

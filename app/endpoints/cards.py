@@ -11,7 +11,6 @@ from app import navigation, shell
 from app.endpoints import update
 from app.session import by, frozen
 from app.words import UNKNOWN, ago, message, plain
-from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.machine import pricelist
 from backend.domain.roles import Action
@@ -59,12 +58,10 @@ def managed(opened: Workspace) -> None:
     if st.button("Ask AWS again", key="endpoints_ask", icon=":material/refresh:"):
         st.session_state.pop(HELD, None)
     if HELD not in st.session_state:
-        try:
-            with st.spinner("Asking AWS"):
-                st.session_state[HELD] = (endpoints.listing(opened), datetime.now(UTC))
-        except WhetstoneError as error:
-            st.error(message(error), icon=":material/error:")
-            return
+        with shell.said(), st.spinner("Asking AWS"):
+            st.session_state[HELD] = (endpoints.listing(opened), datetime.now(UTC))
+    if HELD not in st.session_state:
+        return
     found, at = st.session_state[HELD]
     if not found:
         st.markdown(
@@ -128,14 +125,11 @@ def _asked(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView])
 
 def _delete(opened: Workspace, endpoint: EndpointView) -> None:
     """Waits until AWS has it no longer: until then it costs money."""
-    try:
+    with shell.said():
         with st.spinner("Deleting it: this takes some minutes"):
             endpoints.delete(opened, endpoint.id, endpoint.region)
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-        return
-    st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
-    _again()
+        st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
+        _again()
 
 
 def _again() -> None:

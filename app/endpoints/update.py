@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import floor
+from app import floor, shell
 from app.session import frozen
 from app.words import message, plain, size, when
 from backend.domain.errors import WhetstoneError
@@ -100,11 +100,8 @@ def _update(opened: Workspace, found: EndpointView, artifact: str, changes: Chan
 
 def prove(opened: Workspace, found: EndpointView) -> None:
     """Ask it once; `proven` shows what that proves."""
-    try:
-        with st.spinner("Asking it once, and reading its log"):
-            _keep(found.id, found.artifact, endpoints.prove(opened, found.id, found.region))
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
+    with shell.said(), st.spinner("Asking it once, and reading its log"):
+        _keep(found.id, found.artifact, endpoints.prove(opened, found.id, found.region))
 
 
 def _keep(endpoint_id: str, artifact: str, findings: list[Finding]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import navigation, once
+from app import navigation, once, shell
 from app.evaluate import fields
 from app.evaluate import load as evaluate_load
 from app.evaluate.load import RAMP, RATE, SEARCH, STREAMS, TRACE
@@ -29,7 +29,7 @@ from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, watching
 from backend.service.models import models
 
-PURPOSE = "evaluate"
+PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
 TYPED = ("concurrency", "rate")
@@ -44,39 +44,22 @@ class Asked:
     obstacle: str | None = None
 
 
-def names_in(values: list[str]) -> list[str]:
-    """The URL's variants: `?variants=a,b` or the parameter several times; each once, in order."""
-    return list(dict.fromkeys(name for value in values for name in navigation.parts(value)))
-
-
 def variants(opened: Workspace) -> list[str]:
     """Choose what is measured; the first is the baseline."""
     made = {item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})" for item in artifacts.variants(opened)}
     known = [model.source for model in models.known(opened) if model.present]
-    asked = names_in(st.query_params.get_all("variants"))
-    choices = list(dict.fromkeys([*known, *made, *asked]))
-    if st.session_state.get("evaluate_variants") != asked:  # the address was changed by a link or by Back
-        st.session_state["evaluate_variants"] = asked
-    st.multiselect(
-        "Variants (the first is the baseline)", choices, key="evaluate_variants", accept_new_options=True,
-        format_func=lambda name: made.get(name, name), on_change=_write_variants, placeholder="Choose, or type a folder or URL",
+    asked = navigation.listed(st.query_params.get_all("variants"))
+    return navigation.multiselect(
+        "Variants (the first is the baseline)", [*known, *made, *asked], asked, name="variants", key="evaluate_variants",
+        format_func=lambda name: made.get(name, name), accept_new_options=True, placeholder="Choose, or type a folder or URL",
         help="Models, artifacts, folders, the URL of an OpenAI-compatible endpoint, or one at SageMaker: sagemaker:NAME@REGION.",
     )  # fmt: skip
-    return list(st.session_state["evaluate_variants"])
 
 
 def again(document: Evaluation) -> dict[str, str]:
     """The address's parameters for the same variants, the check included."""
     sources = [result.variant.source for result in document.variants]
     return {"variants": navigation.several(*sources)} | ({"evaluate_twice": "true"} if sources[1:2] == sources[:1] else {})
-
-
-def _write_variants() -> None:
-    chosen = st.session_state["evaluate_variants"]
-    if chosen:
-        st.query_params["variants"] = navigation.several(*chosen)
-    else:
-        st.query_params.pop("variants", None)
 
 
 def load() -> dict[str, Any]:
@@ -216,18 +199,14 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
     if clicked and asked.spec:  # no callback, which would be given what stood here before the field typed in last was read
         _submit(opened, asked.spec, mark)
         st.rerun()
-    if refused := st.session_state.pop("evaluate_refused", None):
-        st.error(message(refused), icon=":material/error:")
+    shell.say(REFUSED)
 
 
 def _submit(opened: Workspace, spec: EvaluateSpec, mark: str) -> None:
     """A job of this very question that has ended is no double click: the question is asked anew."""
-    try:
+    with shell.kept(REFUSED):
         job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
         if job.ended:
             once.renew(PURPOSE)
             job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
-    except WhetstoneError as error:
-        st.session_state["evaluate_refused"] = sentence(error)
-    else:
         st.query_params.from_dict({"job": job.id})

@@ -9,8 +9,8 @@ from app.evaluate.form import PURPOSE
 from app.jobs.cards import cancel_button, say_end
 from app.jobs.rows import headline, kind, progress_text
 from app.session import frozen
-from app.words import message, plain, short
-from backend.domain.errors import NotFound, WhetstoneError
+from app.words import plain, short
+from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -55,10 +55,6 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
 
 
 def _again(opened: Workspace, job_id: str) -> None:
-    try:
-        retried = jobs.retry(opened, job_id)
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-        return
-    st.query_params.from_dict({"job": retried.id})
-    st.rerun(scope="app")
+    with shell.said():
+        st.query_params.from_dict({"job": jobs.retry(opened, job_id).id})
+        st.rerun(scope="app")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app import shell
 from app.hardware import instances
 from app.hardware.instances import COLUMNS, SORTS
 from app.session import frozen
 from app.words import message, plain
-from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import prices
@@ -99,14 +99,10 @@ def _refresh(opened: Workspace) -> None:
 
 
 def _ask(opened: Workspace, region: str | None) -> None:
-    with st.spinner("Asking the AWS Pricing API"):
-        try:
+    with shell.said():
+        with st.spinner("Asking the AWS Pricing API"):
             found = prices.refresh(opened, region)
-        except WhetstoneError as error:
-            st.error(message(error), icon=":material/error:")
-            return
-    left = f" Left out: {'; '.join(found.skipped[:3])}." if found.skipped else ""
-    kept = f" {len(found.missing)} instances have none there and keep the snapshot's." if found.missing else ""
-    st.success(
-        plain(f"{found.prices} prices of {found.region}, as of {found.as_of}.{kept}{left}"), icon=":material/check_circle:"
-    )
+        left = f" Left out: {'; '.join(found.skipped[:3])}." if found.skipped else ""
+        kept = f" {len(found.missing)} instances have none there and keep the snapshot's." if found.missing else ""
+        words = f"{found.prices} prices of {found.region}, as of {found.as_of}.{kept}{left}"
+        st.success(plain(words), icon=":material/check_circle:")

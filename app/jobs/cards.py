@@ -7,12 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, shell
 from app.jobs import managed
 from app.jobs.rows import can_cancel, headline, places, progress_text, summary, verbs, why
 from app.session import by, frozen
 from app.words import message, plain
-from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -58,12 +57,10 @@ ICONS = {
 
 def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     """Do it and say so; a refusal is told and changes nothing."""
-    try:
+    after: JobView | None = None
+    with shell.said(st.toast):
         after = ACTS[verb](opened, job_id)
-    except WhetstoneError as error:
-        st.toast(message(error), icon=":material/error:")
-        return None
-    st.toast(DONE[verb].format(id=after.id), icon=ICONS[verb])
+        st.toast(DONE[verb].format(id=after.id), icon=ICONS[verb])
     return after
 
 

@@ -26,7 +26,7 @@ from app.jobs.rows import (
 from app.outcomes import figures, provenance, source, verdicts
 from app.session import frozen
 from app.words import message, plain, seconds, size
-from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import figure
 from backend.domain.jobs.artifact import Manifest
@@ -158,10 +158,8 @@ def kept(opened: Workspace, job: JobView) -> None:
 
 
 def _drop(opened: Workspace, job_id: str) -> None:
-    try:
+    with shell.said(st.toast):
         st.toast(f"{size(jobs.drop_kept(opened, job_id))} freed.", icon=ICONS["Drop"])
-    except WhetstoneError as error:
-        st.toast(message(error), icon=":material/error:")
 
 
 def watch(opened: Workspace, job_id: str) -> str:

@@ -11,7 +11,6 @@ from app.jobs.cards import ICONS
 from app.jobs.rows import why
 from app.session import frozen
 from app.words import message, seconds, when
-from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.attempts import Attempt
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.terms import Priority, span
@@ -63,11 +62,8 @@ def _why(opened: Workspace, job_id: str) -> str:
 
 
 def _prioritize(opened: Workspace, job_id: str) -> None:
-    try:
+    with shell.said(st.toast):
         after = jobs.prioritize(opened, job_id, Priority(st.session_state[f"{PRIORITY}-{job_id}"]))
-    except WhetstoneError as error:
-        st.toast(message(error), icon=":material/error:")
-    else:
         st.toast(f"It has {after.terms.priority} priority.", icon=ICONS["Move to front"])
 
 

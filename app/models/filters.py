@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.labels import LABELS
+from app.navigation import first_page
 from backend.domain.rules.kinds import LISTED, PUBLISHED, CatalogFilter, Sort
 from backend.service import Workspace
 from backend.service.models import catalog, techniques
@@ -28,11 +29,6 @@ ORDERS: dict[str, tuple[Sort, bool]] = {
     "Licence": ("licence", False),
 }
 BILLION = 1e9
-
-
-def first_page() -> None:
-    """What is narrowed otherwise begins at its first page."""
-    st.session_state["catalog_page"] = 1
 
 
 def choose(opened: Workspace) -> CatalogFilter:

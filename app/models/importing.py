@@ -5,7 +5,6 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation, shell
-from app.labels import sentence
 from app.models.rows import facts, figures, technique_rows
 from app.outcomes import source
 from app.session import by, frozen
@@ -56,23 +55,18 @@ def buttons(opened: Workspace, card: ModelCard | None, given: str) -> None:
             on_click=_remember, args=(opened, card.path if card else "", given), key="import_submit",
             **{**state, **frozen(opened, Action.REMEMBER_MODEL)},
         )  # fmt: skip
-    if refused := st.session_state.pop(REFUSED, None):
-        st.error(message(refused), icon=":material/error:")
+    shell.say(REFUSED)
 
 
 def _remember(opened: Workspace, path: str, given: str) -> None:
     name = str(st.session_state.get(_name_key(given)) or "").strip() or None
-    try:
+    with shell.kept(REFUSED):
         models.remember(opened, path, name=name)
-    except WhetstoneError as error:
-        st.session_state[REFUSED] = sentence(error)
 
 
 def _forget(opened: Workspace, path: str) -> None:
-    try:
+    with shell.kept(REFUSED):
         models.forget(opened, path)
-    except WhetstoneError as error:
-        st.session_state[REFUSED] = sentence(error)
 
 
 def describe(opened: Workspace, card: ModelCard) -> None:

@@ -112,11 +112,8 @@ def _ended(last: JobView) -> None:
 
 def _start(opened: Workspace, pair: Pair, mark: str, anyway: bool) -> None:
     share(pair)
-    try:
+    with shell.kept("playground_refused"):
         job = serve.start(opened, [source for _, source in pair], submission=once.key(PURPOSE, mark), anyway=anyway)
-    except WhetstoneError as error:
-        st.session_state["playground_refused"] = sentence(error)
-    else:
         once.remember(PURPOSE, job.id)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from app import addresses, navigation
+from app import addresses, navigation, shell
 from app.build.options import stack
 from app.labels import LABELS
 from app.presets import rows as preset_rows
 from app.session import by, frozen
 from app.words import message, plain
-from backend.domain.errors import NotFound, WhetstoneError
+from backend.domain.errors import NotFound
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
 from backend.domain.recipe.recipe import Recipe
@@ -65,7 +65,7 @@ def chosen(opened: Workspace) -> list[KnownPreset]:
 def found(opened: Workspace, words: str) -> list[KnownPreset]:
     """Presets by ids between commas, each once."""
     known_presets = []
-    for wanted in dict.fromkeys(navigation.parts(words)):
+    for wanted in navigation.listed([words]):
         try:
             known_presets.append(presets.find(opened, wanted))
         except NotFound as error:
@@ -113,12 +113,8 @@ def _ticked(name: str, ids: Sequence[str]) -> None:
 
 def choose(ids: Sequence[str]) -> None:
     """Write the choice into the address."""
-    words = ",".join(ids)
-    if words:
-        st.query_params["selected"] = words
-    else:
-        st.query_params.pop("selected", None)
-    st.session_state[SEEN] = words
+    navigation.put("selected", ids)
+    st.session_state[SEEN] = navigation.several(*ids)
 
 
 def detail(opened: Workspace, view: PresetView) -> None:
@@ -200,12 +196,8 @@ def apply(opened: Workspace, view: PresetView) -> None:
     )  # fmt: skip
     places = list(dict.fromkeys([preset.target, "local", "auto", *targets_named(opened)]))
     target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
-    try:
-        applied = presets.apply(opened, preset.id, model=model, target=target)
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-    else:
-        _applied(applied)
+    with shell.said():
+        _applied(presets.apply(opened, preset.id, model=model, target=target))
     st.code(recipes.write_text(preset.recipe), language=None, wrap_lines=True)
 
 
@@ -256,11 +248,8 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
         replace = st.checkbox(LABELS["replace"], key="presets_replace")
         options = {"disabled": file is None, **frozen(opened, Action.SAVE_PRESET)}
         if st.button("Import", key="presets_import", **options):
-            try:
+            with shell.said():
                 taken = presets.take(opened, preset_text.read(file.getvalue()), replace=replace)
-            except WhetstoneError as error:
-                st.error(message(error), icon=":material/error:")
-            else:
                 _tell(", ".join(f"{name}: {outcome}" for name, outcome in taken))
 
 
@@ -274,12 +263,9 @@ def save(opened: Workspace) -> None:
         summary = st.text_input("What it is good for", max_chars=200)
         text = st.text_area("Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000)
         if st.form_submit_button("Save", key="presets_save", **frozen(opened, Action.SAVE_PRESET)):
-            try:
+            with shell.said():
                 recipe = recipes.read_text(text)
                 known = presets.save(opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary)
-            except WhetstoneError as error:
-                st.error(message(error), icon=":material/error:")
-            else:
                 choose([known.preset.id])
                 _tell(f"{known.preset.id} is kept.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts
+from app import charts, navigation
 from app.labels import sentence
 from app.navigation import own
 from app.session import frozen
@@ -32,7 +32,7 @@ def show(opened: Workspace, document: Evaluation | None) -> None:
 
 def chosen_ids() -> list[str]:
     """Of the address, in order."""
-    return [part for value in st.query_params.get_all(ADDRESS) for part in value.split(",") if part]
+    return navigation.listed(st.query_params.get_all(ADDRESS))
 
 
 def _upload(opened: Workspace) -> None:
@@ -51,7 +51,7 @@ def _upload(opened: Workspace) -> None:
             told = (mark, sentence(error))
         else:
             told = (mark, "")
-            _write([*dict.fromkeys([*chosen_ids(), result.id])])
+            navigation.put(ADDRESS, list(dict.fromkeys([*chosen_ids(), result.id])))
         st.session_state[own("imported_refused")] = told
     if told[1]:
         st.error(message(told[1]), icon=":material/error:")
@@ -66,22 +66,11 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
     if not importeds:
         return []
     asked = [each for each in chosen_ids() if each in importeds]
-    key = own("imported")
-    if st.session_state.get(key) != asked:  # the address was changed by a link, by Back or by an upload
-        st.session_state[key] = asked
-    st.multiselect(
-        "Imported results", list(importeds), key=key, placeholder="Choose one or more",
+    chosen = navigation.multiselect(
+        "Imported results", importeds, asked, name=ADDRESS, key=own("imported"), placeholder="Choose one or more",
         format_func=lambda each: f"{importeds[each].name}, {importeds[each].measured_at or 'moment not recorded'} ({each})",
-        on_change=lambda: _write(list(st.session_state[key])),
     )  # fmt: skip
-    return [importeds[each] for each in st.session_state[key]]
-
-
-def _write(ids: list[str]) -> None:
-    if ids:
-        st.query_params[ADDRESS] = ",".join(ids)
-    else:
-        st.query_params.pop(ADDRESS, None)
+    return [importeds[each] for each in chosen]
 
 
 def draw(results: list[ImportedResult], document: Evaluation | None) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 import streamlit as st
 
-from app.navigation import own
+from app.navigation import own, paged
 from app.session import mine
 from app.shell import damaged_rows
 from app.words import when
@@ -30,11 +29,11 @@ def show(opened: Workspace) -> None:
         return
     owner = mine(opened, total > own_ones, own("past_mine"))
     total = own_ones if owner else total
-    pages, shared = max(1, ceil(total / PER_PAGE)), owner is None and total > own_ones
-    number = st.pagination(pages, key=own("past_page"), bind="query-params") if pages > 1 else 1
-    part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": (number - 1) * PER_PAGE}
+    shared = owner is None and total > own_ones
+    number, first = paged(total, PER_PAGE, "past_page")
+    part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": first}
     views = evaluations.listing(opened, **part)
-    if len(views) < min(PER_PAGE, total - part["offset"]):
+    if len(views) < min(PER_PAGE, total - first):
         damaged_rows(opened, "evaluation", [each.id for each in evaluations.titles(opened, **part)])
     if not views:
         return

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from pydantic import ValidationError
 
-from app import navigation, once
+from app import navigation, once, shell
 from app.build.calibration_upload import upload
 from app.labels import sentence
 from app.session import frozen
@@ -133,16 +133,12 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
     if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **{**state, **frozen(opened)}):
         _submit(opened, asked.spec, fingerprint)
         st.rerun()
-    if refused := st.session_state.pop(REFUSED, None):
-        st.error(message(refused), icon=":material/error:")
+    shell.say(REFUSED)
 
 
 def _submit(opened: Workspace, spec: TrainSpec | None, fingerprint: str) -> None:
     assert spec is not None
-    try:
+    with shell.kept(REFUSED):
         job = training.submit(opened, spec, submission=once.key(PURPOSE, fingerprint))
-    except WhetstoneError as error:
-        st.session_state[REFUSED] = sentence(error)
-    else:
         once.remember(PURPOSE, job.id)
         navigation.go("job", id=job.id)

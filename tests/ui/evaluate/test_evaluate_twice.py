@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app import navigation
 from app.evaluate import form
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -37,4 +38,4 @@ def test_measuring_again_asks_for_the_check_again() -> None:
     twice = once.model_copy(update={"variants": [first, first, *once.variants[1:]]})
     assert "evaluate_twice" not in form.again(once)
     assert form.again(twice)["evaluate_twice"] == "true"
-    assert form.names_in([form.again(twice)["variants"]])[:1] == [first.variant.source]
+    assert navigation.listed([form.again(twice)["variants"]])[:1] == [first.variant.source]

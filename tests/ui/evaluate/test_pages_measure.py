@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import charts, navigation
 from app.compare import side_by_side
-from app.evaluate import form, load
+from app.evaluate import load
 from app.results import conditions
 from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant
@@ -104,7 +104,7 @@ def test_a_folder_with_a_comma_is_one_variant(home: Workspace, tmp_path: Path) -
     assert at.multiselect(key="evaluate_variants").value == [str(folder), URL_A]
     at.multiselect(key="evaluate_variants").set_value([str(folder)]).run()
     studio.check(at)
-    assert form.names_in([param(at, "variants")]) == [str(folder)]
+    assert navigation.listed([param(at, "variants")]) == [str(folder)]
 
 
 def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) -> None:
@@ -354,7 +354,7 @@ def test_measuring_again_writes_the_address_that_a_refresh_opens(home: Workspace
     (again,) = [button for button in at.button if button.label == "Measure again"]
     again.click().run()
     studio.check(at)
-    assert form.names_in([param(at, "variants")]) == ["original", "w8a8", "draft", "w8a8-draft"]
+    assert navigation.listed([param(at, "variants")]) == ["original", "w8a8", "draft", "w8a8-draft"]
     assert "id" not in at.query_params and at.multiselect(key="evaluate_variants").value[0] == "original"
 
 
@@ -531,7 +531,7 @@ def test_the_live_chart_takes_the_mean_of_the_runs() -> None:
 
 
 def test_words_of_the_url_are_read_in_order_and_once() -> None:
-    assert form.names_in(["a,b", "b, c ,"]) == ["a", "b", "c"]
+    assert navigation.listed(["a,b", "b, c ,"]) == ["a", "b", "c"]
     assert load.levels_in("1, 4 16") == (1, 4, 16)
     assert side_by_side.prices_in("1,,2", 4) == [1.0, None, 2.0, None]
     with pytest.raises(RequestError):
