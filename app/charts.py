@@ -52,29 +52,23 @@ def trusted(figure: Figure) -> graph.Figure:
 
 def live(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
     """Means of the `point` events so far, one line a variant: counters while it runs, replaced by the exact figures after."""
-    groups = _groups(points)
+    groups: dict[str, dict[int, list[float]]] = {}
+    for point in points:
+        if (rate := point.get("output_tokens_per_s")) is not None:
+            levels = groups.setdefault(str(point["variant"]), {})
+            levels.setdefault(int(point["concurrency"]), []).append(float(rate))
     if not groups:
         return empty(TITLE, "The first points arrive when the servers are up.", theme)
-    names = [*variants, *sorted({name for name, _ in groups} - set(variants))]
+    names = [*variants, *sorted(groups.keys() - set(variants))]
     own = dict(zip(names, looks(["", *names[1:]]), strict=True))
-    traces = [_trace(name, own[name], groups, theme) for name in names if any(name == key[0] for key in groups)]
-    levels = sorted({concurrency for _, concurrency in groups})
+    traces = [_trace(name, own[name], sorted(groups[name].items()), theme) for name in names if name in groups]
+    measured = sorted({concurrency for levels in groups.values() for concurrency in levels})
     y = {"label": "Output tokens/s", "rangemode": "tozero"}
     meta = {"better": "higher", "provenance": "approximate, counted while the evaluation was running"}
-    return {"data": traces, "layout": layout(TITLE, concurrency_axis(levels), y, theme, **meta)}
+    return {"data": traces, "layout": layout(TITLE, concurrency_axis(measured), y, theme, **meta)}
 
 
-def _groups(points: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[float]]:
-    found: dict[tuple[str, int], list[float]] = {}
-    for point in points:
-        rate = point.get("output_tokens_per_s")
-        if rate is not None:
-            found.setdefault((str(point["variant"]), int(point["concurrency"])), []).append(float(rate))
-    return found
-
-
-def _trace(name: str, place: int, groups: dict[tuple[str, int], list[float]], theme: Theme) -> dict[str, Any]:
-    own = sorted((concurrency, rates) for (variant, concurrency), rates in groups.items() if variant == name)
+def _trace(name: str, place: int, own: Sequence[tuple[int, list[float]]], theme: Theme) -> dict[str, Any]:
     look = style(place, theme)
     return {
         "type": "scatter",

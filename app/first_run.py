@@ -39,14 +39,10 @@ def way(opened: Workspace) -> None:
     else:
         label = "Carry the demo on" if run else "Run the demo"
         if st.button(label, type="primary", icon=":material/play_arrow:", shortcut="Alt+S", key="home_demo", **frozen(opened)):
-            _start(opened)
-
-
-def _start(opened: Workspace) -> None:
-    with shell.told():
-        with st.spinner("Asking where the model is to be had…"):
-            job = first_run.start(opened)
-        navigation.go("job", id=job.id)
+            with shell.told():
+                with st.spinner("Asking where the model is to be had…"):
+                    job = first_run.start(opened)
+                navigation.go("job", id=job.id)
 
 
 def moves(opened: Workspace) -> bool:
@@ -58,7 +54,9 @@ def moves(opened: Workspace) -> bool:
 def notice(opened: Workspace) -> str | None:
     """Draw it as long as there is something to say; answers with what makes the page around it change, None where nothing."""
     run = first_run.status(opened)
-    if run is None or run.state in {"done", "stopped"} or (run.state == "failed" and _was_left(opened, run)):
+    if run is None or run.state in {"done", "stopped"}:
+        return None
+    if run.state == "failed" and jobs.count(opened) > run.number:  # who has started something else needs no word of it
         return None
     with st.container(border=True, key="home_demo-box"):
         if run.state == "failed":
@@ -68,24 +66,17 @@ def notice(opened: Workspace) -> str | None:
     return f"{run.state} {run.number} {run.obstacle}"
 
 
-def _was_left(opened: Workspace, run: FirstRun) -> bool:
-    """Who has started something else needs no word of a demo that failed."""
-    return jobs.count(opened) > run.number
-
-
 def _failed(run: FirstRun) -> None:
-    st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{_why(run)}")
+    why = run.job.error or f"Its job is {run.job.state}."
+    st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{plain(why)}")
     navigation.link("job", "What happened, and resume it", ":material/open_in_full:", id=run.job.id)
-
-
-def _why(run: FirstRun) -> str:
-    return plain(run.job.error or f"Its job is {run.job.state}.")
 
 
 def _goes_on(opened: Workspace, run: FirstRun) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         why = ", started because this is a first run" if run.job.yields else ""
-        st.markdown(f":material/waving_hand: **Demo, step {_current(run)} of {run.steps}**{why}.", width="stretch")
+        current = run.number + (run.state == "waiting")
+        st.markdown(f":material/waving_hand: **Demo, step {current} of {run.steps}**{why}.", width="stretch")
         if run.state == "active" and run.job.yields:
             _stop_button(opened, run)
     if run.obstacle:
@@ -93,10 +84,6 @@ def _goes_on(opened: Workspace, run: FirstRun) -> None:
         navigation.link("hardware", "Engines and disk", ":material/memory:")
     else:
         st.caption(" ".join([plain(run.why or FETCHES), ABOUT, *([YIELDS] if run.job.yields else [])]))
-
-
-def _current(run: FirstRun) -> int:
-    return run.number + (run.state == "waiting")
 
 
 def _stop_button(opened: Workspace, run: FirstRun) -> None:

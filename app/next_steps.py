@@ -60,22 +60,16 @@ def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
     pair = [each for each in dict.fromkeys([baseline, source]) if each]
     options = {"help": "Starts vLLM with it on this machine and opens the job.", **frozen(opened)}
     anyway = floor.accepted(opened, [source], "next", say=False)
-    able_now = able and anyway
-    clicked = st.button("Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not able_now, **options})
-    if clicked:
-        _serve(opened, source, anyway)
+    if st.button("Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not (able and anyway), **options}):
+        with shell.said():
+            mark = once.key("serve", source, for_s=once.DOUBLE_CLICK_S)
+            job = serve.start(opened, [source], submission=mark, anyway=anyway)
+            navigation.go("job", id=job.id)
     if able and not opened.read_only:
         navigation.link("playground", "Chat with it", ":material/chat:", **addresses.playground(pair))
     if able:
         label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
         navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(*pair))
-
-
-def _serve(opened: Workspace, source: str, anyway: bool) -> None:
-    with shell.said():
-        mark = once.key("serve", source, for_s=once.DOUBLE_CLICK_S)
-        job = serve.start(opened, [source], submission=mark, anyway=anyway)
-        navigation.go("job", id=job.id)
 
 
 def _keep(opened: Workspace, variant: Variant, evaluation: str | None) -> None:

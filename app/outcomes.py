@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.words import moment, seconds, size, when
@@ -62,6 +62,18 @@ def figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     if result.get("seconds") is not None:
         found.append(("Worked for", seconds(result["seconds"]), None))
     return found
+
+
+def differing(
+    head: str, names: Sequence[str], found: Sequence[Mapping[str, str]], missing: str, *, only: bool
+) -> list[dict[str, str]]:
+    """A row a property, headed `head`, a column each of what is called `names`; `only` leaves out what is the same in all."""
+    rows = []
+    for name in dict.fromkeys(name for properties in found for name in properties):
+        values = [properties.get(name, missing) for properties in found]
+        if not only or len(found) == 1 or len(set(values)) > 1:
+            rows.append({head: name, **dict(zip(names, values, strict=True))})
+    return rows
 
 
 def artifact_rows(artifacts: Sequence[ArtifactView]) -> list[dict[str, Any]]:

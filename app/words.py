@@ -135,6 +135,6 @@ def viewer_zone() -> ZoneInfo | None:
         return None
 
 
-def ago(value: datetime | None, now: datetime | None = None) -> str:
+def ago(value: datetime | None) -> str:
     """`4 s ago`, or a dash."""
-    return UNKNOWN if value is None else f"{seconds(max(0.0, ((now or datetime.now(UTC)) - value).total_seconds()))} ago"
+    return UNKNOWN if value is None else f"{seconds(max(0.0, (datetime.now(UTC) - value).total_seconds()))} ago"

@@ -44,7 +44,6 @@ if draft.recipe is not None:
         if not refused:  # what was refused just now is not the recipe that the verdict is of
             verdict.summary(opened, model, judgement)
 lived = life.choose(target)
-life.refused(lived)
 left, right = st.columns([3, 2], gap="large")
 right = right.container(key="build_side")
 

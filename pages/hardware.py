@@ -4,7 +4,8 @@ import streamlit as st
 
 from app import navigation, shell
 from app.hardware import artifacts, engine_cards, instance_table
-from app.hardware.rows import accelerator_rows, figures, instruction_sets, mark, neuron_rows, speed_figures
+from app.hardware.rows import accelerator_rows, figures, instruction_sets, neuron_rows, speed_figures
+from app.jobs.cards import mark
 from app.session import frozen, workspace
 from app.words import plain
 from backend.domain.roles import Action

@@ -22,27 +22,21 @@ def running() -> tuple[tuple[str, str], ...]:
     return (*mark(job_views), ("demo", str(demo)))
 
 
-def way_catalog() -> None:
-    st.markdown("#### :material/menu_book: The catalog")
-    st.markdown("See which models are known here, what each technique would do to them, and why one does not fit.")
-    navigation.link("catalog", "Open the catalog", ":material/arrow_forward:")
-
-
-def way_own() -> None:
-    st.markdown("#### :material/folder_open: Your own model")
-    st.markdown("A folder, a hub id, an S3 prefix, a GGUF file or a package that ships one: look at its card, then import it.")
-    navigation.link("import", "Import a model", ":material/arrow_forward:")
-
-
 def ways() -> None:
     st.subheader("Three ways to start")
     left, middle, right = (column.container(border=True, height="stretch") for column in st.columns(3))
     with left:
         first_run.way(opened)
     with middle:
-        way_catalog()
+        st.markdown("#### :material/menu_book: The catalog")
+        st.markdown("See which models are known here, what each technique would do to them, and why one does not fit.")
+        navigation.link("catalog", "Open the catalog", ":material/arrow_forward:")
     with right:
-        way_own()
+        st.markdown("#### :material/folder_open: Your own model")
+        st.markdown(
+            "A folder, a hub id, an S3 prefix, a GGUF file or a package that ships one: look at its card, then import it."
+        )
+        navigation.link("import", "Import a model", ":material/arrow_forward:")
 
 
 st.title("Whetstone")

@@ -48,8 +48,3 @@ def change(record: Record) -> dict[str, Any]:
         "From": record.origin,
         "Detail": short(record.detail or "", LONGEST),
     }
-
-
-def job_of(record: Record) -> str | None:
-    """The job that a change was made to."""
-    return record.target if record.kind == "job" else None

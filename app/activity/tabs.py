@@ -75,8 +75,8 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
         nothing(chosen.any or bool(origins), "Nobody has changed anything yet.")
         return
     picked = _table([rows.change(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first")
-    if picked is not None and (job := rows.job_of(records[picked])):
-        navigation.go("job", id=job)
+    if picked is not None and records[picked].kind == "job":
+        navigation.go("job", id=records[picked].target)
 
 
 def nothing(narrowed: bool, sentence: str) -> None:

@@ -26,11 +26,11 @@ class Figure(NamedTuple):
     formula: str
 
 
-def span(ends: tuple[float, float] | None, unit: str = "", factor: float = 1.0) -> str:
+def span(ends: tuple[float, float] | None, unit: str = "") -> str:
     """`12–35 ms`, to two or three significant digits; one figure where both ends round to it."""
     if ends is None:
         return UNKNOWN
-    least, most = (figure(end * factor, 2 if abs(end * factor) < 100 else 3) for end in ends)
+    least, most = (figure(end, 2 if abs(end) < 100 else 3) for end in ends)
     return " ".join(filter(None, (least if least == most else f"{least}–{most}", unit)))
 
 

@@ -16,7 +16,8 @@ import streamlit as st
 from app import addresses, navigation, shell
 from app import steps as steps_words
 from app.build import calibration_upload, options
-from app.build.options import Option
+from app.build.option import Option
+from app.build.serving import LIMIT_OPTIONS, SERVING_OPTIONS
 from app.labels import sentence
 from app.outcomes import source
 from app.words import message, plain
@@ -160,7 +161,7 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
             st.button(
                 goal.title, key=f"build_goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts)
             )
-        st.button("By hand", key="build_goal-hand", help="Start with no steps.", on_click=_by_hand)
+        st.button("By hand", key="build_goal-hand", help="Start with no steps.", on_click=put, args=(recipes.read_text(EMPTY),))
         st.button("Undo", key="build_take-back", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
     names = recipes.bundled_names()
     st.selectbox(
@@ -174,10 +175,6 @@ def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str,
     found = [recipes.read_file(Path(name)) for name in starts]
     with shell.kept(ERROR):
         put(next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0]))
-
-
-def _by_hand() -> None:
-    put(recipes.read_text(EMPTY))
 
 
 def _bundled(key: str) -> None:
@@ -194,7 +191,7 @@ def steps(opened: Workspace, recipe: Recipe) -> None:
     for index, step in enumerate(recipe.steps):
         with st.container(border=True):
             _head(recipe, index, step)
-            st.caption(options.explained(step))
+            st.caption(steps_words.explained(step))
             reads = methods.reads_text(recipe)
             _fields(recipe, index, tuple(each for each in options.shown(step) if reads or each.name not in OF_TEXT))
             if isinstance(step, Prune | Quantize):
@@ -210,7 +207,7 @@ def _calibrate(index: int, path: str) -> None:
 def _head(recipe: Recipe, index: int, step: Step) -> None:
     number, last = index + 1, len(recipe.steps) - 1
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{number}. {plain(options.title(step))}**", width="stretch")
+        st.markdown(f"**{number}. {plain(steps_words.title(step))}**", width="stretch")
         for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
             act = {"on_click": _edit, "args": (lambda built, by=by: options.moved(built, index, by),)}
             help_ = f"Move step {number} {label.lower()}"
@@ -227,10 +224,10 @@ def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None)
         st.error(message(error), icon=":material/error:")
         return
     with st.popover("Add a step", icon=":material/add:", key="build_add", width="stretch"):
-        for heading in dict.fromkeys(options.group(choice.step) for choice in choices):
+        for heading in dict.fromkeys(steps_words.group(choice.step) for choice in choices):
             st.markdown(f"**{heading}**")
             for index, choice in enumerate(choices):
-                if options.group(choice.step) == heading:
+                if steps_words.group(choice.step) == heading:
                     _offered(index, choice)
         if isinstance(model, ModelCard):
             navigation.link("train", "Train a draft for this model", ":material/model_training:", model=source(model))
@@ -240,18 +237,18 @@ def _offered(index: int, choice: Addition) -> None:
     """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in words,
     since a touch screen has no hovering."""
     act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
-    name, greyed = options.title(choice.step), choice.reason is not None
+    name, greyed = steps_words.title(choice.step), choice.reason is not None
     with st.container(gap=None, key=f"build_offer-{index}"):
         st.button(name, key=f"build_add-{index}", type="tertiary", icon=":material/add:", disabled=greyed, **act)
-        st.caption(message(choice.reason or options.explained(choice.step)))
+        st.caption(message(choice.reason or steps_words.explained(choice.step)))
         if choice.instead is not None:
-            label = f"Use {plain(options.stack(choice.instead))} instead"
+            label = f"Use {plain(steps_words.stack(choice.instead))} instead"
             st.button(label, key=f"build_instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
 
 
 def serving(recipe: Recipe) -> None:
     with st.expander("Serving settings"):
-        _fields(recipe, "serving", options.SERVING_OPTIONS)
+        _fields(recipe, "serving", SERVING_OPTIONS)
 
 
 def limits(recipe: Recipe) -> None:
@@ -259,7 +256,7 @@ def limits(recipe: Recipe) -> None:
         st.caption(
             "The job fails, and nothing is registered, where the result loses more quality than this and may not fall back."
         )
-        _fields(recipe, "limits", options.LIMIT_OPTIONS)
+        _fields(recipe, "limits", LIMIT_OPTIONS)
 
 
 def name(recipe: Recipe) -> None:

@@ -69,6 +69,7 @@ def choose(target: str) -> Life:
     try:
         run_s = terms.seconds(limit, "run_timeout_s") if limit and limit.strip() else None
     except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
         return Life(then=then and not aws, obstacle=sentence(error))
     asked = Terms(
         priority=Priority(priority or Priority.NORMAL), run_timeout_s=run_s, cores=int(cores) if cores and not aws else None
@@ -95,8 +96,3 @@ def ready_at_aws(opened: Workspace, case: Case, given: Sequence[str], found: Man
         return managed.submit(opened, case, given, submission=key, terms=life.terms)
 
     return Ready(f"{case.model.id} {case.recipe.hash} {case.recipe.name} {found.target} {sorted(given)}", submit)
-
-
-def refused(life: Life) -> None:
-    if life.obstacle:
-        st.error(message(life.obstacle), icon=":material/error:")

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from app.build import recovery as recovering
-from app.build.option import TRI
-from app.build.option import Option as Option
-from app.build.serving import LIMIT_OPTIONS as LIMIT_OPTIONS
-from app.build.serving import SERVING_OPTIONS as SERVING_OPTIONS
-from app.steps import explained as explained
-from app.steps import group as group
-from app.steps import stack as stack
-from app.steps import title as title
+from app.build.option import TRI, Option
 from backend.domain.recipe import methods, speculation
 from backend.domain.recipe import recipe as recipes
 from backend.domain.recipe.libraries import ENGINES
@@ -202,10 +195,6 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
     ),
     "compile": (),
 }
-RECOVERY_OPTIONS = tuple(
-    Option(f"{recovering.SWITCH}.{name}", label, words, kind, low=low, high=high)
-    for name, label, words, kind, low, high in recovering.FIELDS
-)
 
 
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
@@ -226,7 +215,7 @@ def shown(step: Step) -> tuple[Option, ...]:
     if isinstance(step, Speculate):
         hidden = set(speculation.OPTIONS) - SPECULATE[step.method].options
     own = tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
-    return own + (RECOVERY_OPTIONS if recovering.asks(step) else ())
+    return own + (recovering.OPTIONS if isinstance(step, Prune) and step.recover else ())
 
 
 def _not_taken(step: Quantize) -> set[str]:

@@ -5,34 +5,34 @@ Their names have a dot, `recover.rank`: they stand one level deeper in the recip
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
+from app.build.option import Option
 from backend.domain.recipe.recipe import Prune
 
 SWITCH = "recover"
-Kind = Literal["whole", "rate", "flag"]
-FIELDS: tuple[tuple[str, str, str, Kind, float | None, float | None], ...] = (
-    ("rank", "Recovery rank", "Of the two factors learned beside each matrix; higher can win back more.", "whole", 1, 256),
-    ("steps", "Recovery steps", "At most; it stops earlier where the validation loss no longer falls.", "whole", 1, 10_000),
-    (
-        "learning_rate",
-        "Learning rate",
-        "At its highest, 1.5 / hidden size where empty; lower it where the loss rises.",
-        "rate",
-        1e-6,
-        1.0,
+OPTIONS = (
+    Option(
+        "recover.rank", "Recovery rank", "Of the two factors learned beside each matrix; higher can win back more.", "whole",
+        low=1, high=256,
     ),
-    ("batch", "Sequences a step", "More make steps steadier, slower, and need more memory.", "whole", 1, 256),
-    ("patience", "Patience", "Validations without a lower loss after which it stops.", "whole", 1, 1000),
-    (
-        "teacher",
-        "Learn from the original",
-        "The original's own predictions teach, which holds both models in memory.",
-        "flag",
-        None,
-        None,
+    Option(
+        "recover.steps", "Recovery steps", "At most; it stops earlier where the validation loss no longer falls.", "whole",
+        low=1, high=10_000,
     ),
-)
+    Option(
+        "recover.learning_rate", "Learning rate", "At its highest, 1.5 / hidden size where empty; lower it where the loss rises.",
+        "rate", low=1e-6, high=1.0,
+    ),
+    Option(
+        "recover.batch", "Sequences a step", "More make steps steadier, slower, and need more memory.", "whole", low=1, high=256
+    ),
+    Option("recover.patience", "Patience", "Validations without a lower loss after which it stops.", "whole", low=1, high=1000),
+    Option(
+        "recover.teacher", "Learn from the original",
+        "The original's own predictions teach, which holds both models in memory.", "flag",
+    ),
+)  # fmt: skip
 HELP = "A short fine-tune afterwards wins back some of what pruning costs, and no zero is lost. Needs the whole model in memory."
 
 
@@ -41,10 +41,6 @@ def value(step: Any, name: str) -> Any:
     if name == SWITCH:
         return step.recover is not None
     return getattr(step.recover, name.removeprefix(f"{SWITCH}."))
-
-
-def asks(step: Any) -> bool:
-    return isinstance(step, Prune) and step.recover is not None
 
 
 def changed(step: Prune, name: str, new: Any) -> Any:

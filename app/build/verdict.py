@@ -10,12 +10,13 @@ import streamlit as st
 
 from app import navigation, once, shell
 from app.build import estimate as recipe_estimate
-from app.build import form, life, options
+from app.build import form, life
 from app.build import target as recipe_target
 from app.build.elsewhere import Shown
 from app.build.life import Life, Ready
 from app.build.target import Asked
 from app.labels import sentence
+from app.steps import stack
 from app.words import between, message, plain, size
 from backend.domain.errors import EngineMissing, InvalidOptions, WhetstoneError
 from backend.domain.jobs.eta import Range
@@ -158,7 +159,8 @@ def summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
         hit = judgement.shown.lookup.state == "hit"
         st.info(message(judgement.shown.lookup.sentence), icon=":material/inventory_2:" if hit else ":material/memory:")
     if isinstance(model, PublishedModel) and case.target.kind != "sagemaker":
-        _import(model, judgement)
+        st.info(message(judgement.obstacle), icon=":material/download:")
+        navigation.link("import", f"Import {plain(model.hf_repo)}", ":material/download:", import_folder=model.hf_repo)
     elif judgement.obstacle:
         st.info(message(judgement.obstacle), icon=":material/edit_note:")
     elif judgement.ready and judgement.ready.spec and judgement.ready.spec.deployment and judgement.shown is None:
@@ -204,25 +206,15 @@ def _fits(opened: Workspace, case: Case) -> None:
 
 def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
     took = judgement.duration
-    if managed.asked(judgement.place):
-        return [f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}", _estimated(judgement)]
-    return [
-        f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}",
-        f"disk {size(need.disk_bytes)}",
-        f"memory {size(need.memory_bytes)}",
-        between(took.low, took.high) if took else _estimated(judgement),
-    ]
+    weights = f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}"
+    here = [] if managed.asked(judgement.place) else [f"disk {size(need.disk_bytes)}", f"memory {size(need.memory_bytes)}"]
+    return [weights, *here, between(took.low, took.high) if took else _estimated(judgement)]
 
 
 def _estimated(judgement: Judgement) -> str:
     """The job's duration where no earlier one tells it."""
     took = judgement.estimate.job_seconds if judgement.estimate else None
     return f"estimated {between(*took)}" if took and took[1] else "duration unknown" if took is None else "no job needed"
-
-
-def _import(model: PublishedModel, judgement: Judgement) -> None:
-    st.info(message(judgement.obstacle), icon=":material/download:")
-    navigation.link("import", f"Import {plain(model.hf_repo)}", ":material/download:", import_folder=model.hf_repo)
 
 
 def validity(case: Case | None) -> None:
@@ -239,7 +231,7 @@ def validity(case: Case | None) -> None:
     nearest, elsewhere = verdict.suggestion, verdict.suggestion_target
     if nearest is not None:
         on = f" on {plain(elsewhere)}" if elsewhere else ""
-        st.markdown(f"Nearest valid recipe: **{plain(options.stack(nearest))}**{on}")
+        st.markdown(f"Nearest valid recipe: **{plain(stack(nearest))}**{on}")
         st.button(
             "Use the nearest valid recipe", key="build_nearest", icon=":material/build:", on_click=_use, args=(nearest, elsewhere)
         )  # fmt: skip
@@ -288,7 +280,10 @@ def submit_button(opened: Workspace, judgement: Judgement, lived: Life) -> None:
         help=None if ready else _why_not(judgement),
     )  # fmt: skip
     if clicked and ready:  # no callback, which would be given the recipe before the field typed in last was read
-        _submit(ready, lived, fingerprint)
+        with shell.kept(REFUSED):
+            job = ready.submit(once.key(PURPOSE, fingerprint), lived)
+            once.remember(PURPOSE, job.id)
+            navigation.go("job", id=job.id)
         st.rerun()
     shell.say(REFUSED)
 
@@ -296,10 +291,3 @@ def submit_button(opened: Workspace, judgement: Judgement, lived: Life) -> None:
 def _why_not(judgement: Judgement) -> str:
     works = judgement.case is not None and judgement.case.works
     return message(judgement.obstacle) if works else "The recipe must be valid first: the reasons stand beside it."
-
-
-def _submit(ready: Ready, lived: Life, fingerprint: str) -> None:
-    with shell.kept(REFUSED):
-        job = ready.submit(once.key(PURPOSE, fingerprint), lived)
-        once.remember(PURPOSE, job.id)
-        navigation.go("job", id=job.id)

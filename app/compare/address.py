@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 NAMES = ("prices", "discount", "slo_ttft", "slo_tpot")
@@ -20,6 +22,15 @@ def key(name: str) -> str:
     """Of a field. A new one after the address was changed from outside, since a field keeps its value as long as its key."""
     revision = st.session_state.get(REVISION, 0)
     return f"{name}_{revision}" if revision else name
+
+
+def number(words: Any, most: float) -> float | None:
+    """Of a field or the address, from 0 to `most`; None where it is none."""
+    try:
+        value = float(words)
+    except (TypeError, ValueError):
+        return None
+    return value if 0 <= value <= most else None
 
 
 def write(name: str, words: str) -> None:

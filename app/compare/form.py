@@ -94,9 +94,9 @@ def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[
 
 
 def _discount(views: list[EvaluationView]) -> float:
-    """Of the URL, else as the first was measured."""
+    """Of the URL, 0 where that is none; else as the first was measured."""
     asked = st.query_params.get("discount")
-    return side_by_side.discount_in(asked) if asked is not None else _stored_discount(views)
+    return _stored_discount(views) if asked is None else address.number(asked, side_by_side.MOST_DISCOUNT) or 0.0
 
 
 def _stored_discount(views: list[EvaluationView]) -> float:

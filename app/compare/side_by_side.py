@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from app.compare import address
+from app.outcomes import differing
 from app.words import moment
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
@@ -32,23 +34,7 @@ MOST_DISCOUNT = 99.9
 
 def prices_in(words: str, count: int) -> list[float | None]:
     """`?prices=1.2,,0.8` as one a evaluation; what is no price is None."""
-    found: list[float | None] = []
-    for part in [*words.split(","), *[""] * count][:count]:
-        try:
-            value = float(part)
-        except ValueError:
-            value = -1.0
-        found.append(value if 0 <= value < 1e12 else None)
-    return found
-
-
-def discount_in(words: str) -> float:
-    """Percent; 0 where it is none."""
-    try:
-        value = float(words)
-    except ValueError:
-        return 0.0
-    return value if 0 <= value <= MOST_DISCOUNT else 0.0
+    return [address.number(part, 1e12) for part in [*words.split(","), *[""] * count][:count]]
 
 
 def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
@@ -164,13 +150,7 @@ def _engine(document: Evaluation) -> str:
 def differences(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
     """One row a condition, one column an evaluation; `only` leaves out what is the same everywhere."""
     found = [conditions(view.document) for view in views]
-    names = dict.fromkeys(name for condition in found for name in condition)
-    rows = []
-    for name in names:
-        values = [condition.get(name, "not recorded") for condition in found]
-        if not only or len(views) == 1 or len(set(values)) > 1:
-            rows.append({"Condition": name, **{view.id: value for view, value in zip(views, values, strict=True)}})
-    return rows
+    return differing("Condition", [view.id for view in views], found, "not recorded", only=only)
 
 
 def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:

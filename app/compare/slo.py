@@ -31,11 +31,8 @@ def scale(highest: float) -> tuple[float, float]:
 
 def limit_in(words: str | None, top: float) -> float:
     """A limit of the URL in ms; `top`, which is no limit, where it is none."""
-    try:
-        value = float(words or "")
-    except ValueError:
-        return top
-    return value if 0 <= value < top else top
+    found = address.number(words, top)
+    return top if found is None else found
 
 
 def choose(documents: Sequence[Evaluation]) -> Slo:
@@ -80,18 +77,15 @@ def _row(at: AtSlo) -> dict[str, str]:
     if level is None:
         return {"Variant": at.variant, "Best at": "no measured level keeps these limits"}
     price = level.price.per_million_output if level.price else None
+    no_price = "tokens not counted" if level.output_tokens_per_s is None else "no price given"
     return {
         "Variant": at.variant,
         "Best at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
         "Output tokens/s": figure(level.output_tokens_per_s),
         "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
         "TPOT p95 (ms)": figure(level.tpot_ms.p95 if level.tpot_ms else None),
-        "Price per million output tokens": figure(price) if price is not None else _no_price(level),
+        "Price per million output tokens": figure(price) if price is not None else no_price,
     }
-
-
-def _no_price(level: Level) -> str:
-    return "tokens not counted" if level.output_tokens_per_s is None else "no price given"
 
 
 def _is_placed(level: Level) -> bool:

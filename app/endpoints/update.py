@@ -36,7 +36,9 @@ def popover(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
             return False
         st.markdown(WHAT)
         artifact, changes = _chosen(opened, found, made)
-        _cost(opened, found, changes.instance)
+        price = endpoints.servable(opened).get(changes.instance or found.instance or "")
+        after = None if price is None else price * found.instances
+        st.markdown(plain(words.meanwhile(found.usd_per_hour, after, found.discount)))
         anyway = floor.accepted(opened, [artifact], f"update-{found.id}")
         st.code(_command(found, artifact, changes), language="bash", wrap_lines=True)
         st.caption("It takes ten minutes and more. If you leave this page AWS goes on; the same update again sees it through.")
@@ -68,12 +70,6 @@ def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
         else 0
     )
     return artifact, Changes(instance=instance or None, alarms=alarms, bake_s=60 * int(watch))
-
-
-def _cost(opened: Workspace, found: EndpointView, instance: str | None) -> None:
-    price = endpoints.servable(opened).get(instance or found.instance or "")
-    after = None if price is None else price * found.instances
-    st.markdown(plain(words.meanwhile(found.usd_per_hour, after, found.discount)))
 
 
 def _command(found: EndpointView, artifact: str, changes: Changes) -> str:

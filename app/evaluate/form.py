@@ -184,26 +184,22 @@ def duration(spec: EvaluateSpec, took: Range | None) -> str:
     return f"{words[:1].upper()}{words[1:]}, {took.basis}, whatever their load was."
 
 
-def fingerprint(spec: EvaluateSpec) -> str:
-    return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
-
-
 def submit_button(opened: Workspace, asked: Asked) -> None:
     """One job for one question, however often it is clicked."""
-    mark = fingerprint(asked.spec) if asked.spec else ""
     clicked = st.button(
         "Evaluate", type="primary",
         key="evaluate_submit", icon=":material/speed:", shortcut="Ctrl+Enter", disabled=asked.spec is None,
         help=message(asked.obstacle) if asked.obstacle else None,
     )  # fmt: skip
     if clicked and asked.spec:  # no callback, which would be given what stood here before the field typed in last was read
-        _submit(opened, asked.spec, mark)
+        _submit(opened, asked.spec)
         st.rerun()
     shell.say(REFUSED)
 
 
-def _submit(opened: Workspace, spec: EvaluateSpec, mark: str) -> None:
+def _submit(opened: Workspace, spec: EvaluateSpec) -> None:
     """A job of this very question that has ended is no double click: the question is asked anew."""
+    mark = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
     with shell.kept(REFUSED):
         job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
         if job.ended:

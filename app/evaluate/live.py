@@ -43,7 +43,9 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     if job.ended:
         say_end(job, f"The evaluation is {job.state}: there is no result.")
         if st.button("Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:", **frozen(opened)):
-            _again(opened, job_id)
+            with shell.said():
+                st.query_params.from_dict({"job": jobs.retry(opened, job_id).id})
+                st.rerun(scope="app")
     else:
         st.progress(job.progress or 0.0, text=progress_text(job))
         cancel_button(opened, job)
@@ -52,9 +54,3 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
     st.caption(f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end.")
     return str(job.state)
-
-
-def _again(opened: Workspace, job_id: str) -> None:
-    with shell.said():
-        st.query_params.from_dict({"job": jobs.retry(opened, job_id).id})
-        st.rerun(scope="app")

@@ -98,20 +98,18 @@ def _search() -> dict[str, Any]:
 
 def options_of(fields: dict[str, Any]) -> dict[str, Any]:
     """What `choose` gave as fields of the options. Raises InvalidOptions with one sentence."""
-    return {STREAMS: _as_streams, RATE: _as_rate, RAMP: _as_ramp, SEARCH: _as_search, TRACE: _as_trace}[fields["way"]](fields)
-
-
-def _as_streams(fields: dict[str, Any]) -> dict[str, Any]:
-    return {"concurrency": levels_in(fields["concurrency"])}
-
-
-def _as_rate(fields: dict[str, Any]) -> dict[str, Any]:
-    return {"rate": rates_in(fields["rate"]), "process": ARRIVALS[fields["arrivals"]]}
-
-
-def _as_ramp(fields: dict[str, Any]) -> dict[str, Any]:
+    way = fields["way"]
+    if way == SEARCH:
+        return _as_search(fields)
+    if way == STREAMS:
+        return {"concurrency": levels_in(fields["concurrency"])}
+    if way == TRACE:
+        return {"trace": True, "seconds": None}
+    process = ARRIVALS[fields["arrivals"]]
+    if way == RATE:
+        return {"rate": rates_in(fields["rate"]), "process": process}
     ends = (fields["ramp_from"], fields["ramp_to"])
-    return {"ramp": ends, "seconds": fields["ramp_seconds"], "requests": None, "process": ARRIVALS[fields["arrivals"]]}
+    return {"ramp": ends, "seconds": fields["ramp_seconds"], "requests": None, "process": process}
 
 
 def _as_search(fields: dict[str, Any]) -> dict[str, Any]:
@@ -126,10 +124,6 @@ def _as_search(fields: dict[str, Any]) -> dict[str, Any]:
     if first != int(first):
         raise InvalidOptions(f"Streams are whole numbers: search from {int(first) + 1} instead of {first:g}.")
     return {"sweep": sweep, "sweep_to": fields["search_to"], "concurrency": (int(first),)}
-
-
-def _as_trace(_fields: dict[str, Any]) -> dict[str, Any]:
-    return {"trace": True, "seconds": None}
 
 
 def _decimal(limit: float) -> str:

@@ -47,7 +47,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     left.selectbox(
         LABELS["workload"], choices, index=choices.index(asked if asked in choices else fits),
         key=f"evaluate_workload_{asked or fits}", on_change=_write, args=(asked, f"evaluate_workload_{asked or fits}"),
-        format_func=_titled,
+        format_func=lambda name: f"{name}: {KINDS[name].about}" if name in KINDS else name,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )  # fmt: skip
     seed = right.number_input(
@@ -61,10 +61,6 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     if st.toggle("Preview the workload", key="evaluate_preview", bind="query-params"):
         _preview(opened, source, tokenizer_of, seed)
     return Chosen(source, seed)
-
-
-def _titled(name: str) -> str:
-    return f"{name}: {KINDS[name].about}" if name in KINDS else name
 
 
 def _write(asked: str | None, key: str) -> None:

@@ -36,19 +36,14 @@ def card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
                 _buttons(opened, engine, last)
         if busy:
             st.progress(min(1.0, busy.progress or 0.0), text=f"{plain(busy.title)}: {progress_text(busy)}")
-        elif said := failure(last, installed=engine.installed):
-            _failed(last, said)
+        elif last is not None and (said := failure(last, installed=engine.installed)):
+            st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(said)}", icon=":material/error:")
+            navigation.link("job", "See the log", ":material/work:", id=last.id)
         st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
         if engine.can:
             st.caption(plain(f"{'Can do' if engine.installed else 'Could do'} here: {engine.can}"))
         if reason := why_not(engine):
             st.caption(f":material/block: {plain(reason)}")
-
-
-def _failed(last: JobView | None, said: str) -> None:
-    if last is not None:
-        st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(said)}", icon=":material/error:")
-        navigation.link("job", "See the log", ":material/work:", id=last.id)
 
 
 def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:

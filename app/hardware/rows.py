@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from app.words import moment, size
@@ -125,8 +124,3 @@ def failure(last: JobView | None, *, installed: bool) -> str | None:
     if installed and last.title.startswith("Install"):
         return None
     return last.error or f"The job ended as {last.state}."
-
-
-def mark(jobs: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
-    """What makes the page around the live part change."""
-    return tuple((job.id, str(job.state)) for job in jobs)

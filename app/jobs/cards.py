@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import streamlit as st
 
@@ -19,48 +19,45 @@ from backend.service.jobs import jobs, waiting
 from backend.service.jobs.jobs import JobView
 
 SHOWN = 30
-ACTS: dict[str, Callable[[Workspace, str], JobView]] = {
-    "Cancel": jobs.cancel,
-    "Move to front": jobs.move_to_front,
-    "Resume": jobs.resume,
-    "Release": jobs.release,
-    "Retry": jobs.retry,
-    "Clone": jobs.clone,
-}
-DONE = {
-    "Cancel": "{id} is asked to stop.",
-    "Move to front": "{id} is next.",
-    "Resume": "{id} is queued again and goes on from where it was.",
-    "Release": "{id} gets another try.",
-    "Retry": "Queued as {id}.",
-    "Clone": "Queued as {id}.",
-}
-ACTIONS = {"Cancel": Action.CANCEL, "Move to front": Action.MOVE, "Resume": Action.RESUME, "Release": Action.RELEASE}
-"""What each verb is to the service; the others submit a job."""
-HELPS = {
-    "Move to front": "Run it before the others that wait.",
-    "Resume": "The same job again, from where it was as far as it kept that.",
-    "Release": "It ended its worker too often in a row and was put aside: another try.",
-    "Retry": "A new job with the same specification; this one stays as it is.",
-    "Clone": "A new job with the same specification.",
-}
-ICONS = {
-    "Cancel": ":material/cancel:",
-    "Move to front": ":material/vertical_align_top:",
-    "Resume": ":material/resume:",
-    "Release": ":material/lock_open:",
-    "Retry": ":material/replay:",
-    "Clone": ":material/content_copy:",
-    "Drop": ":material/delete:",
-}
+
+
+class Verb(NamedTuple):
+    """What can be done to a job. `done` is said of the job afterwards; `action` is what it is to the service."""
+
+    act: Callable[[Workspace, str], JobView]
+    done: str
+    icon: str
+    help: str | None = None
+    action: Action = Action.SUBMIT
+
+
+VERBS = {
+    "Cancel": Verb(jobs.cancel, "{id} is asked to stop.", ":material/cancel:", action=Action.CANCEL),
+    "Move to front": Verb(
+        jobs.move_to_front, "{id} is next.", ":material/vertical_align_top:", "Run it before the others that wait.", Action.MOVE
+    ),
+    "Resume": Verb(
+        jobs.resume, "{id} is queued again and goes on from where it was.", ":material/resume:",
+        "The same job again, from where it was as far as it kept that.", Action.RESUME,
+    ),
+    "Release": Verb(
+        jobs.release, "{id} gets another try.", ":material/lock_open:",
+        "It ended its worker too often in a row and was put aside: another try.", Action.RELEASE,
+    ),
+    "Retry": Verb(
+        jobs.retry, "Queued as {id}.", ":material/replay:",
+        "A new job with the same specification; this one stays as it is.",
+    ),
+    "Clone": Verb(jobs.clone, "Queued as {id}.", ":material/content_copy:", "A new job with the same specification."),
+}  # fmt: skip
 
 
 def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     """Do it and say so; a refusal is told and changes nothing."""
     after: JobView | None = None
     with shell.said(st.toast):
-        after = ACTS[verb](opened, job_id)
-        st.toast(DONE[verb].format(id=after.id), icon=ICONS[verb])
+        after = VERBS[verb].act(opened, job_id)
+        st.toast(VERBS[verb].done.format(id=after.id), icon=VERBS[verb].icon)
     return after
 
 
@@ -68,7 +65,7 @@ def say_end(job: JobView, otherwise: str | None = None) -> None:
     """Why it has no result: an error where it failed, no more than a word where somebody stopped it."""
     words = job.error or otherwise
     if words and job.state is JobState.CANCELLED:
-        st.info(message(words), icon=ICONS["Cancel"])
+        st.info(message(words), icon=VERBS["Cancel"].icon)
     elif words:
         st.error(message(words), icon=":material/error:")
 
@@ -76,22 +73,22 @@ def say_end(job: JobView, otherwise: str | None = None) -> None:
 def cancel_button(opened: Workspace, job: JobView) -> None:
     """Cancelling is asked once more, since it cannot be taken back."""
     asked = not can_cancel(job)
-    options = {"disabled": asked, **barred(opened, "Cancel", job)}
-    with st.popover("Cancelling" if asked else "Cancel", icon=ICONS["Cancel"], key=navigation.own(f"ask-{job.id}"), **options):
+    options = {"icon": VERBS["Cancel"].icon, "disabled": asked, **barred(opened, "Cancel", job)}
+    with st.popover("Cancelling" if asked else "Cancel", key=navigation.own(f"ask-{job.id}"), **options):
         st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
         st.button("Yes, cancel it", key=navigation.own(f"cancel-{job.id}"), on_click=act, args=(opened, "Cancel", job.id))
 
 
 def barred(opened: Workspace, verb: str, job: JobView) -> dict[str, Any]:
     """Options of a button that this person may not use on that job; none where they may."""
-    action = ACTIONS.get(verb, Action.SUBMIT)
-    return frozen(opened, action, job.owner if action in ACTIONS.values() else None)
+    action = VERBS[verb].action
+    return frozen(opened, action, None if action is Action.SUBMIT else job.owner)
 
 
 def verb_buttons(opened: Workspace, job: JobView) -> None:
     for verb in verbs(job):
         key = navigation.own(f"{verb.lower().replace(' ', '-')}-{job.id}")
-        st.button(verb, key=key, icon=ICONS[verb], on_click=act, args=(opened, verb, job.id), **barred(opened, verb, job))
+        st.button(verb, key=key, icon=VERBS[verb].icon, on_click=act, args=(opened, verb, job.id), **barred(opened, verb, job))
 
 
 def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:

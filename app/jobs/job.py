@@ -9,23 +9,11 @@ import streamlit as st
 
 from app import addresses, charts, navigation, next_steps, shell
 from app.jobs import bits, training
-from app.jobs.cards import HELPS, ICONS, act, barred
-from app.jobs.rows import (
-    elapsed,
-    last_heard,
-    log_lines,
-    main_verb,
-    phase_rows,
-    phases,
-    progress_text,
-    rate,
-    time_left,
-    verbs,
-    warnings,
-)
+from app.jobs.cards import VERBS, act, barred
+from app.jobs.rows import elapsed, log_lines, main_verb, phase_rows, phases, progress_text, rate, time_left, verbs, warnings
 from app.outcomes import figures, provenance, source, verdicts
 from app.session import frozen
-from app.words import message, plain, seconds, size
+from app.words import ago, message, plain, seconds, size
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import figure
@@ -44,6 +32,7 @@ from backend.service.plans import recipes
 from backend.service.serving import serve
 
 LOG_TAIL = 200_000
+DROP = ":material/delete:"
 
 
 class Step(NamedTuple):
@@ -94,11 +83,15 @@ def _speculating(specification: dict[str, Any]) -> dict[str, str]:
 def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """The one primary button: what one does now that it stands so."""
     verb, step = main_verb(job), way_on(opened, job, specification)
-    options = {"help": HELPS.get(verb or ""), **barred(opened, verb or "", job)}
-    if verb and st.button(verb, type="primary", key=f"job-{verb}", icon=ICONS[verb], shortcut="Alt+E", **options):
+    if verb and _button(opened, verb, job, type="primary", shortcut="Alt+E"):
         _do(opened, verb, job)
     if step and st.button(step.label, type="primary", icon=step.icon, key="job_next-step", shortcut="Alt+E"):
         navigation.go(step.page, **step.params)
+
+
+def _button(opened: Workspace, verb: str, job: JobView, **look: Any) -> bool:
+    options = {"help": VERBS[verb].help, **barred(opened, verb, job), **look}
+    return bool(st.button(verb, key=f"job-{verb}", icon=VERBS[verb].icon, **options))
 
 
 def _do(opened: Workspace, verb: str, job: JobView) -> None:
@@ -109,8 +102,7 @@ def _do(opened: Workspace, verb: str, job: JobView) -> None:
 def other_verbs(opened: Workspace, job: JobView) -> None:
     """What else can be done to it."""
     for verb in verbs(job):
-        options = {"help": HELPS[verb], **barred(opened, verb, job)}
-        if verb != main_verb(job) and st.button(verb, key=f"job-{verb}", icon=ICONS[verb], **options):
+        if verb != main_verb(job) and _button(opened, verb, job):
             _do(opened, verb, job)
 
 
@@ -119,16 +111,13 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
     if job.kind == JobKind.SERVE:
         pair = addresses.playground(serve.served(opened, job.id))
         navigation.link("playground", "Playground", ":material/chat:", **pair)
-    elif job.kind == JobKind.OPTIMIZE:
-        recipe, model = Recipe.model_validate(specification["recipe"]), ModelCard.model_validate(specification["model"])
-        text = recipes.write_text(recipe)
-        navigation.link("build", "Change the recipe", ":material/construction:", model=source(model), recipe=text)
-    elif job.kind == JobKind.MANAGED:
-        text, parent = recipes.write_text(Recipe.model_validate(specification["recipe"])), specification["parent"]
+    elif job.kind in {JobKind.OPTIMIZE, JobKind.MANAGED}:
+        aws = job.kind == JobKind.MANAGED
+        text = recipes.write_text(Recipe.model_validate(specification["recipe"]))
+        parent = specification["parent" if aws else "model"]
         known = source(ModelCard.model_validate(parent)) if parent else specification["model"]
-        navigation.link(
-            "build", "Change the recipe", ":material/construction:", model=known, recipe=text, target=specification["target"]
-        )
+        place = {"target": specification["target"]} if aws else {}
+        navigation.link("build", "Change the recipe", ":material/construction:", model=known, recipe=text, **place)
     elif job.kind == JobKind.TRAIN:
         known = source(ModelCard.model_validate(specification["model"]))
         navigation.link(
@@ -154,12 +143,12 @@ def kept(opened: Workspace, job: JobView) -> None:
         st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
         options = {"help": "Resumed after that, the job begins anew. Its record and its log stay."}
         options |= frozen(opened, Action.DROP_KEPT, job.owner)
-        st.button(f"Drop {size(held)}", key="job-drop", icon=ICONS["Drop"], on_click=_drop, args=(opened, job.id), **options)
+        st.button(f"Drop {size(held)}", key="job-drop", icon=DROP, on_click=_drop, args=(opened, job.id), **options)
 
 
 def _drop(opened: Workspace, job_id: str) -> None:
     with shell.said(st.toast):
-        st.toast(f"{size(jobs.drop_kept(opened, job_id))} freed.", icon=ICONS["Drop"])
+        st.toast(f"{size(jobs.drop_kept(opened, job_id))} freed.", icon=DROP)
 
 
 def watch(opened: Workspace, job_id: str) -> str:
@@ -177,7 +166,7 @@ def watch(opened: Workspace, job_id: str) -> str:
         how = "by AWS's clock" if aws else "this attempt"
         cost = f"{figure(spent.spent)}{' USD' if aws else ''}"
         cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} an hour"))
-    cells += [("Attempt", str(now.attempt), None), ("Last event", last_heard(now), None)]
+    cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
     shell.figures(cells)
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
     if not now.ended:

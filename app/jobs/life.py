@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from app import navigation, shell
-from app.jobs.cards import ICONS
+from app.jobs.cards import VERBS
 from app.jobs.rows import why
 from app.session import frozen
 from app.words import message, seconds, when
@@ -64,7 +64,7 @@ def _why(opened: Workspace, job_id: str) -> str:
 def _prioritize(opened: Workspace, job_id: str) -> None:
     with shell.said(st.toast):
         after = jobs.prioritize(opened, job_id, Priority(st.session_state[f"{PRIORITY}-{job_id}"]))
-        st.toast(f"It has {after.terms.priority} priority.", icon=ICONS["Move to front"])
+        st.toast(f"It has {after.terms.priority} priority.", icon=VERBS["Move to front"].icon)
 
 
 def _limits(job: JobView) -> str:

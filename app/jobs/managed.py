@@ -45,20 +45,14 @@ def panel(opened: Workspace, job_id: str) -> str:
     shell.figures(cells)
     if arn:
         st.code(arn, language=None, wrap_lines=True)
-    _links(arn, str(job.result.get("output") or ""))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.link_button(
+                "SageMaker's console", life.console(arn), icon=":material/open_in_new:",
+                help="Of the region. The job is in Studio, under Jobs, Inference optimization.",
+            )  # fmt: skip
+            if output := job.result.get("output"):
+                st.link_button("The result in S3", life.console(arn, str(output)), icon=":material/open_in_new:")
     return str(job.state)
-
-
-def _links(arn: str | None, output: str) -> None:
-    if not arn:
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.link_button(
-            "SageMaker's console", life.console(arn), icon=":material/open_in_new:",
-            help="Of the region. The job is in Studio, under Jobs, Inference optimization.",
-        )  # fmt: skip
-        if output:
-            st.link_button("The result in S3", life.console(arn, output), icon=":material/open_in_new:")
 
 
 def made(job: JobView, specification: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from app.words import ago, between, message, plain, seconds, size, when
+from app.words import between, message, plain, seconds, size, when
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobKind, JobState
 from backend.domain.jobs.queueing import Waiting
@@ -34,11 +34,11 @@ def status(job: JobView) -> str:
     return f"{ICONS[job.state]} {'making room' if job.making_room else job.state}"
 
 
-def elapsed(job: JobView, now: datetime | None = None) -> float | None:
+def elapsed(job: JobView) -> float | None:
     """Seconds from start to end, or to now while it runs."""
     if job.started_at is None:
         return None
-    return ((job.finished_at or now or datetime.now(UTC)) - job.started_at).total_seconds()
+    return ((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds()
 
 
 def verbs(job: JobView) -> tuple[str, ...]:
@@ -78,11 +78,11 @@ def progress_text(job: JobView, place: int | None = None, *, left: bool = True) 
     return f"{said} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{more}"
 
 
-def guessed(job: JobView, now: datetime | None = None) -> float | None:
+def guessed(job: JobView) -> float | None:
     """The worker's own guess of the seconds left, less what has passed since; None before a tenth, where it is far off."""
     if job.eta_s is None or job.event_at is None or (job.progress or 0.0) < WORTH_A_GUESS:
         return None
-    left = job.eta_s - ((now or datetime.now(UTC)) - job.event_at).total_seconds()
+    left = job.eta_s - (datetime.now(UTC) - job.event_at).total_seconds()
     return left if left > 0 else None
 
 
@@ -146,11 +146,11 @@ class Phase(NamedTuple):
     current: bool
 
 
-def phases(job: JobView, events: Sequence[Event], now: datetime | None = None) -> list[Phase]:
+def phases(job: JobView, events: Sequence[Event]) -> list[Phase]:
     """The phases of the latest attempt, each until the next one began; the last until the end, or now."""
     since = job.started_at
     begun = [event for event in events if event.kind == "phase" and (since is None or event.at >= since)]
-    ends = [event.at for event in begun[1:]] + [job.finished_at or now or datetime.now(UTC)]
+    ends = [event.at for event in begun[1:]] + [job.finished_at or datetime.now(UTC)]
     return [
         Phase(e.phase or "", e.message or e.phase or "", e.at, max(0.0, (end - e.at).total_seconds()), number == len(begun))
         for number, (e, end) in enumerate(zip(begun, ends, strict=False), 1)
@@ -174,11 +174,7 @@ def warnings(events: Sequence[Event]) -> list[str]:
     return list(dict.fromkeys(event.message for event in events if event.kind == "warning" and event.message))
 
 
-def last_heard(job: JobView, now: datetime | None = None) -> str:
-    return ago(job.event_at, now)
-
-
-def log_lines(text: str, words: str = "") -> tuple[str, int]:
+def log_lines(text: str, words: str) -> tuple[str, int]:
     """The last lines that hold `words`, in any case, and how many lines do."""
     wanted = words.casefold()
     found = [line for line in text.splitlines() if wanted in line.casefold()]

@@ -48,7 +48,7 @@ def html(estimate: Estimate, theme: Theme) -> str | None:
     shown = parts(estimate)
     if not shown or sum(part.bytes for part in shown[:-1]) < LEAST_SHARE * (estimate.device_bytes or 1):
         return None
-    bars = "".join(_bar(part, theme) for part in shown if part.bytes)
+    bars = "".join(f'<div style="flex:{part.bytes} 0 3px;{_fill(part, theme)}"></div>' for part in shown if part.bytes)
     legend = "".join(_legend(part, theme) for part in shown)
     return (
         f'<div role="img" aria-label="{escape(words(estimate))}">'
@@ -72,10 +72,6 @@ def _fill(part: Part, theme: Theme) -> str:
     if part.stripes < 0:
         return f"background:{colour}"
     return f"background:repeating-linear-gradient({part.stripes}deg,{colour} 0 5px,{colours.panel} 5px 7px)"
-
-
-def _bar(part: Part, theme: Theme) -> str:
-    return f'<div style="flex:{part.bytes} 0 3px;{_fill(part, theme)}"></div>'
 
 
 def _legend(part: Part, theme: Theme) -> str:

@@ -127,8 +127,9 @@ def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
 
 def memory(opened: Workspace, entry: Entry) -> None:
     """Bars of one accelerator's memory, for the original and each quantization that is possible."""
-    kinds = {ORIGINAL: "original"} | {title: kind for kind, title in techniques.kinds().items() if _quantizes(kind, entry)}
-    title = ORIGINAL
+    kinds, title = {ORIGINAL: "original"}, ORIGINAL
+    if not entry.model.quantization:
+        kinds |= {title: kind for kind, title in techniques.kinds().items() if techniques.technique_of(kind) == "quantize"}
     if len(kinds) > 1:
         title = st.segmented_control(
             "Weights", list(kinds), default=ORIGINAL, required=True, key="model_weights", bind="query-params"
@@ -146,10 +147,6 @@ def memory(opened: Workspace, entry: Entry) -> None:
     )  # fmt: skip
     with st.expander("The same as a table", icon=":material/table_rows:"):
         st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
-
-
-def _quantizes(kind: str, entry: Entry) -> bool:
-    return techniques.technique_of(kind) == "quantize" and not entry.model.quantization
 
 
 def draft(entry: Entry) -> None:

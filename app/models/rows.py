@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.models import cache_words
 from app.words import count, size
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving
@@ -23,9 +22,22 @@ def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
         return [*found, ("KV cache", "none", "an embedding model generates no tokens")]
     return [
         *found,
-        ("KV cache a token", size(per_token), cache_words.formula(model)),
-        ("KV cache, full context", size(model.kv_bytes_of(model.max_positions)), cache_words.of_context(model)),
+        ("KV cache a token", size(per_token), cache_formula(model)),
+        ("KV cache, full context", size(model.kv_bytes_of(model.max_positions)), cache_of_context(model)),
     ]
+
+
+def cache_formula(model: ModelFacts) -> str:
+    """How the size of the key-value cache of one token comes about."""
+    if model.kv_latent:
+        return f"{model.cached_layers} layers x {model.kv_latent} x 2 bytes, one latent vector a token in 16 bit"
+    return f"2 x {model.cached_layers} layers x {model.kv_heads} KV heads x {model.head_dim} x 2 bytes, keys and values in 16 bit"
+
+
+def cache_of_context(model: ModelFacts) -> str:
+    """And that of one request over the whole context."""
+    window = f"; {model.sliding_layers} layers keep {model.sliding_window:,} of them at most" if model.sliding_window else ""
+    return f"{model.max_positions:,} tokens of one request{window}"
 
 
 def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
@@ -52,7 +64,8 @@ def facts(model: ModelFacts) -> list[dict[str, str]]:
         "Provided draft": model.draft or "none",
         **_where_from(model),
     }
-    return [{"Fact": name, "Value": value} for name, value in said.items()] + cache_words.notes(model)
+    notes = [("Note", note) for note in model.notes] if isinstance(model, ModelCard) else []
+    return [{"Fact": name, "Value": value} for name, value in [*said.items(), *notes]]
 
 
 def _where_from(model: ModelFacts) -> dict[str, str]:

@@ -100,16 +100,18 @@ def columns(*, pinned: bool = False) -> dict[str, Any]:
         CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
         for name, short in SHORT.items()
     }
-    narrow: dict[str, Any] = {name: st.column_config.TextColumn(width=WIDTHS.get(name, 52)) for name in GROUPS}
-    narrow |= {"Fits": st.column_config.TextColumn(width=50), "Parameters": st.column_config.TextColumn("Size", width=58)}
-    narrow |= {
+    return {
+        "Model": st.column_config.TextColumn(pinned=pinned, width=165),
+        **{name: st.column_config.TextColumn(width=WIDTHS.get(name, 52)) for name in GROUPS},
+        "Fits": st.column_config.TextColumn(width=50),
+        "Parameters": st.column_config.TextColumn("Size", width=58),
         "Context": st.column_config.NumberColumn(width=57),
         "USD a million": st.column_config.TextColumn("USD/M out", width=90, help=A_MILLION),
         "Priced on": st.column_config.TextColumn(width=102, help="The instance, without its `ml.`"),
         "USD/h": st.column_config.NumberColumn(width=55, format="%.2f"),
+        "Cheapest that fits": st.column_config.TextColumn(width=122, help=CHEAPEST),
+        **published,
     }
-    narrow |= {"Cheapest that fits": st.column_config.TextColumn(width=122, help=CHEAPEST)}
-    return {"Model": st.column_config.TextColumn(pinned=pinned, width=165), **narrow, **published}
 
 
 def height(rows: int) -> int:

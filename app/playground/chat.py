@@ -189,15 +189,14 @@ def turns(sources: Sequence[str]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if sources:
             navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=",".join(sources))
-        if asked:
-            st.button(
-                "New talk",
-                icon=":material/add_comment:",
-                key="playground_forget",
-                type="tertiary",
-                on_click=asked.clear,
-                help="Forgets what was asked; the next question is the first.",
-            )
+        st.button(
+            "New talk",
+            icon=":material/add_comment:",
+            key="playground_forget",
+            type="tertiary",
+            on_click=asked.clear,
+            help="Forgets what was asked; the next question is the first.",
+        )
     if len(asked) > 1:
         st.subheader("Asked before")
         for turn in asked[1:]:

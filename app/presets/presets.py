@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app import addresses, navigation, shell
-from app.build.options import stack
 from app.labels import LABELS
 from app.presets import rows as preset_rows
 from app.session import by, frozen
+from app.steps import stack
 from app.words import message, plain
 from backend.domain.errors import NotFound
 from backend.domain.model.facts import ModelCard
@@ -194,16 +194,12 @@ def apply(opened: Workspace, view: PresetView) -> None:
         "To model", options, key=f"presets_apply-model-{preset.id}", accept_new_options=True,
         help="A model of the catalog, or the path of a folder.",
     )  # fmt: skip
-    places = list(dict.fromkeys([preset.target, "local", "auto", *targets_named(opened)]))
+    used = (each.preset.target for each in presets.listing(opened, limit=200))
+    places = list(dict.fromkeys([preset.target, "local", "auto", *used]))
     target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
     with shell.said():
         _applied(presets.apply(opened, preset.id, model=model, target=target))
     st.code(recipes.write_text(preset.recipe), language=None, wrap_lines=True)
-
-
-def targets_named(opened: Workspace) -> list[str]:
-    """The targets that presets use."""
-    return list(dict.fromkeys(known_preset.preset.target for known_preset in presets.listing(opened, limit=200)))
 
 
 def _applied(applied: Applied) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app import steps
+from app.outcomes import differing
 from app.words import moment, plain, size
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.presets import GOALS, Claim, Goal, Preset
+from backend.domain.planner.presets import GOALS, Claim, Goal
 from backend.domain.planner.standing import FIGURES, Standing
 from backend.present.charts.presets import SIGNS
 from backend.present.presets import Measurement
@@ -97,20 +98,18 @@ def short(measured: Measurement) -> str:
     return f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level with tokens/s"
 
 
-Line = tuple[str, Callable[[Estimate], str]]
-ESTIMATES: tuple[Line, ...] = (
-    ("First token (ms)", lambda level: ends(level.ttft_ms)),
-    ("Per output token (ms)", lambda level: ends(level.tpot_ms)),
-    ("Output tokens/s", lambda level: ends(level.output_tokens_per_s)),
-    ("USD a million out", lambda level: ends(level.price_per_million_output)),
-)
+ESTIMATES = {
+    "ttft_ms": "First token (ms)", "tpot_ms": "Per output token (ms)", "output_tokens_per_s": "Output tokens/s",
+    "price_per_million_output": "USD a million out",
+}  # fmt: skip
+"""The ranges of an estimate, and what they are called."""
 
 
 def estimate_rows(view: PresetView) -> list[dict[str, str]]:
     """A row a quantity, a column a concurrency."""
     return [
-        {"≈ Estimated": name, **{f"{level.load.concurrency} at once": say(level) for level in view.estimated.levels}}
-        for name, say in ESTIMATES
+        {"≈ Estimated": title, **{f"{at.load.concurrency} at once": ends(getattr(at, name)) for at in view.estimated.levels}}
+        for name, title in ESTIMATES.items()
     ]
 
 
@@ -137,13 +136,7 @@ def claim_words(claim: Claim, today: str | None) -> list[str]:
 
 def differences(views: Sequence[PresetView], names: Sequence[str], *, only: bool) -> list[dict[str, str]]:
     """A row a property, a column a preset; `only` leaves out what is the same in all."""
-    found = [_properties(view) for view in views]
-    rows = []
-    for name in dict.fromkeys(name for properties in found for name in properties):
-        values = [properties.get(name, NONE) for properties in found]
-        if not only or len(views) == 1 or len(set(values)) > 1:
-            rows.append({"": name, **dict(zip(names, values, strict=True))})
-    return rows
+    return differing("", names, [_properties(view) for view in views], NONE, only=only)
 
 
 def _properties(view: PresetView) -> dict[str, str]:
@@ -158,7 +151,8 @@ def _properties(view: PresetView) -> dict[str, str]:
         **{f"Serving, {name}": str(value) for name, value in serving.items()},
         "Origin": view.origin,
     }
-    return found | _estimated(view) | _published(preset) | _measured(view)
+    published = {f"{PUBLISHED} {claim.metric}": claim.figures for claim in preset.published}
+    return found | _estimated(view) | published | _measured(view)
 
 
 def _estimated(view: PresetView) -> dict[str, str]:
@@ -173,12 +167,8 @@ def _estimated(view: PresetView) -> dict[str, str]:
         "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",
     }
     for level in view.estimated.levels:
-        found |= {f"≈ {name} at {level.load.concurrency}": say(level) for name, say in ESTIMATES}
+        found |= {f"≈ {title} at {level.load.concurrency}": ends(getattr(level, name)) for name, title in ESTIMATES.items()}
     return found
-
-
-def _published(preset: Preset) -> dict[str, str]:
-    return {f"{PUBLISHED} {claim.metric}": f"{claim.figures}" for claim in preset.published}
 
 
 def _measured(view: PresetView) -> dict[str, str]:
@@ -209,11 +199,8 @@ def _head(view: PresetView, kind: str, source: str) -> dict[str, Any]:
 def _estimate_figures(view: PresetView) -> list[dict[str, Any]]:
     rows = []
     for level in view.estimated.levels:
-        for name, value in (
-            ("ttft_ms", level.ttft_ms), ("tpot_ms", level.tpot_ms), ("output_tokens_per_s", level.output_tokens_per_s),
-            ("price_per_million_output", level.price_per_million_output),
-        ):  # fmt: skip
-            if value is not None:
+        for name in ESTIMATES:
+            if (value := getattr(level, name)) is not None:
                 head = _head(view, "estimated", f"formula, {level.price_note or 'no price'}")
                 rows.append(head | {"concurrency": level.load.concurrency, "metric": name, "least": value[0], "most": value[1]})
     return rows

@@ -45,17 +45,13 @@ def show(document: Evaluation) -> None:
 
 def across(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
     """A row a variant, a column a concurrency. Quality in words beside the name, its figures last: a phone has room for words."""
-    found = []
+    found, scored = [], any(" (" in row.quality for row in rows)
     for row in rows:
         said, _, scores = row.quality.partition(" (")
         first = {"Variant and quality": f"**{plain(row.name)}** {said}"}
-        last = {"Quality in figures": scores.removesuffix(")")}
+        last = {"Quality in figures": scores.removesuffix(")")} if scored else {}
         found.append(first | {load.words: written(row, load) for load in at} | last)
-    return found if any(row["Quality in figures"] for row in found) else [_without(row) for row in found]
-
-
-def _without(row: dict[str, str]) -> dict[str, str]:
-    return {name: cell for name, cell in row.items() if name != "Quality in figures"}
+    return found
 
 
 def down(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -12,17 +11,15 @@ from app import charts
 from app.navigation import own
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.figures import figure
+from backend.domain.figures import figure, finite
 from backend.domain.limits import select
 from backend.domain.limits.slo import Slo
 from backend.domain.what_if.costs import ApiPrice, WhatIf, as_asked
 from backend.present.charts import evaluation as drawn
 from backend.present.words import costs
-from backend.present.words.costs import NEVER, Within
+from backend.present.words.costs import Within
 from backend.service import Workspace
 from backend.service.machines import prices
-
-__all__ = ["NEVER", "ask", "draw_price", "figure", "rows", "show"]
 
 AS_GIVEN = "the price given here"
 HIGHEST = 1e12
@@ -82,23 +79,19 @@ def ask(opened: Workspace, document: Evaluation) -> WhatIf:
         **URL,
     )  # fmt: skip
     return WhatIf(
-        limits=Slo(ttft_p95_ms=_finite(ttft), tpot_p95_ms=_finite(tpot)), price_source=source,
+        limits=Slo(ttft_p95_ms=finite(ttft), tpot_p95_ms=finite(tpot)), price_source=source,
         per_hour=None if hour == stored.price_per_hour else hour,
-        discount=None if percent == stored.discount * 100 or _finite(percent) is None else percent / 100,
-        input_output_ratio=None if ratio == stored.input_output_ratio else _finite(ratio),
-        api=api, requests_a_month=_finite(requests) or None, peak=_finite(peak) or 2.0,
+        discount=None if percent == stored.discount * 100 or finite(percent) is None else percent / 100,
+        input_output_ratio=None if ratio == stored.input_output_ratio else finite(ratio),
+        api=api, requests_a_month=finite(requests) or None, peak=finite(peak) or 2.0,
     )  # fmt: skip
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _api(place: Any) -> ApiPrice | None:
     with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
         st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
-        inside = _finite(st.number_input("Input tokens", key=own("cost_api_in"), placeholder="none", format="%.3f", **UNSET))
-        outside = _finite(st.number_input("Output tokens", key=own("cost_api_out"), placeholder="none", format="%.3f", **UNSET))
+        inside = finite(st.number_input("Input tokens", key=own("cost_api_in"), placeholder="none", format="%.3f", **UNSET))
+        outside = finite(st.number_input("Output tokens", key=own("cost_api_out"), placeholder="none", format="%.3f", **UNSET))
     known = inside is not None or outside is not None
     return ApiPrice(per_million_input=inside or 0.0, per_million_output=outside or 0.0) if known else None
 
@@ -115,13 +108,12 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
         "Price per hour", 0.0, HIGHEST, stored, format="%.4f", key=own("cost_hour"), bind="query-params",
         placeholder="none" if stored is None else f"{stored:g}, as given",
     )  # fmt: skip
-    return _finite(typed), None
+    return finite(typed), None
 
 
 def rows(document: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[dict[str, str | None]]:
     """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in `cost_words.rows`."""
-    return [{name: _cell(cell) for name, cell in row.items()} for row in costs.rows(document, what_if, at)]
-
-
-def _cell(cell: str | float | None) -> str:
-    return cell if isinstance(cell, str) else figure(cell)
+    return [
+        {name: cell if isinstance(cell, str) else figure(cell) for name, cell in row.items()}
+        for row in costs.rows(document, what_if, at)
+    ]

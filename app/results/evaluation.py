@@ -31,7 +31,6 @@ from backend.present.words.measured import answers_agreement, quality_scores, sc
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 
-AS_STORED = WhatIf()
 FIRST, HALF = 320, 420
 """Pixels of the first chart, and of those that share a row."""
 TABS = ("Speed", "Price", "Quality", "Speculation", "Requests", "Conditions")
@@ -163,10 +162,9 @@ def _answers(result: VariantResult) -> str:
     return (answers_agreement(result.quality) if result.quality else "") or "not compared"
 
 
-def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf = AS_STORED, priced: Evaluation | None = None) -> None:
-    """The report, the document and the table, as files: the report and the table at the price that was `asked`, which `priced`
+def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: Evaluation) -> None:
+    """The report, the document and the table, as files: the report and the table at the price that was asked, which `priced`
     has, the document as it was stored."""
-    table = priced or view.document
     with st.container(horizontal=True, width="content"):
         st.download_button(
             "Report (HTML)", report_download.page(opened, view, what_if), f"{view.id}.html", "text/html",
@@ -177,5 +175,5 @@ def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf = AS_STOR
             on_click="ignore", key=own(f"json-{view.id}"),
         )  # fmt: skip
         st.download_button(
-            "Table (CSV)", lambda: drawn.csv(table), f"{view.id}.csv", "text/csv", on_click="ignore", key=own(f"csv-{view.id}")
+            "Table (CSV)", lambda: drawn.csv(priced), f"{view.id}.csv", "text/csv", on_click="ignore", key=own(f"csv-{view.id}")
         )

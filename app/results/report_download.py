@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.compare import slo
+from app.compare import address, slo
 from app.navigation import own
 from app.results import goodput
 from app.results import imported as imported_view
@@ -35,19 +35,10 @@ def _request_limits(document: Evaluation) -> dict[str, float]:
     """Of the sliders of goodput; one that is all the way to the right is no limit."""
     found = {}
     for metric, (key, _) in goodput.FIELDS.items():
-        highest, value = goodput.largest(document, metric), _number(key)
+        highest, value = goodput.largest(document, metric), address.number(_field(key), 1e15)
         if highest is not None and value is not None and value < slo.scale(highest)[0]:
             found[metric] = value
     return found
-
-
-def _number(key: str) -> float | None:
-    """None where the field is empty, or no number from 0 on."""
-    try:
-        value = float(_field(key))
-    except (TypeError, ValueError):
-        return None
-    return value if 0 <= value < 1e15 else None
 
 
 def _field(key: str) -> Any:

@@ -120,5 +120,5 @@ def say_sentences(document: Evaluation) -> None:
     found: list[Verdict] = verdicts(document)
     if not found:
         st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
-    if found:  # one element: a browser is slow with hundreds
+    else:  # one element: a browser is slow with hundreds
         st.markdown("\n\n".join(f"{verdict_icon(verdict)} {verdict.text}" for verdict in found))

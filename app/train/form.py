@@ -130,15 +130,13 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
         st.button("Run it once more", key="train_again", on_click=once.renew, args=(PURPOSE,))
         return
     state = {"disabled": asked.spec is None, "help": message(asked.obstacle) if asked.obstacle else None}
-    if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **{**state, **frozen(opened)}):
-        _submit(opened, asked.spec, fingerprint)
+    if (
+        st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **{**state, **frozen(opened)})
+        and asked.spec
+    ):
+        with shell.kept(REFUSED):
+            job = training.submit(opened, asked.spec, submission=once.key(PURPOSE, fingerprint))
+            once.remember(PURPOSE, job.id)
+            navigation.go("job", id=job.id)
         st.rerun()
     shell.say(REFUSED)
-
-
-def _submit(opened: Workspace, spec: TrainSpec | None, fingerprint: str) -> None:
-    assert spec is not None
-    with shell.kept(REFUSED):
-        job = training.submit(opened, spec, submission=once.key(PURPOSE, fingerprint))
-        once.remember(PURPOSE, job.id)
-        navigation.go("job", id=job.id)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import addresses
+from app import addresses, steps
 from app.build import form, options
+from app.build.serving import LIMIT_OPTIONS, SERVING_OPTIONS
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelFacts
@@ -290,7 +291,7 @@ def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
         getattr(choice.step, "method", None): choice.instead
         for choice in cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
     }
-    assert instead["awq"] is not None and options.stack(instead["awq"]) == "quantize awq + speculate ngram"
+    assert instead["awq"] is not None and steps.stack(instead["awq"]) == "quantize awq + speculate ngram"
     assert instead["w8a8"] is None and instead["ngram"] is None
 
 
@@ -342,7 +343,7 @@ def test_every_option_of_every_step_has_words_and_a_value() -> None:
         for option in options.shown(recipe.steps[0]):
             options.value(recipe, 0, option.name)
             assert option.help.endswith(".")
-    for where, shown in (("serving", options.SERVING_OPTIONS), ("limits", options.LIMIT_OPTIONS)):
+    for where, shown in (("serving", SERVING_OPTIONS), ("limits", LIMIT_OPTIONS)):
         assert [option.name for option in shown] == list(type(getattr(Recipe(), where)).model_fields)
 
 
@@ -489,9 +490,7 @@ def test_the_options_of_a_way_to_speculate_come_and_go_with_it() -> None:
     ]  # fmt: skip
     for method in SPECULATE:
         step = options.changed(drafted, 0, "method", method).steps[0]
-        assert options.explained(step).endswith("The model checks every guess.") and options.title(step).startswith(
-            "Speculate with"
-        )
+        assert steps.explained(step).endswith("The model checks every guess.") and steps.title(step).startswith("Speculate with")
 
 
 def test_a_schedule_is_written_as_text_and_keeps_its_tokens() -> None:

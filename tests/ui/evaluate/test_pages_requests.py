@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.results import costs as cost_view
 from app.results import requests as requests_view
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
 from backend.present.charts import alt
 from backend.present.charts import requests as charts_requests
+from backend.present.words.costs import NEVER
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, requests, workloads
 from backend.store import history
@@ -163,7 +164,7 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
     )
     rows = costs(at)
     level = evaluations.show(home, stored).document.variants[0].levels[-1]
-    assert rows[0]["Output tokens/s"] == cost_view.figure(level.output_tokens_per_s)
+    assert rows[0]["Output tokens/s"] == figure(level.output_tokens_per_s)
     assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
     cheaper = rows[0]["Cheaper than the hosted API from"]
     assert "of full load" in cheaper or "never" in cheaper
@@ -172,7 +173,7 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
 
 def test_a_limit_that_nothing_keeps_says_so(home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, evaluate_view="Price", evaluate_cost_ttft="0.001")
-    assert {row["Highest load within the limits"] for row in costs(at)} == {cost_view.NEVER}
+    assert {row["Highest load within the limits"] for row in costs(at)} == {NEVER}
 
 
 def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored: str) -> None:
@@ -237,7 +238,7 @@ def test_goodput_is_counted_again_when_a_limit_moves(home: Workspace, stored: st
     (first, _) = table(at, "Highest goodput at")
     level = evaluations.show(home, stored).document.variants[0].levels[0]
     assert first["Highest goodput at"] == "concurrency 1"
-    assert first["Goodput (requests/s)"] == cost_view.figure(BLOCKS * REQUESTS / level.duration_s)
+    assert first["Goodput (requests/s)"] == figure(BLOCKS * REQUESTS / level.duration_s)
     assert "of them within the limits" in json.loads(at.get("plotly_chart")[3].proto.spec)["data"][0]["hovertext"][0]
 
 
