@@ -135,6 +135,10 @@ def first_page() -> None:
     st.session_state[own("page")] = 1
 
 
+NARROWS: dict[str, Any] = {"bind": "query-params", "on_change": first_page}
+"""Of a field by which a list is narrowed or ordered; its value stands in the address."""
+
+
 def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
     """A link to a page with its place in the URL; nothing where this installation has no such page."""
     if not exists(name):

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation, shell
+from app import navigation, next_steps, shell
 from app.drafts import payoff
 from app.jobs import job as job_view
 from app.jobs import life, managed, recovery, resources, training
@@ -60,7 +60,7 @@ elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.PAYOFF:
     payoff.measured(job)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.IMPORT:
-    job_view.imported(opened, job)
+    next_steps.show(opened, [str(job.result.get("path"))])
 elif job.kind == JobKind.SERVE and not job.ended:
     shell.live("serves", lambda: job_view.serves(opened, job.id), active=True)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.SERVE:

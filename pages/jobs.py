@@ -5,7 +5,7 @@ import streamlit as st
 from app import navigation, shell
 from app.jobs.cards import active_cards, ended_card, mark
 from app.jobs.rows import ENDINGS, kind
-from app.navigation import first_page
+from app.navigation import NARROWS
 from app.session import mine, workspace
 from backend.domain.jobs.jobs import JobKind
 from backend.service.jobs import jobs
@@ -31,25 +31,10 @@ shell.live("jobs", active, active=bool(jobs.active(opened)))
 
 st.subheader("Ended")
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    words = st.text_input(
-        "Words in the title or id",
-        key="jobs_words",
-        type="search",
-        max_chars=80,
-        bind="query-params",
-        on_change=first_page,
-        width=320,
-    )
-    states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", bind="query-params", on_change=first_page)
-    kinds = st.pills(
-        "Kind",
-        [str(each) for each in JobKind],
-        format_func=kind,
-        selection_mode="multi",
-        key="jobs_kind",
-        bind="query-params",
-        on_change=first_page,
-    )
+    words = st.text_input("Words in the title or id", key="jobs_words", type="search", max_chars=80, width=320, **NARROWS)
+    states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", **NARROWS)
+    known = [str(each) for each in JobKind]
+    kinds = st.pills("Kind", known, format_func=kind, selection_mode="multi", key="jobs_kind", **NARROWS)
     others = jobs.count(opened) > jobs.count(opened, owner=opened.actor.name)
     owner = mine(opened, others, "jobs_mine")
 chosen = {"states": states or ENDINGS, "kinds": kinds, "words": words or "", "owner": owner}

@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.compare import presets as compare_presets
-from app.navigation import first_page
+from app.navigation import NARROWS
 from app.presets import presets as shown
 from app.presets import rows
 from app.session import workspace
@@ -31,21 +31,11 @@ with action:
         navigation.go("compare", presets=",".join(ids))
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    goal = st.pills(
-        "Goal",
-        list(GOALS),
-        format_func=lambda goal: GOALS[goal].title,
-        key="presets_for_goal",
-        bind="query-params",
-        on_change=first_page,
-    )
+    goal = st.pills("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="presets_for_goal", **NARROWS)
     model = st.selectbox(
-        "Model", presets.with_presets(opened), index=None, key="presets_of_model", bind="query-params", on_change=first_page,
-        placeholder="Every model", width=230,
-    )  # fmt: skip
-    words = st.text_input(
-        "Words", key="presets_words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=140
+        "Model", presets.with_presets(opened), index=None, key="presets_of_model", placeholder="Every model", width=230, **NARROWS
     )
+    words = st.text_input("Words", key="presets_words", type="search", max_chars=80, width=140, **NARROWS)
 chosen = Filter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:

@@ -53,16 +53,15 @@ def _basis(estimate: Estimate) -> str:
 
 def needs(need: Need) -> None:
     """What can be told of a recipe that is not valid there."""
-    rows = [("Weights after", need.weights_bytes, "weights"), ("Disk", need.disk_bytes, "disk")]
-    rows.append(("Memory", need.memory_bytes, "memory"))
-    st.markdown(_table("To make it", [Figure(name, size(value), formula) for name, value, formula in rows]))
+    rows = [("Weights after", size(need.weights_bytes)), ("Disk", size(need.disk_bytes)), ("Memory", size(need.memory_bytes))]
+    st.markdown(_table("To make it", rows))
     with st.expander("Formulas and sources"):
         for name, formula in need.formulas.items():
             st.markdown(f"- **{name}**: {plain(formula)}")
 
 
 def _table(title: str, rows: list[Figure]) -> str:
-    lines = [f"| {plain(each.label)} | {plain(each.value)} |" for each in rows]
+    lines = [f"| {plain(label)} | {plain(value)} |" for label, value in rows]
     return "\n".join([f"| {title} | estimated |", "|:--|:--|", *lines])
 
 

@@ -6,7 +6,6 @@ A range is written with a dash, `12–35 ms`; no measured figure of the studio i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from app.words import between, size
 from backend.domain.figures import figure, streams
@@ -18,12 +17,8 @@ UNKNOWN = "unknown"
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}
 
 
-class Figure(NamedTuple):
-    """`formula` is its name in the estimate's formulas."""
-
-    label: str
-    value: str
-    formula: str
+Figure = tuple[str, str]
+"""What it is, and how much."""
 
 
 def span(ends: tuple[float, float] | None, unit: str = "") -> str:
@@ -48,10 +43,10 @@ def sizes(ends: tuple[float, float] | None) -> str:
 def speeds(estimate: Estimate) -> list[Figure]:
     """What serving will give."""
     return [
-        Figure("Time to first token", span(estimate.ttft_ms, "ms"), "ttft"),
-        Figure("Time per output token", span(estimate.tpot_ms, "ms"), "tpot"),
-        Figure("Output tokens/s", span(estimate.output_tokens_per_s), "output_tokens_per_s"),
-        Figure("USD per million output", span(estimate.price_per_million_output), "price"),
+        ("Time to first token", span(estimate.ttft_ms, "ms")),
+        ("Time per output token", span(estimate.tpot_ms, "ms")),
+        ("Output tokens/s", span(estimate.output_tokens_per_s)),
+        ("USD per million output", span(estimate.price_per_million_output)),
     ]
 
 
@@ -61,15 +56,15 @@ def memory(estimate: Estimate) -> list[Figure]:
     before = size(estimate.weights_bytes_original)
     changed = f" (original {before})" if estimate.weights_bytes != estimate.weights_bytes_original else ""
     return [
-        Figure("Weights", f"{size(estimate.weights_bytes)}{changed}", "weights"),
-        Figure("Cache a token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB", "kv_cache"),
-        Figure("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})", "cache"),
-        *([Figure("Replicas", str(estimate.replicas), "output_tokens_per_s")] if estimate.replicas > 1 else []),
-        *([Figure("Idle accelerators", f"{estimate.idle} of {estimate.devices}", "price")] if estimate.idle else []),
-        Figure("Left for the cache, a device", sizes(estimate.cache_bytes), "cache"),
-        Figure("Tokens in the cache", span(estimate.tokens_in_cache), "cache"),
-        Figure("Longest context", _tokens(estimate.max_context, "tokens"), "cache"),
-        Figure("Largest batch of this load", _tokens(estimate.max_batch, "requests"), "cache"),
+        ("Weights", f"{size(estimate.weights_bytes)}{changed}"),
+        ("Cache a token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB"),
+        ("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})"),
+        *([("Replicas", str(estimate.replicas))] if estimate.replicas > 1 else []),
+        *([("Idle accelerators", f"{estimate.idle} of {estimate.devices}")] if estimate.idle else []),
+        ("Left for the cache, a device", sizes(estimate.cache_bytes)),
+        ("Tokens in the cache", span(estimate.tokens_in_cache)),
+        ("Longest context", _tokens(estimate.max_context, "tokens")),
+        ("Largest batch of this load", _tokens(estimate.max_batch, "requests")),
     ]
 
 
@@ -78,10 +73,10 @@ def job(estimate: Estimate) -> list[Figure]:
     took = between(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else UNKNOWN
     took = "no job is needed" if estimate.job_seconds == (0.0, 0.0) else took
     return [
-        Figure("Optimize job", took, "job"),
-        Figure("Cost of the job", "0 USD" if estimate.job_cost == (0.0, 0.0) else span(estimate.job_cost, "USD"), "job"),
-        Figure("Disk for the job", size(estimate.disk_bytes), "disk"),
-        Figure("Memory for the job", size(estimate.memory_bytes), "memory"),
+        ("Optimize job", took),
+        ("Cost of the job", "0 USD" if estimate.job_cost == (0.0, 0.0) else span(estimate.job_cost, "USD")),
+        ("Disk for the job", size(estimate.disk_bytes)),
+        ("Memory for the job", size(estimate.memory_bytes)),
     ]
 
 

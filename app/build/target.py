@@ -156,10 +156,9 @@ def _price() -> float | None:
 def _goal() -> Goal:
     meant = "; ".join(f"{name}: {words}" for name, words in GOALS.items())
     wanted = st.selectbox("What is wanted", list(GOALS), key="build_goal", bind="query-params", help=f"{meant}.")
-    limits: dict[str, Any] = {}
-    left, right = st.columns(2)
+    asked: dict[str, Any] = {"wanted": wanted}
+    columns = st.columns(2)
     for number, (name, label) in enumerate(LIMITS.items()):
-        with (left, right)[number % 2]:
-            value = st.number_input(label, 1, None, None, key=f"build_{name}", bind="query-params", placeholder="no limit")
-            limits[name] = value or None
-    return Goal.model_validate({"wanted": wanted, **limits})
+        look: dict[str, Any] = {"key": f"build_{name}", "bind": "query-params", "placeholder": "no limit"}
+        asked[name] = columns[number % 2].number_input(label, 1, None, None, **look) or None
+    return Goal.model_validate(asked)

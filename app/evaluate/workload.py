@@ -124,27 +124,19 @@ def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int
         return
     tokens = workloads.token_lengths(opened, workload_facts, tokenizer_of) if tokenizer_of else None
     shell.figures(figures(workload_facts, tokens))
-    for words in _told(workload_facts):
-        st.caption(words)
+    if workload_facts.conversations:
+        st.caption(
+            f"{workload_facts.conversations:,} of {workload_facts.prompts:,} are conversations: each turn is sent when the "
+            "answer before it has ended, with all that was said. Lengths are of the first turns."
+        )
+    if workload_facts.timed:
+        st.caption("Every line has a time: choose the load Trace to replay it.")
     if tokens is None:
         st.caption("Lengths in tokens stand here once the first variant is a model or artifact on this machine.")
     else:
         charts.show(token_histogram(tokens.lengths, workload_facts.name, tokens.model, charts.theme()), "token-lengths")
     rows = preview_rows(workload_facts, tokens)
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} prompts with their lengths")
-
-
-def _told(found: WorkloadFacts) -> list[str]:
-    """What is special about it."""
-    said = []
-    if found.conversations:
-        said.append(
-            f"{found.conversations:,} of {found.prompts:,} are conversations: each turn is sent when the answer before it has "
-            "ended, with all that was said. Lengths are of the first turns."
-        )
-    if found.timed:
-        said.append("Every line has a time: choose the load Trace to replay it.")
-    return said
 
 
 def figures(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[tuple[str, str, str | None]]:

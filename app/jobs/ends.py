@@ -16,7 +16,8 @@ WATCHED = "shell_watched"
 
 
 def tell(opened: Workspace) -> None:
-    """Look every few seconds while jobs are active; what has ended since is told once, with the way to it."""
+    """Look every few seconds while jobs are active; what has ended since is told once, with the way to it: not on the job's own
+    page, which shows it."""
     held: dict[str, str] = st.session_state.setdefault(WATCHED, {})
     every = EVERY if held or jobs.active(opened) else None
     st.fragment(_look, run_every=every, key=navigation.own("ends"))(opened, held)
@@ -25,14 +26,9 @@ def tell(opened: Workspace) -> None:
 def _look(opened: Workspace, held: dict[str, str]) -> None:
     active = {job.id: job.title for job in jobs.active(opened)}
     for gone in held.keys() - active.keys():
-        _say(opened, gone)
+        job = jobs.show(opened, gone)
+        if st.query_params.get("id") != gone:
+            words = f"**{plain(job.title)}** {job.state}. [Open the job](/job?id={gone})"
+            st.toast(words, icon=ICONS[job.state], duration="long")
     held.clear()
     held.update(active)
-
-
-def _say(opened: Workspace, job_id: str) -> None:
-    """Nothing on the job's own page, which shows it."""
-    job = jobs.show(opened, job_id)
-    if st.query_params.get("id") != job_id:
-        words = f"**{plain(job.title)}** {job.state}. [Open the job](/job?id={job_id})"
-        st.toast(words, icon=ICONS[job.state], duration="long")

@@ -10,7 +10,7 @@ import streamlit as st
 from app import addresses, charts, navigation, next_steps, shell
 from app.jobs import bits, training
 from app.jobs.cards import VERBS, act, barred
-from app.jobs.rows import elapsed, log_lines, main_verb, phase_rows, phases, progress_text, rate, time_left, verbs, warnings
+from app.jobs.rows import elapsed, log_lines, main_verb, phase_rows, progress_text, rate, time_left, verbs, warnings
 from app.outcomes import figures, provenance, source, verdicts
 from app.session import frozen
 from app.words import ago, message, plain, seconds, size
@@ -175,7 +175,7 @@ def watch(opened: Workspace, job_id: str) -> str:
         st.caption(where)
     for warning in warnings(events):
         st.warning(message(warning), icon=":material/warning:")
-    rows = phase_rows(phases(now, events), ended=now.ended)
+    rows = phase_rows(now, events)
     if rows:
         st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
     else:
@@ -252,11 +252,6 @@ def measured(opened: Workspace, job: JobView) -> None:
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
     if ours := list(dict.fromkeys(each.variant.source for each in view.document.variants if each.variant.kind != "url")):
         next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
-
-
-def imported(opened: Workspace, job: JobView) -> None:
-    """What to do with the model that is here now."""
-    next_steps.show(opened, [str(job.result.get("path"))])
 
 
 def serves(opened: Workspace, job_id: str) -> str:

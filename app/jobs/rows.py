@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.words import between, message, plain, seconds, size, when
 from backend.domain.jobs.eta import Range
@@ -138,34 +138,19 @@ def rate(event: Event | None) -> str | None:
     return f"{far}, {event.rate:.3g} {unit}/s" if event.rate else far
 
 
-class Phase(NamedTuple):
-    name: str
-    message: str
-    began: datetime
-    seconds: float
-    current: bool
-
-
-def phases(job: JobView, events: Sequence[Event]) -> list[Phase]:
+def phase_rows(job: JobView, events: Sequence[Event]) -> list[dict[str, Any]]:
     """The phases of the latest attempt, each until the next one began; the last until the end, or now."""
     since = job.started_at
     begun = [event for event in events if event.kind == "phase" and (since is None or event.at >= since)]
     ends = [event.at for event in begun[1:]] + [job.finished_at or datetime.now(UTC)]
     return [
-        Phase(e.phase or "", e.message or e.phase or "", e.at, max(0.0, (end - e.at).total_seconds()), number == len(begun))
-        for number, (e, end) in enumerate(zip(begun, ends, strict=False), 1)
-    ]
-
-
-def phase_rows(found: Sequence[Phase], *, ended: bool) -> list[dict[str, Any]]:
-    return [
         {
-            "Phase": phase.message,
-            "State": "running" if phase.current and not ended else "ended",
-            "Began": when(phase.began),
-            "Took": seconds(phase.seconds),
+            "Phase": phase.message or phase.phase or "",
+            "State": "running" if number == len(begun) and not job.ended else "ended",
+            "Began": when(phase.at),
+            "Took": seconds(max(0.0, (end - phase.at).total_seconds())),
         }
-        for phase in found
+        for number, (phase, end) in enumerate(zip(begun, ends, strict=False), 1)
     ]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from app.labels import LABELS
-from app.navigation import first_page
+from app.navigation import NARROWS
 from backend.domain.rules.kinds import LISTED, PUBLISHED, CatalogFilter, Sort
 from backend.service import Workspace
 from backend.service.models import catalog, techniques
@@ -29,6 +31,7 @@ ORDERS: dict[str, tuple[Sort, bool]] = {
     "Licence": ("licence", False),
 }
 BILLION = 1e9
+ANY: dict[str, Any] = {"placeholder": "Any", **NARROWS}
 
 
 def choose(opened: Workspace) -> CatalogFilter:
@@ -36,16 +39,15 @@ def choose(opened: Workspace) -> CatalogFilter:
     titles = {**{title: kind for kind, title in techniques.kinds().items()}, **{CELLS[name]: name for name in PUBLISHED}}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input(
-            "Words", key="catalog_words", type="search", max_chars=80, bind="query-params", on_change=first_page, width=190,
+            "Words", key="catalog_words", type="search", max_chars=80, width=190, **NARROWS,
             help="All of them must stand in the name, family, provider, hub id or folder.",
         )  # fmt: skip
         wanted = st.multiselect(
-            "Technique that works", list(titles), key="catalog_technique", bind="query-params", on_change=first_page, width=225,
-            placeholder="Any", help="As published by the documentation page, or as checked where you choose beside this.",
+            "Technique that works", list(titles), key="catalog_technique", width=225, **ANY,
+            help="As published by the documentation page, or as checked where you choose beside this.",
         )  # fmt: skip
         target = st.selectbox(
-            "Must fit on", [HERE, *catalog.instances(opened)], index=None, key="catalog_instance", bind="query-params",
-            on_change=first_page, width=215, placeholder="Any",
+            "Must fit on", [HERE, *catalog.instances(opened)], index=None, key="catalog_instance", width=215, **ANY,
             help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
             "without a choice, on this machine.",
         )  # fmt: skip
@@ -59,10 +61,7 @@ def choose(opened: Workspace) -> CatalogFilter:
 
 def order(chosen: CatalogFilter) -> CatalogFilter:
     """The filter in the order that is asked for."""
-    title = st.selectbox(
-        "Order", list(ORDERS),
-        key="catalog_sort", bind="query-params", on_change=first_page, width=180, label_visibility="collapsed"
-    )  # fmt: skip
+    title = st.selectbox("Order", list(ORDERS), key="catalog_sort", width=180, label_visibility="collapsed", **NARROWS)
     sort, descending = ORDERS[title]
     return chosen.model_copy(update={"sort": sort, "descending": descending})
 
@@ -71,16 +70,9 @@ def _beside(opened: Workspace) -> CatalogFilter:
     """The rest, folded beneath: reachable on a telephone, where the menu is not in sight."""
     with st.expander("More filters", icon=":material/tune:", key="catalog_more", bind="query-params"):
         names = {title: name for name, title in ORIGINS.items() if name in LISTED}
-        origins = st.multiselect(
-            "Origin", list(names), key="catalog_origin", bind="query-params", on_change=first_page, placeholder="Any"
-        )  # fmt: skip
-        families = st.multiselect(
-            "Family", catalog.families(opened), key="catalog_family", bind="query-params", on_change=first_page, placeholder="Any"
-        )  # fmt: skip
-        licences = st.multiselect(
-            "Licence", catalog.licences(opened),
-            key="catalog_licence", bind="query-params", on_change=first_page, placeholder="Any"
-        )  # fmt: skip
+        origins = st.multiselect("Origin", list(names), key="catalog_origin", **ANY)
+        families = st.multiselect("Family", catalog.families(opened), key="catalog_family", **ANY)
+        licences = st.multiselect("Licence", catalog.licences(opened), key="catalog_licence", **ANY)
         least, most = _bounds("parameters", 0.1)
         shortest, longest = _bounds("context", 1.0)
     return CatalogFilter(
@@ -96,8 +88,7 @@ def _bounds(name: str, step: float) -> tuple[float | None, float | None]:
         low, high = (
             st.number_input(
                 LABELS[f"{end}_{name}"], min_value=0.0, max_value=1e9, value=None, step=step,
-                key=f"catalog_{end}_{name}", format="%g",
-                bind="query-params", on_change=first_page, placeholder="Any",
+                key=f"catalog_{end}_{name}", format="%g", **ANY,
             )
             for end in ("min", "max")
         )  # fmt: skip

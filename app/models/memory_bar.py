@@ -27,17 +27,16 @@ class Part(NamedTuple):
 
 def parts(found: Estimate) -> list[Part]:
     """Of one device, at the least cache: the sum is the device's memory. Nothing where its size is not known."""
-    values = (found.weights_per_device, found.cache_bytes, found.activation_bytes, found.runtime_bytes, found.device_bytes)
-    if any(value is None for value in values):
+    weights, caches, activations = found.weights_per_device, found.cache_bytes, found.activation_bytes
+    runtimes, device = found.runtime_bytes, found.device_bytes
+    if weights is None or caches is None or activations is None or runtimes is None or device is None:
         return []
-    assert found.cache_bytes and found.runtime_bytes and found.device_bytes is not None
-    assert found.weights_per_device is not None and found.activation_bytes is not None
-    runtime, cache = found.runtime_bytes[1], max(0, found.cache_bytes[0])
-    free = found.device_bytes - found.weights_per_device - cache - found.activation_bytes - runtime
+    runtime, cache = runtimes[1], max(0, caches[0])
+    free = device - weights - cache - activations - runtime
     return [
-        Part("weights", found.weights_per_device, 1, -1),
+        Part("weights", weights, 1, -1),
         Part("cache", cache, 3, 45),
-        Part("activations", found.activation_bytes, 5, 135),
+        Part("activations", activations, 5, 135),
         Part("runtime", runtime, 4, 90),
         Part("not used", max(0, free), -1, -1),
     ]

@@ -81,7 +81,7 @@ def row(line: Line, cheapest: Cheapest | None = None, price: ModelPrice | None =
         "KV a token": size(model.kv_bytes_per_token) if model.generates else "none, it embeds",
         "Weights": size(model.weights_bytes) if isinstance(model, ModelCard) else "not here",
         "Family": entry.family,
-        "Origin": origin(entry),
+        "Origin": ORIGINS.get(entry.origin, entry.origin) if entry.present else "folder is gone",
         "Id": entry.id,
     }
 
@@ -117,10 +117,6 @@ def columns(*, pinned: bool = False) -> dict[str, Any]:
 def height(rows: int) -> int:
     """Pixels of the whole table: a list of a page's rows does not scroll within the page."""
     return 35 * (rows + 1) + 3
-
-
-def origin(entry: Entry) -> str:
-    return ORIGINS.get(entry.origin, entry.origin) if entry.present else "folder is gone"
 
 
 def why_not(lines: Sequence[Line]) -> list[dict[str, str]]:

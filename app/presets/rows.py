@@ -54,7 +54,7 @@ def ends(value: Ends | None) -> str:
 def row(view: PresetView, standing: Standing | None) -> dict[str, str]:
     """One line of the list. `standing`: its name by its figures beside the original and the model's other presets."""
     preset, estimate = view.preset, view.estimated.at(AT)
-    found: dict[str, str] = {
+    return {
         "Preset": preset.id,
         "By its figures": standing.title if standing else GOALS[preset.goal].title,
         "≈ Of the original's": _share(preset.goal, standing),
@@ -66,7 +66,6 @@ def row(view: PresetView, standing: Standing | None) -> dict[str, str]:
         f"≈ Estimated ms a token at {AT}": ends(estimate.tpot_ms) if estimate else NONE,
         PRICE: ends(estimate.price_per_million_output) if estimate else NONE,
     }
-    return found
 
 
 def original_row(original: Estimate) -> dict[str, str]:

@@ -9,6 +9,7 @@ import streamlit as st
 from app import navigation
 from app.results.proof import proven
 from app.words import message, moment, plain
+from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash
 from backend.domain.evaluation.soundness import SHARED, reasons, valid
@@ -19,13 +20,14 @@ from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_leng
 
 
 def show(document: Evaluation) -> None:
-    """Whether the load generator kept up, level by level; where and with what stands under the verdict."""
+    """Whether the load generator kept up, level by level, and the energy; where and with what stands under the verdict."""
     if SHARED in document.warnings:
         st.caption(f":material/info: {message(SHARED)}")
     say_load(document)
     say_blocks(document)
     proven.show(document)
     say_validity(document)
+    say_energy(document)
 
 
 def say_load(document: Evaluation) -> None:
@@ -67,7 +69,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Valid": valid(level),
         "Requested concurrency": level.load.cell,
         "Achieved concurrency": figure(audit.achieved_concurrency),
-        "Client headroom": headroom(level),
+        "Client headroom": "not measured" if audit.headroom is None else f"{audit.headroom:.0%}",
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
         "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
         "Prefix-cache hits": cache_hits(level),
@@ -77,12 +79,6 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Other programs (cores)": figure(audit.others),
         "Why not": "; ".join(reasons(level)),
     }
-
-
-def headroom(level: Level) -> str:
-    """How much of one core the load generator had left while the level ran."""
-    left = level.audit.headroom
-    return "not measured" if left is None else f"{left:.0%}"
 
 
 def doubts(document: Evaluation) -> list[str]:
@@ -107,3 +103,11 @@ def say_validity(document: Evaluation) -> None:
         f"Workload SHA-256 `{document.workload.sha256[:16]}…`. "
         f"Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
     )
+
+
+def say_energy(document: Evaluation) -> None:
+    """Joules an output token by the machine's own counters, or that it reports none."""
+    if found := energy.rows(document):
+        st.subheader("Energy")
+        st.dataframe(found, hide_index=True, alt="Energy of each level by the machine's counters")
+    st.caption(plain(energy.basis(document)))

@@ -6,19 +6,7 @@ import streamlit as st
 
 from app import charts, next_steps
 from app.navigation import own
-from app.results import (
-    conditions,
-    costs,
-    energy,
-    goodput,
-    imported,
-    report_download,
-    requests,
-    shown_variants,
-    tables,
-    tasks,
-    verdict,
-)  # fmt: skip
+from app.results import conditions, costs, goodput, imported, report_download, requests, shown_variants, tables, verdict
 from app.results.proof import speculation
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation, VariantResult
@@ -26,6 +14,7 @@ from backend.domain.limits.select import only
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources
+from backend.present.tables import tasks
 from backend.present.words import headline, loss, search
 from backend.present.words.measured import answers_agreement, quality_scores, scored
 from backend.service import Workspace
@@ -56,7 +45,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     if quality.open:
         with quality:
             draw_quality(only(priced, names), view.id)
-            tasks.show(document)
+            draw_tasks(document)
     if guessing.open:
         with guessing:
             speculation.show(opened, only(priced, names))
@@ -66,7 +55,6 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     if under.open:
         with under:
             conditions.show(document)
-            energy.show(document)
     _next(opened, document)
 
 
@@ -160,6 +148,19 @@ def quality_rows(document: Evaluation) -> list[dict[str, str]]:
 
 def _answers(result: VariantResult) -> str:
     return (answers_agreement(result.quality) if result.quality else "") or "not compared"
+
+
+def draw_tasks(document: Evaluation) -> None:
+    """The scores of lm-eval tasks; nothing where none were asked for."""
+    said = tasks.basis(document)
+    if said is None:
+        if document.options.tasks:
+            st.caption("No variant was scored on the tasks: the warnings above say why.")
+        return
+    st.markdown("**Tasks**")
+    rows = [{name: cell if name == "Score" else plain(cell) for name, cell in row.items()} for row in tasks.short_rows(document)]
+    st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
+    st.caption(f"In brackets the number of samples. {plain(said)}")
 
 
 def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: Evaluation) -> None:

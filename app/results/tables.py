@@ -19,27 +19,20 @@ from backend.present.words import search
 def show(document: Evaluation, key: str) -> None:
     """The metrics under the page's own names; percentiles only when asked for, since they are five rows a level."""
     show_search(document)
-    st.dataframe(
-        readable(drawn.table(document)),
-        hide_index=True,
-        key=own(f"{key}-table"),
-        placeholder="not measured",
-        alt="Every metric, one row a variant and concurrency",
-    )
+    _figures(drawn.table(document), f"{key}-table", "Every metric, one row a variant and concurrency")
     if st.toggle("Show every percentile", key=own("percentiles"), bind="query-params"):
-        st.dataframe(
-            readable(distribution_table(document)),
-            hide_index=True,
-            key=own(f"{key}-percentiles"),
-            placeholder="not measured",
-            alt="Mean and percentiles of each latency, one row a variant, concurrency and latency",
-        )
+        alt = "Mean and percentiles of each latency, one row a variant, concurrency and latency"
+        _figures(distribution_table(document), f"{key}-percentiles", alt)
     st.markdown("**Servers**")
     st.dataframe(servers(document), hide_index=True, alt="What each server took, one row a variant")
     st.caption(
         "Memory is the peak of the server with all its processes. Acceptance is the share of guessed tokens that the model kept, "
         "by the server's own counters; lowest and highest level."
     )
+
+
+def _figures(rows: Sequence[Mapping[str, Any]], key: str, alt: str) -> None:
+    st.dataframe(readable(rows), hide_index=True, key=own(key), placeholder="not measured", alt=alt)
 
 
 def readable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -59,16 +59,14 @@ def options() -> dict[str, Any]:
     kind = st.radio("Draft", KINDS, format_func=lambda name: TITLES[name], key="train_kind", horizontal=True, bind="query-params")
     st.caption(ABOUT[kind])
     left, right = st.columns(2)
-    with left:
-        minutes = st.number_input(
-            "Minutes", min_value=1.0, value=10.0, step=5.0, key="train_minutes", bind="query-params",
-            help="From the start of the job to the draft, the model's answers included.",
-        )  # fmt: skip
-    with right:
-        loss = st.selectbox(
-            "Loss", LOSS_NAMES, index=LOSS_NAMES.index("lk_hybrid"), format_func=lambda name: LOSS_TITLES[name], key="train_loss",
-            help=LOSS_HELP, bind="query-params",
-        )  # fmt: skip
+    minutes = left.number_input(
+        "Minutes", min_value=1.0, value=10.0, step=5.0, key="train_minutes", bind="query-params",
+        help="From the start of the job to the draft, the model's answers included.",
+    )  # fmt: skip
+    loss = right.selectbox(
+        "Loss", LOSS_NAMES, index=LOSS_NAMES.index("lk_hybrid"), format_func=lambda name: LOSS_TITLES[name], key="train_loss",
+        help=LOSS_HELP, bind="query-params",
+    )  # fmt: skip
     with st.popover("More", icon=":material/tune:"):
         tokens = st.number_input(
             "Tokens proposed a round", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
@@ -129,11 +127,8 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="train_again", on_click=once.renew, args=(PURPOSE,))
         return
-    state = {"disabled": asked.spec is None, "help": message(asked.obstacle) if asked.obstacle else None}
-    if (
-        st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **{**state, **frozen(opened)})
-        and asked.spec
-    ):
+    options = {"disabled": asked.spec is None, "help": message(asked.obstacle) if asked.obstacle else None, **frozen(opened)}
+    if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **options) and asked.spec:
         with shell.kept(REFUSED):
             job = training.submit(opened, asked.spec, submission=once.key(PURPOSE, fingerprint))
             once.remember(PURPOSE, job.id)
