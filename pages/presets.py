@@ -6,7 +6,6 @@ from app import navigation, shell
 from app.compare import presets as compare_presets
 from app.navigation import NARROWS
 from app.presets import presets as shown
-from app.presets import rows
 from app.session import workspace
 from app.words import plain
 from backend.domain.planner.presets import GOALS
@@ -41,8 +40,6 @@ total = presets.count(opened, chosen)
 if total:
     page, first = navigation.paged(total, PER_PAGE)
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first))
-    st.caption(rows.legend())
-    st.caption(plain(rows.basis(listed)))
     shown.table(opened, listed, ids, f"{goal}-{model}-{words}-{page}")
 else:
     st.info("No preset matches these filters: take one away.", icon=":material/filter_alt_off:")

@@ -36,15 +36,10 @@ def model_presets(opened: Workspace, model_id: str) -> None:
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
     views = presets.views(opened, known_presets)
-    st.caption(preset_rows.legend())
-    st.caption(plain(preset_rows.basis(views)))
     beside = standings.of(opened, [view.preset for view in views], preset_rows.AT)
     first = [preset_rows.original_row(beside.original)] if beside.original else []
-    st.dataframe(
-        [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)], hide_index=True, **_columns(),
-        alt="The original and the presets of this model: estimated, published and measured",
-    )  # fmt: skip
-    more_columns()
+    lines = [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)]
+    _listed(views, lines, alt="The original and the presets of this model: estimated, published and measured")
     with st.container(horizontal=True):
         for view in views:
             navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
@@ -73,20 +68,18 @@ def found(opened: Workspace, words: str) -> list[KnownPreset]:
     return known_presets
 
 
-def _columns() -> dict[str, Any]:
+def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look: Any) -> None:
     """What a screen of 1280 pixels has room for; a toggle under the table shows the rest."""
+    st.caption(preset_rows.legend())
+    st.caption(plain(preset_rows.basis(views)))
     config: dict[str, Any] = {name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()}
     config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=95, help=preset_rows.PRICE)
     key = navigation.own("preset_columns")
     everything = st.session_state.get(key, st.query_params.get(key) == "true")
-    return {"column_config": config, "column_order": None if everything else [*preset_rows.COMPACT]}
-
-
-def more_columns() -> None:
-    st.toggle(
-        "All columns", key=navigation.own("preset_columns"), bind="query-params",
-        help="Estimated speed, what is published and what was measured, besides.",
-    )  # fmt: skip
+    order = None if everything else [*preset_rows.COMPACT]
+    st.dataframe(lines, hide_index=True, column_config=config, column_order=order, **look)
+    said = "Estimated speed, what is published and what was measured, besides."
+    st.toggle("All columns", key=key, bind="query-params", help=said)
 
 
 def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
@@ -95,13 +88,11 @@ def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
-    st.dataframe(
-        [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views], hide_index=True, key=name,
-        selection_mode="multi-row", **_columns(),
-        on_select=lambda: _ticked(name, ids), selection_default={"selection": {"rows": rows}},
+    _listed(
+        views, [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views], key=name,
+        selection_mode="multi-row", on_select=lambda: _ticked(name, ids), selection_default={"selection": {"rows": rows}},
         alt="Presets with what is estimated, published and measured of them",
     )  # fmt: skip
-    more_columns()
 
 
 def _ticked(name: str, ids: Sequence[str]) -> None:

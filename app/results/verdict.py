@@ -29,17 +29,15 @@ def show(document: Evaluation, shown: Evaluation) -> None:
     if search.is_search(document):
         say_search(document)
         say_warnings(document)
-        proven.say_line(document)
-        conditions.say_provenance(document)
-        return
-    say_line(document)
-    say_warnings(document)
-    chart_grid.show(shown)
-    if len(document.variants) > 1:
-        st.caption(
-            f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so their quotient is the "
-            "factor; in brackets its 95% interval. Latencies are in the full verdicts below."
-        )
+    else:
+        say_line(document)
+        say_warnings(document)
+        chart_grid.show(shown)
+        if len(document.variants) > 1:
+            st.caption(
+                f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so their quotient is "
+                "the factor; in brackets its 95% interval. Latencies are in the full verdicts below."
+            )
     proven.say_line(document)
     conditions.say_provenance(document)
 
