@@ -46,11 +46,7 @@ class ProgressPrinter:
 
     def __call__(self, job: JobView) -> None:
         if err.isatty():
-            print(f"\r\x1b[K{describe(job)}", end="\n" if job.ended else "", file=err, flush=True)
+            print(f"\r\x1b[K{job.words}", end="\n" if job.ended else "", file=err, flush=True)
         elif (job.phase, job.state) != self._phase:
-            print(describe(job), file=err, flush=True)
+            print(job.words, file=err, flush=True)
         self._phase = (job.phase, job.state)
-
-
-def describe(job: JobView) -> str:
-    return job.words

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.output import describe, emit, table
+from backend.cli.output import emit, table
 from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.jobs.jobs import JobState
@@ -91,7 +91,7 @@ def show(job: JobId, json: Json = False) -> None:
     document["cost"] = spent._asdict() if spent else None
     cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
     where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []
-    lines = [describe(job_view), *where, *cost, *([job_view.error] if job_view.error else []), *([why.sentence] if why else [])]
+    lines = [job_view.words, *where, *cost, *([job_view.error] if job_view.error else []), *([why.sentence] if why else [])]
     lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
     if kept and job_view.ended:
         lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")
@@ -115,7 +115,7 @@ def logs(job: JobId) -> None:
 def _verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
     def command(job: JobId, json: Json = False) -> None:
         job_view = act(service.open_workspace(), job)
-        emit(job_view, as_json=json, text=describe(job_view))
+        emit(job_view, as_json=json, text=job_view.words)
 
     app.command(name, help=help_text)(command)
 
@@ -129,7 +129,7 @@ def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) 
             queued(workspace, act(workspace, job), as_json=json)
             return
         ended = submit_and_finish(workspace, lambda: act(workspace, job))
-        emit(ended, as_json=json, text=describe(ended))
+        emit(ended, as_json=json, text=ended.words)
 
     app.command(name, help=help_text)(command)
 
