@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 
-from backend.domain.errors import UnreadableEvaluation
+from backend.domain.errors import UnreadableEvaluation, WhetstoneError
 
 Row = TypeVar("Row")
 Read = TypeVar("Read")
+Model = TypeVar("Model", bound=BaseModel)
 
 BUCKET = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
 """What S3 takes as a name of a bucket, but that it wants three characters at least."""
@@ -73,6 +74,15 @@ def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
         case kind:
             problem = f"is wrong: {_wanted(kind, first.get('ctx', {}), first['msg'])}"
     return Flaw(field if len(field) <= LONGEST else f"{field[:LONGEST]}…", problem.rstrip("."))
+
+
+def checked(model: type[Model], given: dict[str, Any], raised: type[WhetstoneError]) -> Model:
+    """What was given as that model. Raises `raised` for the first flaw, with its field."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        flaw = first_flaw(error)
+        raise raised(f"{flaw.problem}.", field=flaw.field) from None
 
 
 def _wanted(kind: str, bound: dict[str, Any], words: str) -> str:

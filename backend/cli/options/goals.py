@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.planner.choose import Goal
-from backend.domain.validation import first_flaw
+from backend.domain.validation import checked
 
 InputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of a prompt.")]
 OutputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of an answer.")]
@@ -23,8 +22,4 @@ MinContext = Annotated[int | None, typer.Option(help="With --target auto: tokens
 
 def read(**asked: Any) -> Goal:
     """Raises InvalidRecipe with one sentence that names the option."""
-    try:
-        return Goal.model_validate(asked)
-    except ValidationError as error:
-        flaw = first_flaw(error)
-        raise InvalidRecipe(f"{flaw.problem}.", field=flaw.field) from None
+    return checked(Goal, asked, InvalidRecipe)

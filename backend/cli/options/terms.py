@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from pydantic import ValidationError
 
 from backend.domain.errors import InvalidOptions
 from backend.domain.jobs import terms
 from backend.domain.jobs.terms import Terms
-from backend.domain.validation import first_flaw
+from backend.domain.validation import checked
 
 TIME, SIZE = "TIME", "SIZE"
 OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -80,8 +79,4 @@ def _read(given: dict[str, Any]) -> Life:
     """Raises InvalidOptions."""
     key = given.pop("idempotency_key")
     found = {name: READERS[name](value, name) if name in READERS else value for name, value in given.items() if value is not None}
-    try:
-        return Life(Terms.model_validate(found), key)
-    except ValidationError as error:
-        flaw = first_flaw(error)
-        raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None
+    return Life(checked(Terms, found, InvalidOptions), key)

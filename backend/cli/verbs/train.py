@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from backend import service
 from backend.cli.options import terms
@@ -14,7 +13,7 @@ from backend.cli.run import submit_and_finish
 from backend.cli.verbs.optimize import Json, queued
 from backend.domain.errors import InvalidOptions
 from backend.domain.recipe.training import KINDS, LOSS_NAMES, Training
-from backend.domain.validation import first_flaw
+from backend.domain.validation import checked
 from backend.present.words import drafts
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -54,7 +53,7 @@ def command(
         "kind": kind, "loss": loss.replace("-", "_"), "minutes": minutes, "tokens": tokens, "start": start, "layers": layers,
         "hidden": hidden, "temperature": temperature, "on_policy": on_policy, "answers": answers, "steps": steps, "seed": seed,
     }  # fmt: skip
-    spec = training.prepare(workspace, model, _read(given), prompts)
+    spec = training.prepare(workspace, model, checked(Training, given, InvalidOptions), prompts)
     key = jobs.key(workspace, life.key)
 
     def submit() -> JobView:
@@ -65,15 +64,6 @@ def command(
         return
     ended = submit_and_finish(workspace, submit)
     emit(outcome(ended), as_json=json, text=_text(model, outcome(ended)))
-
-
-def _read(given: dict[str, Any]) -> Training:
-    """Raises InvalidOptions naming the first flaw."""
-    try:
-        return Training.model_validate(given)
-    except ValidationError as error:
-        flaw = first_flaw(error)
-        raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None
 
 
 def outcome(job: JobView) -> dict[str, Any]:

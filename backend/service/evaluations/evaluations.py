@@ -9,8 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from backend import endpoint, files
 from backend.catalog.text import held_out
 from backend.domain.errors import GateFailed, InvalidOptions, InvalidWorkload, NotFound
@@ -22,7 +20,7 @@ from backend.domain.limits import gates
 from backend.domain.limits.gates import Gate
 from backend.domain.limits.options import check as check_together
 from backend.domain.roles import Action
-from backend.domain.validation import first_flaw, readable
+from backend.domain.validation import checked, readable
 from backend.domain.workload import generators
 from backend.hardware import engines
 from backend.service import paths
@@ -64,11 +62,7 @@ class EvaluationTitle(Frozen):
 
 def options(**fields: object) -> EvaluateOptions:
     """Validate load options. Raises InvalidOptions with one sentence."""
-    try:
-        chosen = EvaluateOptions.model_validate({k: v for k, v in fields.items() if v is not None})
-    except ValidationError as error:
-        flaw = first_flaw(error)
-        raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None
+    chosen = checked(EvaluateOptions, {k: v for k, v in fields.items() if v is not None}, InvalidOptions)
     check_together(chosen)
     return chosen
 

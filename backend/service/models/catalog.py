@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from pydantic import SerializeAsAny, ValidationError
+from pydantic import SerializeAsAny
 
 from backend.domain.errors import UnknownFilter
 from backend.domain.frozen import Frozen
@@ -16,7 +16,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells
 from backend.domain.planner.footprint import Footprint, footprints
 from backend.domain.rules import kinds
 from backend.domain.rules.kinds import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
-from backend.domain.validation import first_flaw
+from backend.domain.validation import checked
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models, techniques
 from backend.service.models.techniques import TechniqueCheck
@@ -183,8 +183,4 @@ def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
         names = {name.casefold(): name for name in known}
         asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
     _known("order", (str(asked.get("sort", "catalog")),), get_args(Sort))
-    try:
-        return CatalogFilter.model_validate(asked)
-    except ValidationError as error:
-        flaw = first_flaw(error)
-        raise UnknownFilter(f"{flaw.problem}.", field=flaw.field) from None
+    return checked(CatalogFilter, asked, UnknownFilter)
