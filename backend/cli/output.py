@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
@@ -14,11 +14,17 @@ from backend.present.tables.text import table as table
 from backend.service.jobs.jobs import JobView
 
 err = sys.stderr
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
 
 
 def emit(document: Any, *, as_json: bool, text: str) -> None:
     """Print the document as JSON, or the text."""
     typer.echo(json.dumps(plain(document), indent=1) if as_json else text)
+
+
+def say(line: str) -> None:
+    """On standard error, at once."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def next_command(*arguments: str) -> str:

@@ -5,20 +5,48 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
 
 from backend.cli.interrupts import noted
-from backend.cli.output import ProgressPrinter
+from backend.cli.output import ProgressPrinter, emit
 from backend.domain.errors import JobCancelled, NotNow
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
 
+Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")]
 
-def submit_and_finish(workspace: Workspace, submit: Callable[[], JobView]) -> JobView:
-    """`finish` of the job that `submit` makes; an interrupt between the two cancels it too. Raises what both do."""
+
+def submit_and_finish(
+    workspace: Workspace, submit: Callable[[], JobView], *, wait: bool = True, as_json: bool = False
+) -> JobView:
+    """`finish` of the job that `submit` makes; an interrupt between the two cancels it too. Raises what both do.
+
+    Where it is not to be waited for, the command ends with the word that it is queued: raises typer.Exit.
+    """
+    if not wait:
+        queued(workspace, submit(), as_json=as_json)
+        raise typer.Exit
     with noted():
         return finish(workspace, submit())
+
+
+def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
+    """Say that a job is queued, and by whom it will be run."""
+    hint = "" if supervisors.alive(workspace) else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
+    after = jobs.follower(workspace, job.id)
+    then = f"\n{after.id} comes after it: {after.title}." if after else ""
+    text = f"{job.id} is {job.state}: {job.title}. Watch it with `whetstone jobs show {job.id}`.{then}{hint}"
+    emit(job, as_json=as_json, text=text)
+
+
+def outcome(job: JobView, *names: str) -> dict[str, Any]:
+    """The document other tools may rely on: of the job's result what has these names, or all of it."""
+    result = {name: job.result.get(name) for name in names} if names else job.result
+    return {"job": job.id, "state": str(job.state), **result}
 
 
 def finish(workspace: Workspace, job: JobView) -> JobView:

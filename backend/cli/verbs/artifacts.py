@@ -11,10 +11,9 @@ import typer
 from backend import service
 from backend.cli.options import auto_bits
 from backend.cli.options.numbers import finite
-from backend.cli.output import emit, table
+from backend.cli.output import Json, emit, table
 from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
-from backend.cli.verbs.optimize import Json
 from backend.domain.figures import counted
 from backend.service.jobs import artifacts, collecting
 from backend.service.models import models

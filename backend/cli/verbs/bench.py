@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -10,10 +9,9 @@ import typer
 from backend import service
 from backend.cli.flags import sentence
 from backend.cli.options import load
-from backend.cli.output import emit
+from backend.cli.output import Json, emit, say
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs import bench_import
-from backend.cli.verbs.optimize import Json
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.service.evaluations import bench
 
@@ -63,5 +61,5 @@ def bench_command(
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
         kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
-        print(f"whetstone: {sentence(outcome.failure)}{kept}", file=sys.stderr)
+        say(f"whetstone: {sentence(outcome.failure)}{kept}")
         raise typer.Exit(outcome.failure.exit_code)

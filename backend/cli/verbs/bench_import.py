@@ -9,8 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from backend import service
-from backend.cli.output import emit, table
-from backend.cli.verbs.optimize import Json
+from backend.cli.output import Json, emit, table
 from backend.domain.imported.result import NO_TEST as NO_VERDICT
 from backend.domain.imported.result import ImportedResult, definition_rows, figure_rows
 from backend.service.evaluations import imported

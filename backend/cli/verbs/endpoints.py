@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json as documents
-import sys
 from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
 
 from backend import service
-from backend.cli.output import emit, next_command, table
-from backend.cli.verbs.optimize import Json
+from backend.cli.output import Json, emit, next_command, say, table
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.errors import InvalidOptions, WorkError
 from backend.domain.evaluation.proof.record import Finding
@@ -93,8 +91,8 @@ def deploy(
         found = endpoints.preview(workspace, planned)
         emit(found, as_json=json, text=_preview(found))
         return
-    endpoint = endpoints.deploy(workspace, planned, _say)
-    print(_text(endpoint), file=sys.stderr, flush=True)
+    endpoint = endpoints.deploy(workspace, planned, say)
+    say(_text(endpoint))
     proofs = endpoints.prove(workspace, endpoint.id, endpoint.region)
     document = {**endpoint.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
     emit(document, as_json=json, text=f"{_text(endpoint)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}")
@@ -103,10 +101,6 @@ def deploy(
 
 def _listed(written: str | None) -> tuple[str, ...] | None:
     return None if written is None else tuple(filter(None, map(str.strip, written.split(","))))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _capacity(written: str | None) -> Capacity | None:
@@ -216,7 +210,7 @@ def update(
         found = endpoints.preview(workspace, planned, rollout)
         emit(found, as_json=json, text=_preview(found))
         return
-    proofs = endpoints.update(workspace, planned, rollout, _say)
+    proofs = endpoints.update(workspace, planned, rollout, say)
     now = endpoints.show(workspace, endpoint, planned.region)
     document = {**now.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
     emit(document, as_json=json, text=f"{_text(now)}\n{_proofs(proofs)}")

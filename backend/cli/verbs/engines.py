@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from backend import service
-from backend.cli.output import emit, table
-from backend.cli.run import submit_and_finish
-from backend.cli.verbs.optimize import Json, queued
+from backend.cli.output import Json, emit, table
+from backend.cli.run import Wait, outcome, submit_and_finish
 from backend.service.machines import engines
 
 app = typer.Typer(no_args_is_help=True)
@@ -30,21 +30,19 @@ def install(
     index: Annotated[
         str | None, typer.Option(metavar="URL", help="The vendor's package index, or a folder of wheels (Neuron environments).")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    wait: Wait = True,
     json: Json = False,
 ) -> None:
     """Install an engine into its own environment under .engines, as a job with a log."""
     workspace = service.open_workspace()
-    if not wait:
-        queued(workspace, engines.install(workspace, engine, index=index), as_json=json)
-        return
-    ended = submit_and_finish(workspace, lambda: engines.install(workspace, engine, index=index))
-    emit({"job": ended.id, "state": ended.state, **ended.result}, as_json=json, text=f"{engine} is installed.")
+    install = partial(engines.install, workspace, engine, index=index)
+    ended = submit_and_finish(workspace, install, wait=wait, as_json=json)
+    emit(outcome(ended), as_json=json, text=f"{engine} is installed.")
 
 
 @app.command()
 def remove(engine: Name, json: Json = False) -> None:
     """Delete an engine's environment."""
     workspace = service.open_workspace()
-    ended = submit_and_finish(workspace, lambda: engines.remove(workspace, engine))
+    ended = submit_and_finish(workspace, partial(engines.remove, workspace, engine))
     emit({"job": ended.id, "engine": engine, "removed": True}, as_json=json, text=f"{engine} is removed.")

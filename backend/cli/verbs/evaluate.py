@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from backend import service
 from backend.cli.options import load, terms
-from backend.cli.output import emit, table
-from backend.cli.run import submit_and_finish
+from backend.cli.output import Json, emit, table
+from backend.cli.run import Wait, submit_and_finish
 from backend.cli.text.levels import levels_table
-from backend.cli.verbs.optimize import Json, queued
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import share
@@ -22,7 +22,6 @@ from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
 from backend.service.evaluations import continuing, evaluations
 from backend.service.jobs import jobs
-from backend.service.jobs.jobs import JobView
 
 AGREED = ("greedy match", "exact match", "token F1")
 
@@ -52,7 +51,7 @@ def evaluate(
         typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."),
     ] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    wait: Wait = True,
     json: Json = False,
 ) -> None:
     """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
@@ -64,16 +63,9 @@ def evaluate(
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
     conditions = evaluations.conditions(fail_if or [], prepared.options, waits=wait)
-    key = jobs.key(workspace, life.key)
-
-    def submit() -> JobView:
-        send = continuing.submit if prepared.continues else evaluations.submit
-        return send(workspace, prepared, submission=key, terms=life.terms)
-
-    if not wait:
-        queued(workspace, submit(), as_json=json)
-        return
-    ended = submit_and_finish(workspace, submit)
+    send = continuing.submit if prepared.continues else evaluations.submit
+    submit = partial(send, workspace, prepared, submission=jobs.key(workspace, life.key), terms=life.terms)
+    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
     evaluations.judge(shown.document, conditions)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from backend import service
-from backend.cli.output import emit, table
-from backend.cli.run import submit_and_finish
-from backend.cli.verbs.optimize import Json, queued
+from backend.cli.output import Json, emit, table
+from backend.cli.run import Wait, submit_and_finish
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.queueing import Waiting
 from backend.domain.jobs.terms import Priority
@@ -20,9 +20,6 @@ from backend.service.jobs.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
 JobId = Annotated[str, typer.Argument(help="A job id, as `whetstone jobs list` shows it.")]
-Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")]
-
-
 Mine = Annotated[bool, typer.Option("--mine", help="Only your own.")]
 
 
@@ -125,10 +122,7 @@ def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) 
 
     def command(job: JobId, wait: Wait = False, json: Json = False) -> None:
         workspace = service.open_workspace()
-        if not wait:
-            queued(workspace, act(workspace, job), as_json=json)
-            return
-        ended = submit_and_finish(workspace, lambda: act(workspace, job))
+        ended = submit_and_finish(workspace, partial(act, workspace, job), wait=wait, as_json=json)
         emit(ended, as_json=json, text=ended.words)
 
     app.command(name, help=help_text)(command)

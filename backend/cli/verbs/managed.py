@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
 
 from backend.cli.options import terms
 from backend.cli.output import emit
-from backend.cli.run import submit_and_finish
+from backend.cli.run import outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
 from backend.domain.managed.settings import WORDS
 from backend.service import Workspace
 from backend.service.jobs import jobs
-from backend.service.jobs.jobs import JobView
 from backend.service.plans import managed
 from backend.service.plans.cases import Case
 from backend.service.plans.managed import ManagedPreview
@@ -35,9 +35,9 @@ WrittenAs = Annotated[
 
 def command(
     workspace: Workspace, case: Case, given: Sequence[str], life: terms.Life, *, written_as: str | None, dry_run: bool,
-    wait: bool, as_json: bool, queued: Callable[..., None],
+    wait: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """As `optimize` goes on for such a target. `queued` says that a job is queued."""
+    """As `optimize` goes on for such a target."""
     if written_as:
         typer.echo(managed.policy_text(workspace, case, given), nl=False)
         return
@@ -45,16 +45,9 @@ def command(
         preview = managed.preview(workspace, case, given)
         emit(preview, as_json=as_json, text=_preview_text(preview))
         return
-    key = jobs.key(workspace, life.key)
-
-    def submit() -> JobView:
-        return managed.submit(workspace, case, given, submission=key, terms=life.terms)
-
-    if not wait:
-        queued(workspace, submit(), as_json=as_json)
-        return
-    ended = submit_and_finish(workspace, submit)
-    emit({"job": ended.id, "state": str(ended.state), **ended.result}, as_json=as_json, text=_text(ended.result))
+    submit = partial(managed.submit, workspace, case, given, submission=jobs.key(workspace, life.key), terms=life.terms)
+    ended = submit_and_finish(workspace, submit, wait=wait, as_json=as_json)
+    emit(outcome(ended), as_json=as_json, text=_text(ended.result))
 
 
 def refuse(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:

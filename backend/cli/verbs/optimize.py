@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,22 +10,19 @@ import typer
 from backend import service
 from backend.cli.options import auto_bits as bits
 from backend.cli.options import goals, terms
-from backend.cli.output import emit, next_command
-from backend.cli.run import finish, submit_and_finish
+from backend.cli.output import Json, emit, next_command, say
+from backend.cli.run import Wait, finish, outcome, submit_and_finish
 from backend.cli.text.estimates import compilation_text, preview_text
 from backend.cli.verbs import managed
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
 from backend.present.words import loss
-from backend.service import Workspace
 from backend.service.evaluations import following
-from backend.service.jobs import jobs, supervisors
+from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
 from backend.service.plans import cases, compilations, optimize
 from backend.service.plans.managed import asked as managed_target
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +58,7 @@ def command(
     then_evaluate: Annotated[
         bool, typer.Option("--then-evaluate", help="Measure the result against the original, as a second job after this one.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = False,
+    wait: Wait = False,
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
@@ -73,9 +69,7 @@ def command(
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
     if managed_target(target):
-        managed.command(
-            workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json, queued=queued
-        )
+        managed.command(workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json)
         return
     if dry_run and case.facts.place == "neuron":
         compilation = compilations.preview(workspace, case)
@@ -93,38 +87,20 @@ def command(
     def submit() -> JobView:
         job = optimize.submit(workspace, prepared, submission=key, terms=life.terms, then=then)
         if prepared.spec.deployment is not None:
-            print(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen), file=sys.stderr)
+            say(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen))
         return job
 
-    if not wait:
-        queued(workspace, submit(), as_json=json)
-        return
-    ended = submit_and_finish(workspace, submit)
-    document = outcome(ended)
+    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
+    document = outcome(
+        ended, "artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits",
+        "recovery",
+    )  # fmt: skip
     text = _text(model, document, variants.unserved(workspace, str(document["artifact"])))
     second = jobs.follower(workspace, ended.id) if then is not None else None
     if second is not None:
         document["evaluation"] = finish(workspace, second).result["evaluation"]
         text += f"\n{next_command('report', document['evaluation'])}"
     emit(document, as_json=json, text=text)
-
-
-def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
-    """Say that a job is queued, and by whom it will be run."""
-    hint = "" if supervisors.alive(workspace) else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
-    after = jobs.follower(workspace, job.id)
-    then = f"\n{after.id} comes after it: {after.title}." if after else ""
-    text = f"{job.id} is {job.state}: {job.title}. Watch it with `whetstone jobs show {job.id}`.{then}{hint}"
-    emit(job, as_json=as_json, text=text)
-
-
-def outcome(job: JobView) -> dict[str, Any]:
-    """The document other tools may rely on."""
-    result = job.result
-    names = (
-        "artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits", "recovery",
-    )  # fmt: skip
-    return {"job": job.id, "state": str(job.state), **{name: result.get(name) for name in names}}
 
 
 def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:

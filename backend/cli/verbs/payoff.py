@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,8 @@ import typer
 
 from backend import service
 from backend.cli.options import terms
-from backend.cli.output import emit, table
-from backend.cli.run import submit_and_finish
-from backend.cli.verbs.optimize import Json, queued
+from backend.cli.output import Json, emit, table
+from backend.cli.run import Wait, submit_and_finish
 from backend.domain.errors import RequestError
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import PayoffSpec
@@ -24,7 +24,6 @@ from backend.present.words import payoff as words
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import artifacts, jobs
-from backend.service.jobs.jobs import JobView
 from backend.service.plans import payoff_maps, recipes, training
 from backend.service.plans.payoff_maps import Trained
 
@@ -47,7 +46,7 @@ def command(
     streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(map(str, payoff.STREAMS)),
     rounds: Annotated[int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")] = payoff.ROUNDS,
     again: Annotated[bool, typer.Option("--again", help="Measure although there is a map of it already.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    wait: Wait = True,
     json: Json = False,
 ) -> None:
     """Say which share of its tokens a draft must get right to pay, by streams: measured once in minutes, then kept."""
@@ -58,15 +57,8 @@ def command(
     asked = own.shape if own else _sized(workspace, spec, draft_parameters)
     found = None if again else payoff_maps.for_spec(workspace, spec)
     if found is None:
-        key = jobs.key(workspace, life.key)
-
-        def submit() -> JobView:
-            return measuring.submit(workspace, spec, submission=key, terms=life.terms)
-
-        if not wait:
-            queued(workspace, submit(), as_json=json)
-            return
-        found = payoff_maps.of(submit_and_finish(workspace, submit))
+        submit = partial(measuring.submit, workspace, spec, submission=jobs.key(workspace, life.key), terms=life.terms)
+        found = payoff_maps.of(submit_and_finish(workspace, submit, wait=wait, as_json=json))
         assert found is not None
     lengths = own.lengths if own else ()
     emit(document(found, asked, lengths), as_json=json, text=text(found, asked, lengths))

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from backend import service
 from backend.cli.options.numbers import finite
-from backend.cli.output import emit
-from backend.cli.verbs.optimize import Json
+from backend.cli.output import Json, emit
 from backend.domain.errors import RequestError
 from backend.domain.limits.slo import Slo
 from backend.domain.validation import first_flaw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated
 
@@ -10,10 +9,9 @@ import typer
 
 from backend import service
 from backend.cli.interrupts import noted
-from backend.cli.output import emit, table
+from backend.cli.output import Json, emit, say, table
 from backend.cli.run import finish
 from backend.cli.verbs.evaluate import summary
-from backend.cli.verbs.optimize import Json
 from backend.domain.errors import NotNow
 from backend.present.words import headline
 from backend.service.jobs import supervisors
@@ -57,13 +55,9 @@ def up(
     studio.check_host(host, without_sign_in=without_sign_in)
     studio.check_port(port)
     if demo:
-        studio.serve_demonstration(port, host=host, browser=browser, say=_say)
+        studio.serve_demonstration(port, host=host, browser=browser, say=say)
     else:
-        studio.serve(service.open_workspace(), port, host=host, browser=browser, say=_say, metrics_port=metrics_port)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        studio.serve(service.open_workspace(), port, host=host, browser=browser, say=say, metrics_port=metrics_port)
 
 
 def audit(
@@ -93,10 +87,10 @@ def demo(
     supervisors.ensure(workspace)
     with noted():
         shown = loop.run(
-            workspace, lambda job: finish(workspace, job), _say, starter=starter, repeats=repeats, price_per_hour=price_per_hour
+            workspace, lambda job: finish(workspace, job), say, starter=starter, repeats=repeats, price_per_hour=price_per_hour
         )
     report = loop.report_path(shown)
-    print(f"Report: {report}", file=sys.stderr)
+    say(f"Report: {report}")
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}")
 
 

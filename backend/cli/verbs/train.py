@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from backend import service
 from backend.cli.options import terms
-from backend.cli.output import emit, next_command
-from backend.cli.run import submit_and_finish
-from backend.cli.verbs.optimize import Json, queued
+from backend.cli.output import Json, emit, next_command
+from backend.cli.run import Wait, outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
 from backend.domain.recipe.training import KINDS, LOSS_NAMES, Training
 from backend.domain.validation import checked
 from backend.present.words import drafts
 from backend.service.jobs import jobs
-from backend.service.jobs.jobs import JobView
 from backend.service.plans import training
 
 
@@ -44,7 +43,7 @@ def command(
     answers: Annotated[int | None, typer.Option(help="At most so many answers of the model; by the time without.")] = None,
     steps: Annotated[int | None, typer.Option(help="So many steps, in place of what the time gives.")] = None,
     seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
-    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = False,
+    wait: Wait = False,
     json: Json = False,
 ) -> None:
     """Train a draft for a model on its own answers: a watched job that ends in an artifact for `speculate`'s `draft`."""
@@ -54,22 +53,10 @@ def command(
         "hidden": hidden, "temperature": temperature, "on_policy": on_policy, "answers": answers, "steps": steps, "seed": seed,
     }  # fmt: skip
     spec = training.prepare(workspace, model, checked(Training, given, InvalidOptions), prompts)
-    key = jobs.key(workspace, life.key)
-
-    def submit() -> JobView:
-        return training.submit(workspace, spec, submission=key, terms=life.terms)
-
-    if not wait:
-        queued(workspace, submit(), as_json=json)
-        return
-    ended = submit_and_finish(workspace, submit)
-    emit(outcome(ended), as_json=json, text=_text(model, outcome(ended)))
-
-
-def outcome(job: JobView) -> dict[str, Any]:
-    """The document other tools may rely on."""
-    names = ("artifact", "path", "seconds", "peak_rss_bytes", "bytes_after", "training")
-    return {"job": job.id, "state": str(job.state), **{name: job.result.get(name) for name in names}}
+    submit = partial(training.submit, workspace, spec, submission=jobs.key(workspace, life.key), terms=life.terms)
+    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
+    document = outcome(ended, "artifact", "path", "seconds", "peak_rss_bytes", "bytes_after", "training")
+    emit(document, as_json=json, text=_text(model, document))
 
 
 def _text(model: str, document: dict[str, Any]) -> str:

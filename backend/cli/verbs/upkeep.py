@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.output import emit, next_command, table
-from backend.cli.verbs.optimize import Json
+from backend.cli.output import Json, emit, next_command, table
 from backend.service.jobs import activity, jobs
 from backend.service.machines import doctor
 from backend.service.studio import audit, backup

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.output import emit, table
-from backend.cli.verbs.optimize import Json
+from backend.cli.output import Json, emit, table
 from backend.domain.errors import RequestError
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner.footprint import Footprint

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from backend import service
 from backend.cli.options import terms
-from backend.cli.output import emit, next_command, table
-from backend.cli.run import submit_and_finish
-from backend.cli.verbs.optimize import Json, queued
+from backend.cli.output import Json, emit, next_command, table
+from backend.cli.run import Wait, outcome, submit_and_finish
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.sources import Inspection
 from backend.service.jobs import jobs
-from backend.service.jobs.jobs import JobView
 from backend.service.models import imports, models
 
 app = typer.Typer(no_args_is_help=True)
@@ -56,7 +55,7 @@ def import_model(
     accept_licence: Annotated[
         bool, typer.Option("--accept-licence", help="Accept the model's licence; recorded in the job, asked once a model.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")] = True,
+    wait: Wait = True,
     json: Json = False,
 ) -> None:
     """Put a model into the catalog: a folder as it is, without copying; anything else as a watched job.
@@ -69,20 +68,12 @@ def import_model(
         emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}")
         return
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence, name=name)
-    key = jobs.key(workspace, life.key)
-
-    def submit() -> JobView:
-        return imports.submit(workspace, prepared, submission=key, terms=life.terms)
-
-    if not wait:
-        queued(workspace, submit(), as_json=json)
-        return
-    ended = submit_and_finish(workspace, submit)
+    submit = partial(imports.submit, workspace, prepared, submission=jobs.key(workspace, life.key), terms=life.terms)
+    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
     called = ended.result["name"]
     next_step = next_command("optimize", called, "--recipe", "awq")
-    document = {"job": ended.id, "state": str(ended.state), **ended.result}
     notes = "".join(f"\n{note}" for note in ended.result["model"]["notes"])
-    emit(document, as_json=json, text=f"{called} is in {ended.result['path']}{notes}\n{next_step}")
+    emit(outcome(ended), as_json=json, text=f"{called} is in {ended.result['path']}{notes}\n{next_step}")
 
 
 @app.command("list")

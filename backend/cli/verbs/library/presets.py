@@ -8,8 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from backend import service
-from backend.cli.output import emit, table
-from backend.cli.verbs.optimize import Json
+from backend.cli.output import Json, emit, table
 from backend.domain.errors import ImpossibleStack, InvalidPreset
 from backend.domain.figures import figure
 from backend.domain.planner.presets import GOALS, Origin

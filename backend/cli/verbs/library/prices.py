@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.output import emit, table
-from backend.cli.verbs.optimize import Json
+from backend.cli.output import Json, emit, table
 from backend.service.machines import prices
 from backend.service.machines.prices import PricedInstance, Refreshed
 

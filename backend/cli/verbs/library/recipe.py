@@ -10,9 +10,8 @@ import typer
 from backend import service
 from backend.cli.options import goals
 from backend.cli.options.numbers import finite
-from backend.cli.output import emit, table
+from backend.cli.output import Json, emit, table
 from backend.cli.text.estimates import choice_text, estimate_text
-from backend.cli.verbs.optimize import Json
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.rules.plan import PlannedStep, Verdict
 from backend.service.models import models
