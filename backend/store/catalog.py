@@ -21,10 +21,6 @@ MAX_WORDS = 8
 RANKS = {"starter": 0, "imported": 1, "folder": 1, "published": 2, "reference": 3}
 MOST_VALUES = 500
 """Different families or licences that a form offers."""
-SORTS: dict[str, str] = {
-    "name": "name", "family": "family", "parameters": "parameters", "context": "context", "kv": "kv_bytes_per_token",
-    "licence": "licence",
-}  # fmt: skip
 
 
 def row(model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0, at: datetime | None = None) -> CatalogRow:
@@ -77,17 +73,12 @@ def find(session: Session, name: str, origins: Sequence[str]) -> CatalogRow | No
     return session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position)).limit(1)).first()
 
 
-def get(session: Session, path: str) -> CatalogRow | None:
-    """By its source exactly."""
-    return session.get(CatalogRow, path)
-
-
 def listing(session: Session, chosen: CatalogFilter, target: str, *, limit: int | None, offset: int = 0) -> list[CatalogRow]:
     """In the filter's order. `target` is what the fits are kept under for the place that the filter means."""
     own = (col(CatalogRow.rank), col(CatalogRow.position), col(CatalogRow.created_at).desc(), col(CatalogRow.name))
     ordered: tuple[Any, ...] = own
     if chosen.sort != "catalog":
-        column = col(getattr(CatalogRow, SORTS[chosen.sort]))
+        column = col(getattr(CatalogRow, "kv_bytes_per_token" if chosen.sort == "kv" else chosen.sort))
         by: Any = column if chosen.sort in {"parameters", "context", "kv"} else func.lower(column)
         ordered = (by.desc() if chosen.descending else by.asc(), *own)
     statement = select(CatalogRow).where(*_conditions(chosen, target)).order_by(*ordered)
@@ -106,7 +97,8 @@ def _conditions(chosen: CatalogFilter, target: str) -> list[ColumnElement[bool]]
         conditions.append(col(CatalogRow.licence).in_(chosen.licences))
     conditions += _bounds(chosen)
     conditions += [col(getattr(CatalogRow, name)) == "Yes" for name in chosen.techniques if name in kinds.PUBLISHED]
-    conditions += [col(CatalogRow.shape).in_(_shapes(target, kind)) for kind in chosen.kinds]
+    fitting = select(FitRow.shape).where(FitRow.target == target)
+    conditions += [col(CatalogRow.shape).in_(fitting.where(FitRow.kind == kind)) for kind in chosen.kinds]
     words = chosen.words.casefold().split()[:MAX_WORDS]
     return conditions + [col(CatalogRow.words).contains(word, autoescape=True) for word in words]
 
@@ -126,10 +118,6 @@ def _bounds(chosen: CatalogFilter) -> list[ColumnElement[bool]]:
         (chosen.max_context, context.__le__),
     )
     return [holds(bound) for bound, holds in bounds if bound is not None]
-
-
-def _shapes(target: str, kind: str) -> Any:
-    return select(FitRow.shape).where(FitRow.target == target, FitRow.kind == kind)
 
 
 def values(session: Session, column: Literal["family", "licence"]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -64,27 +64,21 @@ def states(session: Session, job_id: str) -> list[Event]:
     return [Event.model_validate_json(row.document) for row in session.exec(chosen)]
 
 
+def newest(session: Session, job_id: str, *conditions: Any, limit: int) -> Iterator[Event]:
+    """The newest of the job's events that meet the conditions, the latest first, each read when it is asked for."""
+    chosen = select(EventRow).where(EventRow.job_id == job_id, *conditions).order_by(col(EventRow.seq).desc()).limit(limit)
+    return (Event.model_validate_json(row.document) for row in session.exec(chosen).all())
+
+
 def timeline(session: Session, job_id: str, *, limit: int = 200) -> list[Event]:
     """The newest events other than progress, points and resources, in order: a story without reading thousands."""
-    statement = (
-        select(EventRow)
-        .where(EventRow.job_id == job_id, col(EventRow.kind).not_in(("progress", "point", "resource")))
-        .order_by(col(EventRow.seq).desc())
-        .limit(limit)
-    )
-    return [Event.model_validate_json(row.document) for row in reversed(session.exec(statement).all())]
+    told = col(EventRow.kind).not_in(("progress", "point", "resource"))
+    return list(newest(session, job_id, told, limit=limit))[::-1]
 
 
 def latest_progress(session: Session, job_id: str) -> Event | None:
     """The newest phase or progress event."""
-    statement = (
-        select(EventRow)
-        .where(EventRow.job_id == job_id, col(EventRow.kind).in_(("progress", "phase")))
-        .order_by(col(EventRow.seq).desc())
-        .limit(1)
-    )
-    row = session.exec(statement).first()
-    return Event.model_validate_json(row.document) if row else None
+    return next(newest(session, job_id, col(EventRow.kind).in_(("progress", "phase")), limit=1), None)
 
 
 LOOKED_AT = 50
@@ -93,9 +87,7 @@ LOOKED_AT = 50
 
 def latest_with(session: Session, job_id: str, field: str) -> Event | None:
     """The newest progress event whose data have that field."""
-    chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "progress")
-    newest = session.exec(chosen.order_by(col(EventRow.seq).desc()).limit(LOOKED_AT)).all()
-    found = (Event.model_validate_json(row.document) for row in newest)
+    found = newest(session, job_id, EventRow.kind == "progress", limit=LOOKED_AT)
     return next((event for event in found if field in event.data), None)
 
 
@@ -155,10 +147,10 @@ def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[Colum
         conditions.append(state.in_(chosen.states))
     if chosen.kinds:
         conditions.append(col(JobRow.kind).in_(chosen.kinds))
-    return conditions + _same(JobRow.owner, chosen.owner) + _words(chosen.words, JobRow.title, JobRow.id)
+    return conditions + _same(JobRow.owner, chosen.owner) + with_words(chosen.words, JobRow.title, JobRow.id)
 
 
-def _words(words: str, *columns: str) -> list[ColumnElement[bool]]:
+def with_words(words: str, *columns: str) -> list[ColumnElement[bool]]:
     """Each word stands in one of the columns, in any case."""
     return [or_(*(col(column).icontains(word, autoescape=True) for column in columns)) for word in words.split()[:MAX_WORDS]]
 
@@ -230,7 +222,7 @@ def evaluation_titles(
     session: Session, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[tuple[str, str, str, datetime]]:
     """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
-    conditions = _words(words, EvaluationRow.title, EvaluationRow.id) + _same(EvaluationRow.owner, owner)
+    conditions = with_words(words, EvaluationRow.title, EvaluationRow.id) + _same(EvaluationRow.owner, owner)
     statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(*conditions)
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).offset(offset).limit(limit)))
 
@@ -242,9 +234,7 @@ def _same(column: str, value: str | None) -> list[ColumnElement[bool]]:
 
 def points(session: Session, job_id: str, *, limit: int = 5000) -> list[Event]:
     """The newest `point` events in order."""
-    chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "point")
-    rows = session.exec(chosen.order_by(col(EventRow.seq).desc()).limit(limit)).all()
-    return [Event.model_validate_json(row.document) for row in reversed(rows)]
+    return list(newest(session, job_id, EventRow.kind == "point", limit=limit))[::-1]
 
 
 def result(row: JobRow) -> dict[str, object]:

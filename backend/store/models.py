@@ -53,7 +53,7 @@ def _imported(row: ModelRow) -> CatalogRow:
 
 def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
     """A model that an artifact was made from stands in the catalog; the bundled and the imported ones do anyway."""
-    if card.origin != "starter" and catalog.get(session, card.path) is None:
+    if card.origin != "starter" and session.get(CatalogRow, card.path) is None:
         model_card = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
         catalog.put(session, catalog.row(model_card, at=at))
 

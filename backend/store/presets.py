@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, delete, or_
 from sqlmodel import Session, col, func, select
 
+from backend.store import history
 from backend.store.tables import EvaluationRow, PresetRow
 
-MAX_WORDS = 8
 Condition = ColumnElement[bool]
 
 
@@ -43,8 +43,7 @@ def conditions(
     for column, value in ((PresetRow.goal, goal), (PresetRow.origin, origin), (PresetRow.target, target)):
         if value is not None:
             found.append(col(column) == value)
-    places = (col(PresetRow.id), col(PresetRow.model), col(PresetRow.target))
-    return found + [or_(*(place.icontains(word, autoescape=True) for place in places)) for word in words.split()[:MAX_WORDS]]
+    return found + history.with_words(words, PresetRow.id, PresetRow.model, PresetRow.target)
 
 
 def listing(session: Session, where: Sequence[Condition], *, limit: int, offset: int = 0) -> list[PresetRow]:

@@ -31,6 +31,8 @@ from backend.store.tables import JobRow
 SORT = ("yields", "claim")
 TRIES = 5
 """How often a person's change is tried against a job that goes on meanwhile."""
+ORDER = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
+"""Of the queue: what yields stands behind all else."""
 FIRST = aliased(JobRow)
 """The job that another comes after."""
 CHANGING = ("seen", "accepted")
@@ -92,22 +94,14 @@ def yielding(session: Session, host: str, capacity: Capacity) -> list[JobRow]:
     return [row for row in live if row.id in leaving]
 
 
-def entry(row: JobRow) -> Entry:
-    return Entry(row.id, Claim.model_validate_json(row.claim), row.rank, row.yields)
-
-
 def entries(rows: Iterable[JobRow]) -> list[Entry]:
-    return [entry(row) for row in rows]
-
-
-def any_queued(session: Session) -> bool:
-    return session.exec(select(JobRow.id).where(JobRow.state == JobState.QUEUED).limit(1)).first() is not None
+    return [Entry(row.id, Claim.model_validate_json(row.claim), row.rank, row.yields) for row in rows]
 
 
 def look(session: Session) -> tuple[bool, bool]:
     """Whether any job is queued, and whether one of those is to be cancelled, so that a round of which nothing comes writes
     nothing."""
-    waiting = any_queued(session)
+    waiting = session.exec(select(JobRow.id).where(JobRow.state == JobState.QUEUED).limit(1)).first() is not None
     return waiting, waiting and bool(stranded(session))
 
 
@@ -120,16 +114,12 @@ def _startable(session: Session) -> ColumnElement[bool]:
 
 
 def _rows(session: Session, host: str) -> tuple[Sequence[JobRow], Sequence[JobRow]]:
-    """Live rows of the host, and of those that may start, in queue order, the first of each sort, before which no other could.
-
-    What yields stands behind all else.
-    """
+    """Live rows of the host, and of those that may start, in queue order, the first of each sort, before which no other could."""
     live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE), JobRow.host == host)).all()
     sort, startable = [col(getattr(JobRow, name)) for name in SORT], _startable(session)
     first = sa_select(*sort, func.min(JobRow.rank).label("rank")).where(startable).group_by(*sort).subquery()
     same = [col(getattr(JobRow, name)) == first.c[name] for name in (*SORT, "rank")]
-    order = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
-    return live, session.exec(select(JobRow).join(first, and_(*same)).where(startable).order_by(*order)).all()
+    return live, session.exec(select(JobRow).join(first, and_(*same)).where(startable).order_by(*ORDER)).all()
 
 
 def followers(session: Session, job_id: str) -> Sequence[JobRow]:
@@ -139,8 +129,7 @@ def followers(session: Session, job_id: str) -> Sequence[JobRow]:
 
 def in_line(session: Session, *, most: int) -> Sequence[JobRow]:
     """The jobs that may start as soon as there is room, in queue order."""
-    order = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
-    return session.exec(select(JobRow).where(_startable(session)).order_by(*order).limit(most)).all()
+    return session.exec(select(JobRow).where(_startable(session)).order_by(*ORDER).limit(most)).all()
 
 
 def make_room(session: Session, row: JobRow) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlmodel import Session, col, func, select
 
 from backend.domain.jobs.jobs import LIVE, Event, JobState
-from backend.store import leases
+from backend.store import history, leases
 from backend.store.tables import ClaimRow, EventRow, JobRow, SupervisorRow
 
 MOST_RESOURCES = 5000
@@ -17,26 +17,14 @@ MOST_RESOURCES = 5000
 
 def recent_progress(session: Session, job_id: str, since: datetime, *, limit: int = 60) -> list[Event]:
     """The newest phase and progress events from `since` on, in order."""
-    statement = (
-        select(EventRow)
-        .where(EventRow.job_id == job_id, col(EventRow.kind).in_(("phase", "progress")), col(EventRow.at) >= since)
-        .order_by(col(EventRow.seq).desc())
-        .limit(limit)
-    )
-    return _events(session, statement)
+    recent = (col(EventRow.kind).in_(("phase", "progress")), col(EventRow.at) >= since)
+    return list(history.newest(session, job_id, *recent, limit=limit))[::-1]
 
 
 def resources(session: Session, job_id: str, since: datetime | None) -> list[Event]:
     """Every `resource` event from `since` on, in order; the newest where there are very many."""
-    statement = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "resource")
-    if since is not None:
-        statement = statement.where(col(EventRow.at) >= since)
-    return _events(session, statement.order_by(col(EventRow.seq).desc()).limit(MOST_RESOURCES))
-
-
-def _events(session: Session, statement: object) -> list[Event]:
-    rows = session.exec(statement).all()  # type: ignore[call-overload]
-    return [Event.model_validate_json(row.document) for row in reversed(rows)]
+    recent = [] if since is None else [col(EventRow.at) >= since]
+    return list(history.newest(session, job_id, EventRow.kind == "resource", *recent, limit=MOST_RESOURCES))[::-1]
 
 
 def succeeded(session: Session, kind: str, title: str | None = None, *, limit: int = 10) -> list[JobRow]:
