@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from backend.cli.options.replaced import Command, option, replaced
 from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.command import flag
@@ -19,7 +20,6 @@ from backend.service.evaluations import evaluations
 METAVARS = {
     "rate": "R[,R]", "ramp": "FROM:TO", "trace": "FILE", "sweep": "OBJECTIVE", "columns": "FIELD=COLUMN", "tasks": "TASK",
 }  # fmt: skip
-Command = Callable[..., None]
 
 
 def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
@@ -28,25 +28,8 @@ def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Comm
     `without` are fields that it has no option for; `defaults` are those that differ from the model's. Raises InvalidOptions when
     called.
     """
-    fields = {name: field for name, field in EvaluateOptions.model_fields.items() if name not in without}
-
-    def decorate(command: Command) -> Command:
-        def called(**given: Any) -> None:
-            asked = {name: given.pop(name) for name in fields}
-            command(**given, chosen=evaluations.options(**(defaults | _read(asked))))
-
-        own = inspect.signature(command, eval_str=True)
-        parameters: list[inspect.Parameter] = []
-        for parameter in own.parameters.values():
-            made = (
-                [_option(name, field, defaults) for name, field in fields.items()] if parameter.name == "chosen" else [parameter]
-            )
-            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in made]
-        called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        called.__name__, called.__doc__ = command.__name__, command.__doc__
-        return called
-
-    return decorate
+    fields = [_option(name, field, defaults) for name, field in EvaluateOptions.model_fields.items() if name not in without]
+    return replaced("chosen", fields, lambda asked: evaluations.options(**(defaults | _read(asked))))
 
 
 def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Parameter:
@@ -57,8 +40,7 @@ def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Pa
     if taken in (str | None, list[str] | None):
         default = None
     words = (field.description or "").format_map({other: flag(other) for other in EvaluateOptions.model_fields})
-    option = typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split()))
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, option])
+    return option(name, taken, typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split())), default)
 
 
 def _taken(name: str, annotation: Any) -> Any:

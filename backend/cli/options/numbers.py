@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import typer
 
@@ -12,3 +13,8 @@ def finite(value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a number that can be reckoned with: give a finite one.")
     return value
+
+
+def number(words: str, least: float = 0.0, most: float | None = None, metavar: str | None = None) -> Any:
+    """An option that takes a finite number from `least` to `most`; `words` are its help."""
+    return typer.Option(callback=finite, min=least, max=most, metavar=metavar, help=words)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
+from backend.cli.options.replaced import Command, option, replaced
 from backend.domain.errors import InvalidOptions
 from backend.domain.jobs import terms
 from backend.domain.jobs.terms import Terms
@@ -35,7 +36,6 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "queue_timeout_s": terms.seconds, "start_timeout_s": terms.seconds, "run_timeout_s": terms.seconds,
     "memory_bytes": terms.size,
 }  # fmt: skip
-Command = Callable[..., None]
 
 
 class Life(NamedTuple):
@@ -48,31 +48,13 @@ class Life(NamedTuple):
 def options(*names: str, timeout: bool = True) -> Callable[[Command], Command]:
     """Of a command that takes a `Life` as `life`, one with those options and the common ones in its place. `timeout`: the limit
     of its run is also called that."""
-    asked = [name for name in OPTIONS if name in (*COMMON, *names)]
-
-    def decorate(command: Command) -> Command:
-        def called(**given: Any) -> None:
-            life = _read({name: given.pop(name) for name in asked})
-            command(**given, life=life)
-
-        own = inspect.signature(command, eval_str=True)
-        parameters = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in own.parameters.values()
-            for each in ([_option(name, timeout) for name in asked] if parameter.name == "life" else [parameter])
-        ]
-        called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        called.__name__, called.__doc__ = command.__name__, command.__doc__
-        return called
-
-    return decorate
+    return replaced("life", [_option(name, timeout) for name in OPTIONS if name in (*COMMON, *names)], _read)
 
 
 def _option(name: str, timeout: bool) -> inspect.Parameter:
     taken, words = OPTIONS[name]
     also = ("--timeout",) if timeout and name == "run_timeout_s" else ()
-    option = typer.Option(FLAGS.get(name, f"--{name}"), *also, **words)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[taken, option])
+    return option(name, taken, typer.Option(FLAGS.get(name, f"--{name}"), *also, **words))
 
 
 def _read(given: dict[str, Any]) -> Life:

@@ -10,7 +10,7 @@ import typer
 
 from backend import service
 from backend.cli.options import auto_bits
-from backend.cli.options.numbers import finite
+from backend.cli.options.numbers import number
 from backend.cli.output import Json, emit, table
 from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
@@ -77,9 +77,7 @@ def gc(
         float | None,
         typer.Option(min=0, metavar="DAYS", help="Also artifacts so old that no job, preset, endpoint or evaluation names."),
     ] = None,
-    grace: Annotated[
-        float, typer.Option(callback=finite, min=0, metavar="HOURS", help="What nothing names stays for so long.")
-    ] = 24.0,
+    grace: Annotated[float, number("What nothing names stays for so long.", 0, metavar="HOURS")] = 24.0,
     json: Json = False,
 ) -> None:
     """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still need."""

@@ -9,7 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.options import goals
-from backend.cli.options.numbers import finite
+from backend.cli.options.numbers import number
 from backend.cli.output import Json, emit, table
 from backend.cli.text.estimates import choice_text, estimate_text
 from backend.domain.planner.roofline import ExpectedLoad
@@ -89,12 +89,8 @@ def estimate_recipe(
     input_tokens: goals.InputTokens = 512,
     output_tokens: goals.OutputTokens = 128,
     concurrency: goals.Concurrency = 1,
-    acceptance: Annotated[
-        float | None, typer.Option(callback=finite, min=0, max=1, help="Measured probability that a proposed token is accepted.")
-    ] = None,
-    price_per_hour: Annotated[
-        float | None, typer.Option(callback=finite, min=0, help="USD an hour, for a machine without a published price.")
-    ] = None,
+    acceptance: Annotated[float | None, number("Measured probability that a proposed token is accepted.", 0, 1)] = None,
+    price_per_hour: Annotated[float | None, number("USD an hour, for a machine without a published price.", 0)] = None,
     goal: goals.Wanted = "cost",
     max_ttft_ms: goals.MaxTtft = None,
     max_tpot_ms: goals.MaxTpot = None,
