@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -33,8 +34,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (studio, optimize, train, payoff, evaluate, report, bench, upkeep, endpoints):
-    module.register(app)
+VERBS: dict[str, Callable[..., None]] = {
+    "up": studio.up, "demo": studio.demo, "audit": studio.audit, "optimize": optimize.command, "train": train.command,
+    "payoff": payoff.command, "evaluate": evaluate.evaluate, "report": report.report_command, "doctor": upkeep.examine,
+    "activity": upkeep.tell_activity, "backup": upkeep.back_up, "restore": upkeep.restore, "deploy": endpoints.deploy,
+}  # fmt: skip
+for name, verb in VERBS.items():
+    app.command(name)(verb)
+app.add_typer(bench.app, name="bench", help="Run the load generator alone, or import what another one wrote.")
 app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
 app.add_typer(studio.supervisor, name="supervisor", help="Who runs jobs: list, start, drain, stop.")
 app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")

@@ -16,13 +16,6 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.service.evaluations import bench
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(cls=bench_import.UrlOrVerb)
-    group.command(bench_import.RUN)(bench_command)
-    bench_import.register(group)
-    app.add_typer(group, name="bench", help="Run the load generator alone, or import what another one wrote.")
-
-
 @load.options(
     without=(
         "quality",
@@ -63,3 +56,10 @@ def bench_command(
         kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
         say(f"whetstone: {sentence(outcome.failure)}{kept}")
         raise typer.Exit(outcome.failure.exit_code)
+
+
+app = typer.Typer(cls=bench_import.UrlOrVerb)
+app.command(bench_import.RUN)(bench_command)
+app.command("import")(bench_import.import_command)
+app.command("imported")(bench_import.imported_command)
+app.command("forget")(bench_import.forget_command)

@@ -28,12 +28,6 @@ class UrlOrVerb(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def register(app: typer.Typer) -> None:
-    app.command("import")(import_command)
-    app.command("imported")(imported_command)
-    app.command("forget")(forget_command)
-
-
 def import_command(
     files: Annotated[
         list[Path], typer.Argument(help="JSON of GuideLLM 0.8, or of `vllm bench serve --save-result` (a file a level).")

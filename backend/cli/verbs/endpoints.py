@@ -30,10 +30,6 @@ HEADER = ("endpoint", "state", "artifact", "instance", "requests/h", "USD/h", "s
 MARKS = {True: "proven", False: "NOT SO", None: "not proven"}
 
 
-def register(app: typer.Typer) -> None:
-    app.command("deploy")(deploy)
-
-
 def deploy(
     artifact: Artifact,
     instance: Annotated[str, typer.Option(help="An instance with NVIDIA GPUs, such as ml.g6.12xlarge.")],
@@ -94,7 +90,7 @@ def deploy(
     endpoint = endpoints.deploy(workspace, planned, say)
     say(_text(endpoint))
     proofs = endpoints.prove(workspace, endpoint.id, endpoint.region)
-    document = {**endpoint.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
+    document = {**endpoint.model_dump(mode="json"), "proofs": proofs}
     emit(document, as_json=json, text=f"{_text(endpoint)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}")
     _check(proofs)
 
@@ -212,7 +208,7 @@ def update(
         return
     proofs = endpoints.update(workspace, planned, rollout, say)
     now = endpoints.show(workspace, endpoint, planned.region)
-    document = {**now.model_dump(mode="json"), "proofs": [each.model_dump(mode="json") for each in proofs]}
+    document = {**now.model_dump(mode="json"), "proofs": proofs}
     emit(document, as_json=json, text=f"{_text(now)}\n{_proofs(proofs)}")
     _check(proofs)
 

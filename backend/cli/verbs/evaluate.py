@@ -26,10 +26,6 @@ from backend.service.jobs import jobs
 AGREED = ("greedy match", "exact match", "token F1")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("evaluate")(evaluate)
-
-
 @terms.options(timeout=False)
 @load.options()
 def evaluate(

@@ -52,14 +52,10 @@ def list_queue(json: Json = False) -> None:
     workspace = service.open_workspace()
     job_views = jobs.active(workspace)
     why = waiting.reasons(workspace, job_views)
-    documents = [job.model_dump(mode="json") | {"waiting": _reason(why.get(job.id))} for job in job_views]
+    documents = [job.model_dump(mode="json") | {"waiting": why.get(job.id)} for job in job_views]
     rows = [(job.id, _state(job), job.terms.priority, job.title, _sentence(job, why)) for job in job_views]
     text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "Nothing runs or waits."
     emit(documents, as_json=json, text=text)
-
-
-def _reason(found: Waiting | None) -> dict[str, object] | None:
-    return {"sentence": found.sentence, "on": list(found.on)} if found else None
 
 
 def _sentence(job: JobView, why: dict[str, Waiting]) -> str:
@@ -80,12 +76,9 @@ def show(job: JobId, json: Json = False) -> None:
     )  # fmt: skip
     document = {name: getattr(job_view, name) for name in names}
     why, tried = waiting.reasons(workspace, [job_view]).get(job_view.id), waiting.attempts(workspace, job_view.id)
-    document |= {"waiting": _reason(why), "attempts": [each.model_dump(mode="json") for each in tried]}
-    document |= {"spec": jobs.specification(workspace, job), "events": events}
-    kept = jobs.kept_bytes(workspace, job_view.id)
-    document["kept_bytes"] = kept
-    spent = watching.cost(workspace, job_view)
-    document["cost"] = spent._asdict() if spent else None
+    document |= {"waiting": why, "attempts": tried, "spec": jobs.specification(workspace, job), "events": events}
+    kept, spent = jobs.kept_bytes(workspace, job_view.id), watching.cost(workspace, job_view)
+    document |= {"kept_bytes": kept, "cost": spent}
     cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
     where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []
     lines = [job_view.words, *where, *cost, *([job_view.error] if job_view.error else []), *([why.sentence] if why else [])]

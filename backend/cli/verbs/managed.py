@@ -13,6 +13,7 @@ from backend.cli.options import terms
 from backend.cli.output import emit
 from backend.cli.run import outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
+from backend.domain.figures import counted
 from backend.domain.managed.settings import WORDS
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -61,7 +62,7 @@ def refuse(target: str, given: Sequence[str], written_as: str | None, *, then_ev
 
 
 def _preview_text(preview: ManagedPreview) -> str:
-    head = f"{preview.model} on {preview.target}: {len(preview.requests)} call{'s' if len(preview.requests) != 1 else ''} of AWS"
+    head = f"{preview.model} on {preview.target}: {counted(len(preview.requests), 'call')} of AWS"
     price = "no price is known" if preview.price_per_hour is None else f"{preview.price_per_hour:.4g} {preview.price}"
     calls = [f"create_optimization_job {json.dumps(each, indent=1)}" for each in preview.requests]
     return "\n".join([f"{head}.", *calls, *([price] if calls else []), *preview.notes])

@@ -25,10 +25,6 @@ from backend.service.plans import cases, compilations, optimize
 from backend.service.plans.managed import asked as managed_target
 
 
-def register(app: typer.Typer) -> None:
-    app.command("optimize")(command)
-
-
 @terms.options("cores", "memory_bytes")
 def command(
     life: terms.Life,

@@ -32,10 +32,6 @@ SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
 
 
-def register(app: typer.Typer) -> None:
-    app.command("payoff")(command)
-
-
 @terms.options(timeout=False)
 def command(
     life: terms.Life,

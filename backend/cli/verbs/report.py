@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from backend import service
-from backend.cli.options.numbers import finite
+from backend.cli.options.numbers import number
 from backend.cli.output import Json, emit
 from backend.domain.errors import RequestError
 from backend.domain.limits.slo import Slo
@@ -18,35 +18,19 @@ from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.service.evaluations import reports
 
 
-def register(app: typer.Typer) -> None:
-    app.command("report")(report_command)
-
-
 def report_command(
     evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
     to: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-    ttft_p95: Annotated[
-        float | None, typer.Option(callback=finite, min=0.0, help="Costs are read at loads whose TTFT p95 is at most this, ms.")
-    ] = None,
-    tpot_p95: Annotated[
-        float | None, typer.Option(callback=finite, min=0.0, help="And whose TPOT p95 is at most this, ms.")
-    ] = None,
-    request_ttft: Annotated[
-        float | None, typer.Option(callback=finite, min=0.0, help="Goodput counts requests with a TTFT of at most this, ms.")
-    ] = None,
-    request_tpot: Annotated[float | None, typer.Option(callback=finite, min=0.0, help="And a TPOT of at most this, ms.")] = None,
-    price_per_hour: Annotated[float | None, typer.Option(callback=finite, min=0.0, help="Another price of the hour.")] = None,
-    discount: Annotated[float | None, typer.Option(callback=finite, min=0.0, max=0.99, help="Off it, 0 to 0.99.")] = None,
-    ratio: Annotated[
-        float | None, typer.Option(callback=finite, min=0.01, help="Input tokens an output token, for the blended prices.")
-    ] = None,
-    api_input: Annotated[
-        float | None, typer.Option(callback=finite, min=0.0, help="What a hosted API asks for a million input tokens.")
-    ] = None,
-    api_output: Annotated[float | None, typer.Option(callback=finite, min=0.0, help="And for a million output tokens.")] = None,
-    requests_a_month: Annotated[
-        float | None, typer.Option(callback=finite, min=1.0, help="What so many requests a month would cost.")
-    ] = None,
+    ttft_p95: Annotated[float | None, number("Costs are read at loads whose TTFT p95 is at most this, ms.")] = None,
+    tpot_p95: Annotated[float | None, number("And whose TPOT p95 is at most this, ms.")] = None,
+    request_ttft: Annotated[float | None, number("Goodput counts requests with a TTFT of at most this, ms.")] = None,
+    request_tpot: Annotated[float | None, number("And a TPOT of at most this, ms.")] = None,
+    price_per_hour: Annotated[float | None, number("Another price of the hour.")] = None,
+    discount: Annotated[float | None, number("Off it, 0 to 0.99.", most=0.99)] = None,
+    ratio: Annotated[float | None, number("Input tokens an output token, for the blended prices.", 0.01)] = None,
+    api_input: Annotated[float | None, number("What a hosted API asks for a million input tokens.")] = None,
+    api_output: Annotated[float | None, number("And for a million output tokens.")] = None,
+    requests_a_month: Annotated[float | None, number("What so many requests a month would cost.", 1.0)] = None,
     imported: Annotated[list[str] | None, typer.Option(help="An imported result, b-...; may be given several times.")] = None,
     json: Json = False,
 ) -> None:

@@ -22,12 +22,6 @@ from backend.service.studio import studio
 supervisor = typer.Typer(no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    app.command("up")(up)
-    app.command("demo")(demo)
-    app.command("audit")(audit)
-
-
 def up(
     port: Annotated[int, typer.Option(help="Port of the web studio.")] = 8501,
     host: Annotated[
@@ -101,13 +95,12 @@ LOOK_S = 0.5
 def list_supervisors(json: Json = False) -> None:
     """Who takes jobs, on all hosts that share the database."""
     supervisor_views = supervisors.listing(service.open_workspace())
-    rows = [(each.host, each.home, each.pid, _state(each), ", ".join(each.jobs)) for each in supervisor_views]
+    rows = [
+        (each.host, each.home, each.pid, "drains" if each.draining else "takes jobs", ", ".join(each.jobs))
+        for each in supervisor_views
+    ]
     text = table(("host", "home", "process", "state", "jobs"), rows) if rows else "No supervisor: `whetstone up` starts one."
     emit(supervisor_views, as_json=json, text=text)
-
-
-def _state(supervisor_view: supervisors.SupervisorView) -> str:
-    return "drains" if supervisor_view.draining else "takes jobs"
 
 
 @supervisor.command()

@@ -19,10 +19,6 @@ from backend.service.jobs import jobs
 from backend.service.plans import training
 
 
-def register(app: typer.Typer) -> None:
-    app.command("train")(command)
-
-
 @terms.options("cores", "memory_bytes")
 def command(
     life: terms.Life,

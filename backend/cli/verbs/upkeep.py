@@ -14,13 +14,6 @@ from backend.service.machines import doctor
 from backend.service.studio import audit, backup
 
 
-def register(app: typer.Typer) -> None:
-    app.command("doctor")(examine)
-    app.command("activity")(tell_activity)
-    app.command("backup")(back_up)
-    app.command("restore")(restore)
-
-
 def examine(
     json: Json = False,
     remove_damaged: Annotated[bool, typer.Option(help="First take rows that cannot be read out of the database.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -77,8 +78,15 @@ def _billions(value: float | None) -> int | None:
 
 def _document(line: Line, instance: str | None) -> dict[str, Any]:
     entry = line.entry
-    checked = {check.kind: {"supported": check.works, "reason": " ".join(check.reasons)} for check in line.checks}
-    return _facts(entry) | {"checked_on": instance or "local", "checked": checked, "fits": line.fits}
+    return _facts(entry) | {"checked_on": instance or "local", "checked": _checked(line.checks), "fits": line.fits}
+
+
+def _checked(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
+    """By technique: whether it works and why not, and what else is asked for of the check."""
+    return {
+        each.kind: {"supported": each.works, "reason": " ".join(each.reasons), **{name: getattr(each, name) for name in more}}
+        for each in checks
+    }
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
@@ -125,17 +133,8 @@ def show(
     entry = catalog.show(workspace, model)
     checks = techniques.checks(workspace, entry.model, instance)
     memory = catalog.memory(workspace, entry.model)
-    checked = {
-        check.kind: {
-            "supported": check.works,
-            "reason": " ".join(check.reasons),
-            "sources": check.sources,
-            "nearest": check.nearest,
-        }
-        for check in checks
-    }
-    document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance, "checked": checked}
-    document["memory"] = [_memory(each) for each in memory]
+    document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
+    document |= {"checked": _checked(checks, "sources", "nearest"), "memory": [_memory(each) for each in memory]}
     known = presets.listing(workspace, presets.Filter(model=entry.source))
     document["presets"] = [
         {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin} for each in known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any, get_args
 
 import typer
@@ -101,9 +102,7 @@ def _estimated(view: PresetView) -> list[str]:
         rows.append((level.load.concurrency, *(_ends(each) if each else "unknown" for each in ends)))
     header = ("requests at once", "ms per output token", "output tokens/s", "USD per million output tokens")
     load = view.estimated.levels[0].load
-    return [
-        f"  {line}" for line in [f"{load.input_tokens} tokens in, {load.output_tokens} out", *table(header, rows).splitlines()]
-    ]
+    return [indent(f"{load.input_tokens} tokens in, {load.output_tokens} out\n{table(header, rows)}", "  ")]
 
 
 def _published(view: PresetView) -> list[str]:
@@ -120,9 +119,7 @@ def _measured(view: PresetView) -> list[str]:
     for measured in view.measured:
         lines.append(f"  {measured.evaluation}: {measured.provenance}")
         rows = [(level.concurrency, level.tpot_ms_p50, level.output_tokens_per_s) for level in measured.levels]
-        lines += [
-            f"    {line}" for line in table(("requests at once", "ms per output token", "output tokens/s"), rows).splitlines()
-        ]
+        lines.append(indent(table(("requests at once", "ms per output token", "output tokens/s"), rows), "    "))
         lines += [f"    {sentence}" for sentence in measured.verdicts]
     return lines or ["  nothing: `whetstone evaluate` measures what `whetstone optimize` made with this recipe"]
 
