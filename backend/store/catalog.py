@@ -47,11 +47,6 @@ def source(model: ModelFacts) -> str:
     return model.path if isinstance(model, ModelCard) and model.origin != "starter" else model.id
 
 
-def put(session: Session, one: CatalogRow) -> None:
-    """In the place of what stood there for its folder."""
-    session.merge(one)
-
-
 def drop(session: Session, path: str) -> None:
     """Out of the list; nothing where it was not in it."""
     session.exec(delete(CatalogRow).where(col(CatalogRow.source) == path))
@@ -91,10 +86,8 @@ def count(session: Session, chosen: CatalogFilter, target: str) -> int:
 
 def _conditions(chosen: CatalogFilter, target: str) -> list[ColumnElement[bool]]:
     conditions = [col(CatalogRow.origin).in_(chosen.origins or kinds.LISTED), _still_used()]
-    if chosen.families:
-        conditions.append(col(CatalogRow.family).in_(chosen.families))
-    if chosen.licences:
-        conditions.append(col(CatalogRow.licence).in_(chosen.licences))
+    columns = ((CatalogRow.family, chosen.families), (CatalogRow.licence, chosen.licences))
+    conditions += [col(column).in_(values) for column, values in columns if values]
     conditions += _bounds(chosen)
     conditions += [col(getattr(CatalogRow, name)) == "Yes" for name in chosen.techniques if name in kinds.PUBLISHED]
     fitting = select(FitRow.shape).where(FitRow.target == target)

@@ -72,11 +72,6 @@ def note(session: Session, change: Change) -> None:
     session.info.setdefault(NOTED, []).append(change)
 
 
-def noted(session: Session) -> list[Change]:
-    found: list[Change] = session.info.pop(NOTED, [])
-    return found
-
-
 class StoreUnavailable(WorkError):
     """The database cannot be opened or is locked; another program may hold it. Try again, or run `whetstone doctor`."""
 
@@ -127,7 +122,7 @@ class Store:
         try:
             with Session(engine, expire_on_commit=False) as session, session.begin():
                 yield session
-            for change in noted(session):
+            for change in session.info.pop(NOTED, []):
                 self.watch(change)
         except (OperationalError, InterfaceError, InternalError) as error:
             raise StoreUnavailable(_sentence(error)) from error

@@ -70,10 +70,10 @@ def newest(session: Session, job_id: str, *conditions: Any, limit: int) -> Itera
     return (Event.model_validate_json(row.document) for row in session.exec(chosen).all())
 
 
-def timeline(session: Session, job_id: str, *, limit: int = 200) -> list[Event]:
+def timeline(session: Session, job_id: str) -> list[Event]:
     """The newest events other than progress, points and resources, in order: a story without reading thousands."""
     told = col(EventRow.kind).not_in(("progress", "point", "resource"))
-    return list(newest(session, job_id, told, limit=limit))[::-1]
+    return list(newest(session, job_id, told, limit=200))[::-1]
 
 
 def latest_progress(session: Session, job_id: str) -> Event | None:
@@ -147,7 +147,7 @@ def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[Colum
         conditions.append(state.in_(chosen.states))
     if chosen.kinds:
         conditions.append(col(JobRow.kind).in_(chosen.kinds))
-    return conditions + _same(JobRow.owner, chosen.owner) + with_words(chosen.words, JobRow.title, JobRow.id)
+    return conditions + same(JobRow.owner, chosen.owner) + with_words(chosen.words, JobRow.title, JobRow.id)
 
 
 def with_words(words: str, *columns: str) -> list[ColumnElement[bool]]:
@@ -172,9 +172,8 @@ def artifacts(
     session: Session, *, model: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[ArtifactRow]:
     """Newest first."""
-    statement = select(ArtifactRow).where(*_same(ArtifactRow.owner, owner)).order_by(col(ArtifactRow.created_at).desc())
-    if model:
-        statement = statement.where(ArtifactRow.model == model)
+    conditions = same(ArtifactRow.model, model or None) + same(ArtifactRow.owner, owner)
+    statement = select(ArtifactRow).where(*conditions).order_by(col(ArtifactRow.created_at).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
 
 
@@ -203,13 +202,13 @@ def evaluations(
     session: Session, *, baseline: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[EvaluationRow]:
     """Newest first; `baseline` keeps those measured against the variant of that name."""
-    conditions = _same(EvaluationRow.baseline, baseline) + _same(EvaluationRow.owner, owner)
+    conditions = same(EvaluationRow.baseline, baseline) + same(EvaluationRow.owner, owner)
     statement = select(EvaluationRow).where(*conditions).order_by(col(EvaluationRow.created_at).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
 
 
 def evaluation_count(session: Session, owner: str | None = None) -> int:
-    return session.exec(select(func.count()).select_from(EvaluationRow).where(*_same(EvaluationRow.owner, owner))).one()
+    return session.exec(select(func.count()).select_from(EvaluationRow).where(*same(EvaluationRow.owner, owner))).one()
 
 
 def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
@@ -222,19 +221,19 @@ def evaluation_titles(
     session: Session, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[tuple[str, str, str, datetime]]:
     """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
-    conditions = with_words(words, EvaluationRow.title, EvaluationRow.id) + _same(EvaluationRow.owner, owner)
+    conditions = with_words(words, EvaluationRow.title, EvaluationRow.id) + same(EvaluationRow.owner, owner)
     statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(*conditions)
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).offset(offset).limit(limit)))
 
 
-def _same(column: str, value: str | None) -> list[ColumnElement[bool]]:
+def same(column: str, value: str | None) -> list[ColumnElement[bool]]:
     """That the column has it; nothing where there is no value."""
     return [] if value is None else [col(column) == value]
 
 
-def points(session: Session, job_id: str, *, limit: int = 5000) -> list[Event]:
+def points(session: Session, job_id: str) -> list[Event]:
     """The newest `point` events in order."""
-    return list(newest(session, job_id, EventRow.kind == "point", limit=limit))[::-1]
+    return list(newest(session, job_id, EventRow.kind == "point", limit=5000))[::-1]
 
 
 def result(row: JobRow) -> dict[str, object]:

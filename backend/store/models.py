@@ -31,7 +31,7 @@ def remember(session: Session, row: ModelRow) -> ModelRow:
     card = ModelCard.model_validate_json(row.card).model_copy(update={"id": row.name, "origin": "imported"})
     row.card = card.model_dump_json()
     model = session.merge(row)
-    catalog.put(session, _imported(row))
+    session.merge(_imported(row))
     return model
 
 
@@ -55,7 +55,7 @@ def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
     """A model that an artifact was made from stands in the catalog; the bundled and the imported ones do anyway."""
     if card.origin != "starter" and session.get(CatalogRow, card.path) is None:
         model_card = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
-        catalog.put(session, catalog.row(model_card, at=at))
+        session.merge(catalog.row(model_card, at=at))
 
 
 def list_again(session: Session, bundled: Sequence[CatalogRow]) -> None:

@@ -40,9 +40,7 @@ def conditions(
 ) -> list[Condition]:
     """`models`: any of these names. `words`: each stands in the id, the model or the target, in any case."""
     found: list[Condition] = [col(PresetRow.model).in_(models)] if models else []
-    for column, value in ((PresetRow.goal, goal), (PresetRow.origin, origin), (PresetRow.target, target)):
-        if value is not None:
-            found.append(col(column) == value)
+    found += history.same(PresetRow.goal, goal) + history.same(PresetRow.origin, origin) + history.same(PresetRow.target, target)
     return found + history.with_words(words, PresetRow.id, PresetRow.model, PresetRow.target)
 
 

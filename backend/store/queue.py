@@ -194,13 +194,10 @@ def cancel_stranded(session: Session) -> int:
 def _stranding(session: Session, row: JobRow) -> tuple[str, Ending]:
     first = get(session, row.after) if row.after else None
     if first is not None and first.state in RESUMABLE:
-        return f"{first.id}, which had to succeed first and {_became(first)}", Ending.DEPENDENCY
+        became = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}.get(JobState(first.state), "was lost")
+        return f"{first.id}, which had to succeed first and {became}", Ending.DEPENDENCY
     limit = Terms.model_validate_json(row.terms).queue_timeout_s or 0.0
     return f"its queue timeout of {span(limit)}", Ending.QUEUE_TIMEOUT
-
-
-def _became(first: JobRow) -> str:
-    return {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}.get(JobState(first.state), "was lost")
 
 
 def begin_waiting(session: Session, job_id: str, artifact: str | None) -> None:

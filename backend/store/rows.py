@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Integer, Table, delete, insert, inspect
+from sqlalchemy import Integer, Table, delete, insert, inspect
 from sqlalchemy import select as sa_select
 from sqlalchemy.exc import StatementError
 from sqlmodel import Session, select
@@ -50,7 +50,7 @@ def used(session: Session) -> str | None:
 
 def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
     """Every row as JSON has it, in the order of the keys; a number that the database itself gave is left out."""
-    columns = [column for column in table.columns if not _given(column)]
+    columns = [column for column in table.columns if not (column.primary_key and isinstance(column.type, Integer))]
     result = session.execute(sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": AT_ONCE})
     for row in result.mappings():
         yield {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
@@ -59,36 +59,28 @@ def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
 def restore(session: Session, table: Table, rows: Iterable[dict[str, Any]]) -> int:
     """Put rows as `dump` gave them into the table in place of what is there; how many. Raises ValueError where they
     are no rows of it."""
-    try:
-        return _restore(session, table, rows)
-    except StatementError as error:
-        raise ValueError(f"{table.name} does not take its rows: {error.orig}") from error
-
-
-def _restore(session: Session, table: Table, rows: Iterable[dict[str, Any]]) -> int:
-    if table.name not in EVIDENCE:
-        session.execute(delete(table))
     moments = {column.name for column in table.columns if isinstance(column.type, Aware)}
     found, waiting = 0, list[dict[str, Any]]()
-    for row in rows:
-        if unknown := row.keys() - {column.name for column in table.columns}:
-            raise ValueError(f"{table.name} has no column {sorted(unknown)[0]}")
-        waiting.append({name: _moment(value) if name in moments else value for name, value in row.items()})
-        if len(waiting) == AT_ONCE:
+    try:
+        if table.name not in EVIDENCE:
+            session.execute(delete(table))
+        for row in rows:
+            if unknown := row.keys() - {column.name for column in table.columns}:
+                raise ValueError(f"{table.name} has no column {sorted(unknown)[0]}")
+            waiting.append({name: _moment(value) if name in moments else value for name, value in row.items()})
+            if len(waiting) == AT_ONCE:
+                session.execute(insert(table), waiting)
+                found, waiting = found + len(waiting), []
+        if waiting:
             session.execute(insert(table), waiting)
-            found, waiting = found + len(waiting), []
-    if waiting:
-        session.execute(insert(table), waiting)
+    except StatementError as error:
+        raise ValueError(f"{table.name} does not take its rows: {error.orig}") from error
     return found + len(waiting)
 
 
 def made_anew(session: Session) -> None:
     """Have what is made of files and rows made again at the next look."""
     session.execute(delete(Base.metadata.tables["catalog_state"]))
-
-
-def _given(column: Column[Any]) -> bool:
-    return bool(column.primary_key and isinstance(column.type, Integer))
 
 
 def _moment(value: Any) -> datetime | None:

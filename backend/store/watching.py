@@ -15,10 +15,10 @@ from backend.store.tables import ClaimRow, EventRow, JobRow, SupervisorRow
 MOST_RESOURCES = 5000
 
 
-def recent_progress(session: Session, job_id: str, since: datetime, *, limit: int = 60) -> list[Event]:
+def recent_progress(session: Session, job_id: str, since: datetime) -> list[Event]:
     """The newest phase and progress events from `since` on, in order."""
     recent = (col(EventRow.kind).in_(("phase", "progress")), col(EventRow.at) >= since)
-    return list(history.newest(session, job_id, *recent, limit=limit))[::-1]
+    return list(history.newest(session, job_id, *recent, limit=60))[::-1]
 
 
 def resources(session: Session, job_id: str, since: datetime | None) -> list[Event]:
@@ -27,15 +27,14 @@ def resources(session: Session, job_id: str, since: datetime | None) -> list[Eve
     return list(history.newest(session, job_id, EventRow.kind == "resource", *recent, limit=MOST_RESOURCES))[::-1]
 
 
-def succeeded(session: Session, kind: str, title: str | None = None, *, limit: int = 10) -> list[JobRow]:
+def succeeded(session: Session, kind: str, title: str | None = None) -> list[JobRow]:
     """The newest jobs of that kind that succeeded at their first attempt; `title` narrows to those of just that title.
 
     A later attempt goes on from a checkpoint, so its time is not that of the job.
     """
     statement = select(JobRow).where(JobRow.kind == kind, JobRow.state == JobState.SUCCEEDED, JobRow.attempt == 1)
-    if title is not None:
-        statement = statement.where(JobRow.title == title)
-    return list(session.exec(statement.order_by(col(JobRow.created_at).desc()).limit(limit)))
+    newest = statement.where(*history.same(JobRow.title, title)).order_by(col(JobRow.created_at).desc())
+    return list(session.exec(newest.limit(10)))
 
 
 class Heartbeat(NamedTuple):
@@ -65,10 +64,10 @@ def oldest_queued_s(session: Session) -> float:
     return 0.0 if oldest is None else max(0.0, (leases.clock(session) - oldest).total_seconds())
 
 
-def heartbeats(session: Session, *, within_s: float = 24 * 3600) -> list[Heartbeat]:
-    """Those heard within so long, the latest first."""
+def heartbeats(session: Session) -> list[Heartbeat]:
+    """Those heard within a day, the latest first."""
     at = leases.clock(session)
-    since = at - timedelta(seconds=within_s)
+    since = at - timedelta(days=1)
     rows = session.exec(
         select(SupervisorRow)
         .where(col(SupervisorRow.stopped).is_(False), col(SupervisorRow.heartbeat_at) > since)
