@@ -45,20 +45,16 @@ class Closing:
         elif verdict.again_s is None or row.cancel_requested:
             self.close(row, _state(ending), _way_on(ending, sentence), ending=ending, strikes=verdict.strikes)
         else:
-            self._again(row, ending, sentence, verdict.again_s, verdict.strikes)
+            told = f"{sentence.rstrip('.')}: tried again in {span(verdict.again_s)}."
+            again = {"retried": row.retried + 1, "strikes": verdict.strikes, "ending": ending}
+            self.close(row, JobState.QUEUED, told, after_s=verdict.again_s, **again)
 
     def made_room(self, row: JobRow) -> None:
         """Queue it again in its old place; cancelled where a person asked for that meanwhile. Raises Fenced."""
         if row.cancel_requested:
             self.close(row, JobState.CANCELLED, "The job was cancelled; nothing half-written remains.")
             return
-        told = "It was stopped in order, and is queued again."
-
-        def write(session: Session) -> None:
-            leases.requeue(session, leases.lease(row), ending=Ending.ROOM)
-            self._tell(session, row, told, JobState.QUEUED, Ending.ROOM)
-
-        self._store.run(write)
+        self.close(row, JobState.QUEUED, "It was stopped in order, and is queued again.", ending=Ending.ROOM)
 
     def cancelled(self, row: JobRow, own: str | None) -> None:
         """As it was asked to. `own`: the worker's word. Raises Fenced."""
@@ -66,29 +62,21 @@ class Closing:
         told = by or own or "The job was cancelled; nothing half-written remains."
         self.close(row, JobState.CANCELLED, told, ending=Ending(row.ending or Ending.PERSON), strikes=0)
 
-    def close(self, row: JobRow, state: JobState, sentence: str, **values: Any) -> None:
-        """Raises Fenced."""
-
-        def write(session: Session) -> None:
-            leases.move(session, leases.lease(row), state, error=sentence, **values)
-            self._tell(session, row, sentence, state, values.get("ending"))
-
-        self._store.run(write)
-
-    def _again(self, row: JobRow, ending: Ending, sentence: str, after_s: float, strikes: int) -> None:
-        told = f"{sentence.rstrip('.')}: tried again in {span(after_s)}."
-
-        def write(session: Session) -> None:
-            at = leases.clock(session) + timedelta(seconds=after_s)
-            kept = {"retried": row.retried + 1, "strikes": strikes, "not_before": at, "ending": ending}
-            leases.requeue(session, leases.lease(row), **kept)
-            self._tell(session, row, told, JobState.QUEUED, ending)
-
-        self._store.run(write)
-
-    def _tell(self, session: Session, row: JobRow, sentence: str, state: JobState, ending: Ending | None) -> None:
+    def close(self, row: JobRow, state: JobState, sentence: str, *, after_s: float | None = None, **values: Any) -> None:
+        """The attempt has ended: with QUEUED the next one may start, after `after_s` where that is given. Raises Fenced."""
+        ending = values.get("ending")
         data = {"state": str(state), "attempt": row.attempt, **({"ending": str(ending)} if ending else {})}
-        history.append(session, row.id, [Event(kind="state", message=sentence, data=data)])
+
+        def write(session: Session) -> None:
+            held = leases.lease(row)
+            due = {} if after_s is None else {"not_before": leases.clock(session) + timedelta(seconds=after_s)}
+            if state is JobState.QUEUED:
+                leases.requeue(session, held, **due, **values)
+            else:
+                leases.move(session, held, state, error=sentence, **values)
+            history.append(session, row.id, [Event(kind="state", message=sentence, data=data)])
+
+        self._store.run(write)
 
     def register(self, row: JobRow, channel: Channel, result: Result) -> bool:
         """Verified and put in place outside, then one short commit, which counts only under the lease. False while it goes on."""

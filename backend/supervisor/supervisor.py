@@ -141,7 +141,7 @@ class Supervisor:
         """Hand over: workers go on, and the next supervisor of this home takes them up. What yields goes back into the queue."""
         deadline = self._now() + GRACE_SECONDS + 10
         self._clear_out(self._own(), "The supervisor is being stopped: this goes back into the queue.")
-        while self._now() < deadline and any(self._unsettled(row) for row in self._own()):
+        while self._now() < deadline and any(row.state == JobState.STARTING or row.yields for row in self._own()):
             self.tick(start=False)
             time.sleep(0.1)
         self.store.run(self._hand_over)
@@ -151,9 +151,6 @@ class Supervisor:
         for row in leases.owned(session, self.row):
             history.append(session, row.id, [event])
         leases.hand_over(session, self.row)
-
-    def _unsettled(self, row: JobRow) -> bool:
-        return row.state == JobState.STARTING or row.yields
 
     def _clear_out(self, own: list[JobRow], sentence: str) -> None:
         for row in own:
