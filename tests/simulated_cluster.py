@@ -32,7 +32,7 @@ class Idle(Keeper):
         return JobChannel(self._folder)
 
     def where(self) -> dict[str, str]:
-        return {"host": "node-1", "address": "10.0.0.1", "node": "n1"}
+        return {"host": "node-1", "address": "10.0.0.1"}
 
     def lacks(self, **asked: Any) -> dict[str, Any]:
         return {**super().lacks(**asked), "missing": list(self.missing)}

@@ -37,7 +37,7 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
     assert spec.parent is not None
     bucket, _, prefix = str(document["output"]).removeprefix("s3://").partition("/")
     objects = Objects(bucket)
-    wanted = _chosen(objects.below(prefix), str(document["output"]))
+    wanted = _chosen(objects.objects(prefix, deep=True), str(document["output"]))
     sizes = {path: each.size for path, each in wanted.items()}
     with files.disk_errors(folder):
         left = sum(sizes.values()) - transfer.present(folder / "model", sizes)

@@ -93,24 +93,16 @@ class Objects(Bucket):
                 for error in answer.get("Errors", []):
                     raise self._sentence(str(error.get("Code", "")), error.get("Key"))
 
-    def below(self, prefix: str) -> list[S3Object]:
-        """The objects under the prefix, however deep."""
-        with self._explained():
-            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
-            return [S3Object(each["Key"], each["Size"], each["ETag"]) for page in pages for each in page.get("Contents", [])]
-
     def remove_below(self, prefix: str) -> None:
         """Everything under the prefix, also what was begun there."""
-        keys = {each.key for each in self.below(prefix)}
+        keys = {each.key for each in self.objects(prefix, deep=True)}
         with self._explained():
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name, Prefix=prefix)
-            keys |= {each["Key"] for page in pages for each in page.get("Uploads", [])}
+            keys |= {each["Key"] for each in self._listed("list_multipart_uploads", "Uploads", Prefix=prefix)}
         self.remove(keys)
 
     def begun(self, key: str) -> list[str]:
         """The ids of uploads under that key that were not ended, the oldest first."""
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name, Prefix=key)
-        found = [each for page in pages for each in page.get("Uploads", []) if each["Key"] == key]
+        found = [each for each in self._listed("list_multipart_uploads", "Uploads", Prefix=key) if each["Key"] == key]
         return [str(each["UploadId"]) for each in sorted(found, key=lambda each: (each["Initiated"], each["UploadId"]))]
 
     def check_writable(self, key: str) -> None:
@@ -134,21 +126,15 @@ class _Upload:
         begun = self.bucket.begun(self.where["Key"])
         upload = begun[-1] if begun else client.create_multipart_upload(**self.where, ChecksumAlgorithm="SHA256")["UploadId"]
         self.where["UploadId"] = upload
-        there = self._there() if begun else {}
-        pool = ThreadPoolExecutor(STREAMS)
+        listed = self.bucket._listed("list_parts", "Parts", **self.where) if begun else []
+        there = {part["PartNumber"]: part for part in listed}
+        pool, numbers = ThreadPoolExecutor(STREAMS), range(1, -(-self.size // self.part_bytes) + 1)
         try:
-            parts = list(pool.map(lambda number: self._send(number, there.get(number)), range(1, self._parts() + 1)))
+            parts = list(pool.map(lambda number: self._send(number, there.get(number)), numbers))
         finally:
             pool.shutdown(cancel_futures=True)
         client.complete_multipart_upload(**self.where, MultipartUpload={"Parts": parts})
         self._check(parts)
-
-    def _parts(self) -> int:
-        return -(-self.size // self.part_bytes)
-
-    def _there(self) -> dict[int, dict[str, Any]]:
-        pages = self.bucket._client.get_paginator("list_parts").paginate(**self.where)
-        return {part["PartNumber"]: part for page in pages for part in page.get("Parts", [])}
 
     def _send(self, number: int, there: dict[str, Any] | None) -> dict[str, Any]:
         with self.path.open("rb") as source:

@@ -72,12 +72,16 @@ class Bucket:
         with self._explained():
             self._client = client("s3", None, config)
 
-    def objects(self, prefix: str) -> list[S3Object]:
-        """The objects directly below the prefix (which ends with a slash, or is empty for the whole bucket)."""
+    def objects(self, prefix: str, *, deep: bool = False) -> list[S3Object]:
+        """The objects directly below the prefix (which ends with a slash, or is empty for the whole bucket), or however deep."""
         with self._explained():
-            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix, Delimiter="/")
-            found = [entry for page in pages for entry in page.get("Contents", [])]
+            found = self._listed("list_objects_v2", "Contents", Prefix=prefix, **({} if deep else {"Delimiter": "/"}))
         return [S3Object(one["Key"], one["Size"], one["ETag"]) for one in found]
+
+    def _listed(self, operation: str, member: str, **where: Any) -> list[dict[str, Any]]:
+        """What all pages of an answer have there."""
+        pages = self._client.get_paginator(operation).paginate(**{"Bucket": self.name, **where})
+        return [each for page in pages for each in page.get(member, [])]
 
     def read(self, wanted: S3Object, start: int, end: int) -> bytes:
         """The bytes [start, end). Raises ObjectChanged too."""

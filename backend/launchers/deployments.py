@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backend.aws.objects import Objects
 from backend.aws.sagemaker import Busy, Lacking, Refused, Taken
@@ -18,7 +18,7 @@ from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Ro
 from backend.domain.deploy.deployment import resource as scaled_resource
 from backend.domain.errors import NotNow, WhetstoneError, WorkError
 from backend.domain.evaluation.proof.record import Finding
-from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints
+from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints, tags_of
 
 LONGEST_PAUSE_S = 30.0
 SEEN_WITHIN_S = 60.0
@@ -107,7 +107,7 @@ class Deployments(Endpoints):
 
     def _upload(self, deployment: Deployment, folder: Path, files: Mapping[str, int], say: Say) -> None:
         bucket = Objects(deployment.bucket_name)
-        present = {each.key: each.size for each in bucket.below(deployment.key)}
+        present = {each.key: each.size for each in bucket.objects(deployment.key, deep=True)}
         missing = {path: size for path, size in files.items() if present.get(deployment.key + path) != size}
         for number, path in enumerate(sorted(missing), 1):
             say(f"uploading {path} ({number} of {len(missing)}, {missing[path] / 1e6:,.1f} MB)")
@@ -298,7 +298,7 @@ class Deployments(Endpoints):
             arn = self._sagemaker.call("describe_endpoint", EndpointName=name)["EndpointArn"]
         except Lacking:
             return False, False
-        ours = TAG in self._tags(arn)
+        ours = TAG in tags_of(self._sagemaker, arn)
         return ours, not ours
 
     def _discard(
@@ -337,9 +337,9 @@ class Deployments(Endpoints):
     def _made(self, operation: str, members: str, kind: str, endpoint_id: str) -> list[str]:
         """The names of models or configurations that were made for it, the newest first."""
         pages = self._sagemaker.pages(operation, NameContains=PREFIX + endpoint_id, SortBy="CreationTime", SortOrder="Descending")
-        rows: Iterable[dict[str, Any]] = (each for page in pages for each in page[members])
-        named = [(each[f"{kind}Name"], each[f"{kind}Arn"]) for each in rows]
-        return [name for name, arn in named if is_version(name, PREFIX + endpoint_id) and self._tags(arn).get(TAG) == endpoint_id]
+        rows = [(each[f"{kind}Name"], each[f"{kind}Arn"]) for page in pages for each in page[members]]
+        named = [(name, arn) for name, arn in rows if is_version(name, PREFIX + endpoint_id)]
+        return [name for name, arn in named if tags_of(self._sagemaker, arn).get(TAG) == endpoint_id]
 
     def _data(self, model: str, endpoint_id: str) -> set[str]:
         """The folder of its weights, where it is one of ours."""

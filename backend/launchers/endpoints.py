@@ -57,6 +57,10 @@ def home_region(region: str | None) -> str:
         return str(service.client.meta.region_name)
 
 
+def tags_of(sagemaker: Service, arn: str) -> dict[str, str]:
+    return {each["Key"]: each["Value"] for page in sagemaker.pages("list_tags", ResourceArn=arn) for each in page["Tags"]}
+
+
 class Endpoints:
     """Those of one region (None: the environment's). Methods raise what `aws.sagemaker.Service` and `aws.s3.Bucket` do."""
 
@@ -93,14 +97,16 @@ class Endpoints:
         """None where there is none, or where it is not ours."""
         try:
             stated = self._sagemaker.call("describe_endpoint", EndpointName=name)
-            tags = self._tags(stated["EndpointArn"])
+            tags = tags_of(self._sagemaker, stated["EndpointArn"])
         except Lacking:
             return None
         if TAG not in tags:
             return None
         version = stated.get("EndpointConfigName", "")
-        configuration = self._configuration(version)
-        served = self._tags(configuration["EndpointConfigArn"]) if configuration else tags
+        configuration: dict[str, Any] = {}
+        with suppress(Lacking):  # AWS has it not (yet)
+            configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=version)
+        served = tags_of(self._sagemaker, configuration["EndpointConfigArn"]) if configuration else tags
         running = sum(each.get("CurrentInstanceCount") or 0 for each in stated.get("ProductionVariants", []))
         return Endpoint(
             id=tags[TAG], name=name, region=stated["EndpointArn"].split(":")[3], state=stated["EndpointStatus"],
@@ -111,12 +117,6 @@ class Endpoints:
             artifact=served.get(ARTIFACT, ""), owner=tags.get(OWNER), variant=served.get(NAME, ""),
             quantized=served.get(QUANTIZED),
         )  # fmt: skip
-
-    def _configuration(self, version: str) -> dict[str, Any]:
-        """Empty where AWS has it not (yet)."""
-        with suppress(Lacking):
-            return self._sagemaker.call("describe_endpoint_config", EndpointConfigName=version)
-        return {}
 
     def _model(self, name: str) -> dict[str, Any]:
         return self._sagemaker.call("describe_model", ModelName=name)
@@ -142,10 +142,6 @@ class Endpoints:
             return metrics.values(self._service("cloudwatch").pages("get_metric_data", **query))
         except ValueError as error:
             raise Busy(f"CloudWatch could not answer ({error}): try again in a minute.") from None
-
-    def _tags(self, arn: str) -> dict[str, str]:
-        pages = self._sagemaker.pages("list_tags", ResourceArn=arn)
-        return {each["Key"]: each["Value"] for page in pages for each in page["Tags"]}
 
     # proving
 

@@ -10,7 +10,7 @@ from backend.aws.sagemaker import Lacking, Service
 from backend.domain.deploy.deployment import ARTIFACT, PREFIX, TAG
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.evaluation.proof.record import Finding
-from backend.launchers.endpoints import Endpoints
+from backend.launchers.endpoints import Endpoints, tags_of
 
 __all__ = ["InService", "findings", "home_region", "look"]
 
@@ -32,7 +32,7 @@ def look(name: str, region: str) -> InService:
     try:
         stated = sagemaker.call("describe_endpoint", EndpointName=name)
         configuration = sagemaker.call("describe_endpoint_config", EndpointConfigName=stated.get("EndpointConfigName", name))
-        own, served = (_tags(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
+        own, served = (tags_of(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
     except Lacking:
         if not name.startswith(PREFIX):
             return look(PREFIX + name, region)
@@ -49,10 +49,6 @@ def look(name: str, region: str) -> InService:
         if (kind := kinds.get(each["VariantName"])) is not None:
             running[kind] += each.get("CurrentInstanceCount") or 0
     return InService(name, region, dict(running), own.get(TAG), served.get(ARTIFACT))
-
-
-def _tags(sagemaker: Service, arn: str) -> dict[str, str]:
-    return {each["Key"]: each["Value"] for page in sagemaker.pages("list_tags", ResourceArn=arn) for each in page["Tags"]}
 
 
 def findings(endpoint: InService) -> list[Finding]:

@@ -69,8 +69,7 @@ class SageMakerLauncher(Launcher):
         self._stops: dict[str, Stop] = {}
 
     def start(self, job_id: str, channel: Channel) -> Handle:
-        folder = Path(channel.address)
-        handle = self._handle(job_id, folder)
+        handle = self._handle(job_id, Path(channel.address))
         self._follow(handle, fresh=True)
         return handle
 
@@ -100,12 +99,11 @@ class SageMakerLauncher(Launcher):
 
     def _begun(self, job_id: str) -> list[Handle]:
         """By name, of attempts that stand in no row."""
-        folders = [path for path in (self._settings.jobs / job_id).glob("*") if path.name.isdigit()]
-        opened = [(path, channels.of(self._settings, job_id, int(path.name))) for path in folders]
         handles = []
-        for path, channel in opened:
+        for path in (path for path in (self._settings.jobs / job_id).glob("*") if path.name.isdigit()):
             with suppress(OSError):  # it was not opened to its end, so nothing was begun
-                handles += [self._handle(job_id, path)] if is_managed(channel) else []
+                if is_managed(channels.of(self._settings, job_id, int(path.name))):
+                    handles.append(self._handle(job_id, path))
         return handles
 
     def _handle(self, job_id: str, folder: Path) -> Handle:
@@ -174,7 +172,7 @@ class Follower:
 
     def over(self) -> None:
         """AWS was asked for the last time."""
-        self._ended, self._state = True, Outcome(alive=False)
+        self._ended, self._state = True, Outcome(alive=False, place=self._state.place)
         self.settled.set()
 
     def cancel(self) -> None:
@@ -344,5 +342,4 @@ class Follower:
     def _finish(self, result: dict[str, object]) -> None:
         """The result first: whoever sees the end finds it."""
         self._channel.result(result)
-        self._ended, self._state = True, Outcome(alive=False, place=self._state.place)
-        self.settled.set()
+        self.over()

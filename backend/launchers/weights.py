@@ -35,7 +35,7 @@ def upload(folder: Path, place: str, tell: Tell) -> str:
     content = hashlib.sha256("".join(f"{path.name} {digest}\n" for path, digest in found.items()).encode()).hexdigest()
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     objects, below = Objects(bucket), "/".join(filter(None, (prefix.strip("/"), content))) + "/"
-    there = {each.key: each.size for each in objects.below(below)}
+    there = {each.key: each.size for each in objects.objects(below, deep=True)}
     sizes = {path: path.stat().st_size for path in found}
     done, total = 0, sum(sizes.values())
     for path, size in sizes.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from backend.domain.figures import listed
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, OptimizeSpec, PayoffSpec
 
@@ -118,4 +119,4 @@ def _words(request: Request) -> str:
     parts += [f"{request.gpus} GPU{'s' if request.gpus != 1 else ''}"] if request.gpus else []
     parts += [f"{request.neuron_cores} Neuron cores"] if request.neuron_cores else []
     parts += [f"{request.memory_bytes / 1e9:.1f} GB of memory"] if request.memory_bytes else []
-    return "a node with " + " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return f"a node with {listed(parts)}"

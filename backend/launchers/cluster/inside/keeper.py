@@ -58,11 +58,10 @@ class Keeper:
         threading.Thread(target=self._guard, daemon=True, name="alone").start()
 
     def where(self) -> dict[str, str]:
-        """The node: `host`, and `node`, Ray's id of it, where Ray runs this."""
+        """The node: `host` and `address`, where Ray runs this."""
         import ray
 
-        context = ray.get_runtime_context()
-        return {"host": socket.gethostname(), "address": ray.util.get_node_ip_address(), "node": context.get_node_id()}
+        return {"host": socket.gethostname(), "address": ray.util.get_node_ip_address()}
 
     def lacks(self, checkout: str, python: str, sources: str, stamps: dict[str, str]) -> dict[str, Any]:
         """`refusal`, a sentence that speaks against this node, or None; of the folders and files in `stamps` (path -> `stamp`)
