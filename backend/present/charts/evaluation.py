@@ -26,7 +26,7 @@ from backend.present.charts.parts import (
     uncounted_variants,
     whisker_key,
 )
-from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
 from backend.present.charts.tradeoffs import pareto, quality_speed
 from backend.present.tables.evaluation import csv, table
 from backend.present.words.measured import typical
@@ -163,24 +163,17 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
     result = evaluation.variants[index]
     points = [(level, value) for level in result.levels if (value := finite(line.value(level))) is not None]
     place = places(evaluation)[result.name]
-    look = style(place, theme)
     where = provenance(evaluation)
     said = [
         f"{at(result, level)}<br>{folded(f'{line.title}: {figure(value)} {line.unit}')}{flags(level)}<br>{where}"
         for level, value in points
     ]
+    x, y = [level.concurrency for level, _ in points], [value for _, value in points]
     return {
-        "type": "scatter",
-        "mode": "lines+markers",
+        **curve(text(result.name), place, theme, x, y, said),
         "name": legend_name(result.name),
-        "customdata": [text(result.name)] * len(points),
-        "x": [level.concurrency for level, _ in points],
-        "y": [value for _, value in points],
-        "hovertext": said,
-        "hoverinfo": "text",
-        "line": {"color": look.colour, "dash": look.dash, "width": 2},
         "marker": marker(place, theme, [level for level, _ in points]),
-        "error_y": _whiskers(points, line.block, look.colour),
+        "error_y": _whiskers(points, line.block, style(place, theme).colour),
     }
 
 
@@ -189,12 +182,6 @@ def _whiskers(points: Sequence[tuple[Level, float]], block: str | None, colour: 
     factors = [factor_ci95([b[block] for b in level.blocks if block in b]) or 1.0 if block else 1.0 for level, _ in points]
     if all(factor == 1 for factor in factors):
         return {"visible": False}
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [value * (factor - 1) for factor, (_, value) in zip(factors, points, strict=True)],
-        "arrayminus": [value * (1 - 1 / factor) for factor, (_, value) in zip(factors, points, strict=True)],
-        "color": colour,
-        "thickness": 1,
-        "width": 3,
-    }
+    above = [value * (factor - 1) for factor, (_, value) in zip(factors, points, strict=True)]
+    below = [value * (1 - 1 / factor) for factor, (_, value) in zip(factors, points, strict=True)]
+    return whiskers(above, below, colour, thickness=1, width=3)

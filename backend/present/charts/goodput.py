@@ -9,7 +9,7 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import figure
 from backend.domain.limits.goodput import Counted, Key, goodputs
 from backend.present.charts.parts import at, flags, legend_name, levels, marker, places, provenance, whisker_key
-from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
 
 TITLE = "Goodput: requests/s within the limits"
 
@@ -26,29 +26,18 @@ def goodput(evaluation: Evaluation, counts: Mapping[Key, Counted], theme: Theme 
 
 
 def _trace(evaluation: Evaluation, result: VariantResult, counts: Mapping[Key, Counted], theme: Theme) -> dict[str, Any]:
-    found, look, where = goodputs(result, counts), style(places(evaluation)[result.name], theme), provenance(evaluation)
+    found, place, where = goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
+    x, y = [each.level.concurrency for each in found], [each.requests_per_s for each in found]
+    said = [
+        f"{at(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>{each.share:.1%} of them within the limits"
+        f"{flags(each.level)}<br>{where}"
+        for each in found
+    ]
+    above = [each.requests_per_s_interval[1] - each.requests_per_s for each in found]
+    below = [each.requests_per_s - each.requests_per_s_interval[0] for each in found]
     return {
-        "type": "scatter",
-        "mode": "lines+markers",
+        **curve(text(result.name), place, theme, x, y, said),
         "name": legend_name(result.name),
-        "customdata": [text(result.name)] * len(found),
-        "x": [each.level.concurrency for each in found],
-        "y": [each.requests_per_s for each in found],
-        "hovertext": [
-            f"{at(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>{each.share:.1%} of them within the limits"
-            f"{flags(each.level)}<br>{where}"
-            for each in found
-        ],
-        "hoverinfo": "text",
-        "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": marker(places(evaluation)[result.name], theme, [each.level for each in found]),
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [each.requests_per_s_interval[1] - each.requests_per_s for each in found],
-            "arrayminus": [each.requests_per_s - each.requests_per_s_interval[0] for each in found],
-            "color": look.colour,
-            "thickness": 1,
-            "width": 3,
-        },
+        "marker": marker(place, theme, [each.level for each in found]),
+        "error_y": whiskers(above, below, style(place, theme).colour, thickness=1, width=3),
     }

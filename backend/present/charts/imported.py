@@ -14,7 +14,7 @@ from backend.domain.figures import figure
 from backend.domain.imported.result import TITLES, ImportedLevel, ImportedResult
 from backend.present.charts import evaluation as charts
 from backend.present.charts.parts import LEGEND_WIDTH, legend_name
-from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
+from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text
 
 SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 NOTHING = "No imported file holds this figure at a known concurrency."
@@ -55,15 +55,10 @@ def _trace(result: ImportedResult, index: int, metric: str, percentile: str, the
     if not found:
         return None
     look, name = style(index, theme), f"{result.name}, {result.provenance}"
+    x, y = [level.concurrency for level, _ in found], [value for _, value in found]
     return {
-        "type": "scatter",
-        "mode": "lines+markers",
+        **curve(text(name), index, theme, x, y, [_said(result, level, metric, value) for level, value in found]),
         "name": f"{legend_name(result.name[: LEGEND_WIDTH - 1])}, imported",
-        "customdata": [text(name)] * len(found),
-        "x": [level.concurrency for level, _ in found],
-        "y": [value for _, value in found],
-        "hovertext": [_said(result, level, metric, value) for level, value in found],
-        "hoverinfo": "text",
         "line": {"color": look.colour, "dash": "dot", "width": 1},
         "marker": {"color": look.colour, "symbol": f"{look.symbol}-open", "size": 11, "line": {"color": look.colour, "width": 2}},
     }

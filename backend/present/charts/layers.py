@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.figures import figure
-from backend.present.charts.theme import Figure, Theme, empty, layout, style, text
+from backend.present.charts.theme import Figure, Theme, curve, empty, layout, text
 from backend.present.words.layers import NUMBERED
 
 MEASURED = "measured on the calibration text while it was made"
@@ -47,19 +47,8 @@ def _tick(layers: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _trace(index: int, kind: str, rows: Sequence[tuple[int, Mapping[str, Any]]], theme: Theme) -> dict[str, Any]:
-    look = style(index + 1, theme)
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": text(kind),
-        "customdata": [text(kind)] * len(rows),
-        "x": [number for number, _ in rows],
-        "y": [100 * float(row["relative_error"]) for _, row in rows],
-        "hovertext": [_hover(row) for _, row in rows],
-        "hoverinfo": "text",
-        "line": {"color": look.colour, "dash": look.dash, "width": 1},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
-    }
+    x, y = [number for number, _ in rows], [100 * float(row["relative_error"]) for _, row in rows]
+    return curve(text(kind), index + 1, theme, x, y, [_hover(row) for _, row in rows], width=1, size=8)
 
 
 def _hover(row: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from backend.domain.figures import figure, streams
 from backend.present.charts.parts import legend_name
-from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, empty, layout, pale, style, text
+from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, empty, layout, pale, style, text, whiskers
 from backend.present.presets import Estimated, Measurement
 
 Kind = Literal["estimated", "measured"]
@@ -191,12 +191,9 @@ def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str
 
 
 def _bars(ends: Sequence[Ends | None], colour: str) -> dict[str, Any]:
-    known = [each for each in ends if each]
-    return {
-        "type": "data", "symmetric": False, "color": colour, "thickness": 7, "width": 0,
-        "array": [most - middle((least, most)) for least, most in known],
-        "arrayminus": [middle((least, most)) - least for least, most in known],
-    }  # fmt: skip
+    known = [(*each, middle(each)) for each in ends if each]
+    above, below = [most - at for _, most, at in known], [at - least for least, _, at in known]
+    return whiskers(above, below, colour, thickness=7, width=0)
 
 
 def _about(unit: str, ends: Ends | None) -> str:

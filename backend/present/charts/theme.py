@@ -64,6 +64,23 @@ def style(index: int, theme: Theme) -> Style:
     return Style(series[index % len(series)], SYMBOLS[index % len(SYMBOLS)], DASHES[index % len(DASHES)])
 
 
+def curve(
+    name: str, index: int, theme: Theme, x: list[Any], y: list[Any], said: list[str], *, width: int = 2, size: int = 7
+) -> dict[str, Any]:
+    """A trace of marks on a line in the look of number `index`, each with what a hover says of it."""
+    look = style(index, theme)
+    return {
+        "type": "scatter", "mode": "lines+markers", "name": name, "customdata": [name] * len(x), "x": x, "y": y,
+        "hovertext": said, "hoverinfo": "text", "line": {"color": look.colour, "dash": look.dash, "width": width},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": size},
+    }  # fmt: skip
+
+
+def whiskers(above: list[float], below: list[float], colour: str, **look: int) -> dict[str, Any]:
+    """What a mark's interval reaches over and under it; `look`: `thickness` and `width` in pixels."""
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": colour, **look}
+
+
 def pale(colour: str) -> str:
     """`#rrggbb` at four tenths: a mark that stands behind others."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))

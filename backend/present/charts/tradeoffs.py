@@ -22,7 +22,7 @@ from backend.present.charts.parts import (
     uncounted_variants,
     whisker_key,
 )
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text, whiskers
 
 PARETO = "Speed per user against total throughput"
 UNSEEN = "rgba(0,0,0,0)"
@@ -208,7 +208,7 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
         "hovertext": [f"{said}<br>{provenance(evaluation)}"],
         "hoverinfo": "text",
         "marker": {**marker(place, theme, [level]), "size": 13},
-        "error_x": _bar(max(0.0, interval[1] - kl), max(0.0, kl - interval[0]), style(place, theme).colour),
+        "error_x": whiskers([max(0.0, interval[1] - kl)], [max(0.0, kl - interval[0])], style(place, theme).colour, thickness=1),
     }
 
 
@@ -217,7 +217,3 @@ def _divergence(quality: Quality | None) -> float | None:
     if quality is None:
         return None
     return 0.0 if quality.kl_mean is None and quality.scored == "original" else finite(quality.kl_mean)
-
-
-def _bar(above: float, below: float, colour: str) -> dict[str, Any]:
-    return {"type": "data", "symmetric": False, "array": [above], "arrayminus": [below], "color": colour, "thickness": 1}
