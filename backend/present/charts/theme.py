@@ -76,6 +76,13 @@ def curve(
     }  # fmt: skip
 
 
+def ringed(drawn: dict[str, Any]) -> dict[str, Any]:
+    """The trace of `curve` as rings around marks of others."""
+    colour = drawn["line"]["color"]
+    marker = {"color": colour, "symbol": "circle-open", "size": 16, "line": {"color": colour, "width": 2}}
+    return {**drawn, "mode": "markers", "marker": marker}
+
+
 def whiskers(above: list[float], below: list[float], colour: str, **look: int) -> dict[str, Any]:
     """What a mark's interval reaches over and under it; `look`: `thickness` and `width` in pixels."""
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": colour, **look}

@@ -3,7 +3,7 @@ Pure data for plotly."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
@@ -11,7 +11,7 @@ from backend.domain.evaluation.proof.gains import Drafted, Gain, PredictedGains,
 from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.present.charts.parts import legend_name, places, provenance, whisker_key
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
+from backend.present.charts.theme import COLOURS, Figure, Theme, curve, empty, layout, style, text, whiskers
 
 NOTHING = "Nothing was guessed ahead, or the server did not tell."
 BY_POSITION, LENGTHS, BY_KIND = "Accepted by position", "Tokens a step with a draft", "Tokens a step by kind of prompt"
@@ -20,51 +20,35 @@ GAIN = "What acceptance allows, and what it gave"
 
 def by_position(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
     """Of all drafts, those whose first, second, ... token was accepted."""
-    rows = [each for each in drafted(evaluation, load) if each.drafting.rates]
     x = {"label": "Token of the draft", "dtick": 1}
     y = {"label": "Accepted, of all drafts", "range": [0, 1.02], "tickformat": ".0%"}
     series = [
-        _line(
-            evaluation,
-            each,
-            list(range(1, len(each.drafting.rates) + 1)),
-            each.drafting.rates,
-            "position {x}: {y:.0%} accepted",
-            theme,
-        )
-        for each in rows
+        _line(evaluation, each, dict(enumerate(each.drafting.rates, 1)), "position {x}: {y:.0%} accepted", theme)
+        for each in drafted(evaluation, load)
+        if each.drafting.rates
     ]
     return _drawn(f"{BY_POSITION}, {load.words}", series, x, y, evaluation, theme)
 
 
 def lengths(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
     """How many tokens a step with a draft gave: the accepted ones and the target's own."""
-    rows = [each for each in drafted(evaluation, load) if each.drafting.lengths]
     x, y = {"label": "Tokens of a step", "dtick": 1}, {"label": "Share of the drafts", "rangemode": "tozero", "tickformat": ".0%"}
     series = [
-        _bars(
-            evaluation,
-            each,
-            list(range(1, len(each.drafting.lengths) + 1)),
-            each.drafting.lengths,
-            "{y:.0%} gave {x} tokens",
-            theme,
-        )
-        for each in rows
+        _bars(evaluation, each, dict(enumerate(each.drafting.lengths, 1)), "{y:.0%} gave {x} tokens", theme)
+        for each in drafted(evaluation, load)
+        if each.drafting.lengths
     ]
     return _drawn(f"{LENGTHS}, {load.words}", series, x, y, evaluation, theme)
 
 
 def by_kind(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
     """Of all steps of measured answers, also those that had no draft."""
-    rows = [each for each in drafted(evaluation, load) if each.drafting.steps]
     x, y = {"label": "Kind of prompt", "type": "category"}, {"label": "Tokens a step", "rangemode": "tozero"}
     series = []
-    for each in rows:
-        known = {kind: steps.length for kind, steps in each.drafting.steps.items() if steps.length is not None}
-        series.append(
-            _bars(evaluation, each, [text(kind) for kind in known], list(known.values()), "{x}: {y:.2f} tokens a step", theme)
-        )
+    for each in drafted(evaluation, load):
+        if each.drafting.steps:
+            known = {text(kind): steps.length for kind, steps in each.drafting.steps.items() if steps.length is not None}
+            series.append(_bars(evaluation, each, known, "{x}: {y:.2f} tokens a step", theme))
     return _drawn(f"{BY_KIND}, {load.words}", series, x, y, evaluation, theme)
 
 
@@ -81,14 +65,14 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
     said = [f"allows {figure(row.allowed)}x, gave {figure(row.measured)}x" for row in rows]
     shared: dict[str, Any] = {"type": "bar", "x": names, "hovertext": said, "hoverinfo": "text"}
     allowed = {
-        **shared,
-        "name": "if proposing cost nothing",
-        "y": [row.allowed for row in rows],
-        "customdata": ["allowed"] * len(rows),
-    }
-    allowed["marker"] = {"color": COLOURS[theme].grid, "line": line}
-    measured = {**shared, "name": "measured", "y": [row.measured for row in rows], "customdata": ["measured"] * len(rows)}
-    measured |= {"marker": {"color": colours}, "error_y": _whiskers(rows, theme)}
+        **shared, "name": "if proposing cost nothing", "y": [row.allowed for row in rows],
+        "customdata": ["allowed"] * len(rows), "marker": {"color": COLOURS[theme].grid, "line": line},
+    }  # fmt: skip
+    reach = _whiskers([(row.measured, row.interval) for row in rows], COLOURS[theme].muted, thickness=1)
+    measured = {
+        **shared, "name": "measured", "y": [row.measured for row in rows],
+        "customdata": ["measured"] * len(rows), "marker": {"color": colours}, "error_y": reach,
+    }  # fmt: skip
     marks = _marks(rows, names, predicted or {}, theme)
     drawn = layout(GAIN, x, y, theme, provenance=provenance(evaluation))
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": {**line, "dash": "dot"}}
@@ -101,47 +85,35 @@ def _marks(rows: Sequence[Gain], names: Sequence[str], predicted: PredictedGains
     known = [(name, predicted[key]) for name, key in zip(names, keys, strict=True) if key in predicted]
     if not known:
         return []
-    ends = [each.interval or (each.gain, each.gain) for _, each in known]
-    high = [end[1] - each.gain for (_, each), end in zip(known, ends, strict=True)]
-    low = [each.gain - end[0] for (_, each), end in zip(known, ends, strict=True)]
-    whiskers = {"type": "data", "symmetric": False, "array": high, "arrayminus": low, "color": COLOURS[theme].ink}
     marker = {"symbol": "diamond-open", "size": 11, "color": COLOURS[theme].ink}
     return [
         {
             "type": "scatter", "mode": "markers", "name": "predicted by the payoff map", "x": [name for name, _ in known],
             "y": [each.gain for _, each in known], "customdata": ["predicted"] * len(known), "marker": marker,
-            "error_y": whiskers,
+            "error_y": _whiskers([(each.gain, each.interval) for _, each in known], COLOURS[theme].ink),
             "hovertext": [f"predicted {figure(each.gain)}x" for _, each in known], "hoverinfo": "text",
         }
     ]  # fmt: skip
 
 
-def _whiskers(rows: Sequence[Gain], theme: Theme) -> dict[str, Any]:
-    ends = [row.interval or (row.measured, row.measured) for row in rows]
-    high = [end[1] - row.measured for row, end in zip(rows, ends, strict=True)]
-    low = [row.measured - end[0] for row, end in zip(rows, ends, strict=True)]
-    return {"type": "data", "symmetric": False, "array": high, "arrayminus": low, "color": COLOURS[theme].muted, "thickness": 1}
+def _whiskers(points: Sequence[tuple[float, tuple[float, float] | None]], colour: str, **look: int) -> dict[str, Any]:
+    """`points`: each figure with its interval."""
+    ends = [(value, *(interval or (value, value))) for value, interval in points]
+    return whiskers([high - value for value, _, high in ends], [value - low for value, low, _ in ends], colour, **look)
 
 
-def _line(evaluation: Evaluation, each: Drafted, x: list[Any], y: list[float], words: str, theme: Theme) -> dict[str, Any]:
-    look = style(places(evaluation)[each.result.name], theme)
-    line = {"color": look.colour, "dash": look.dash, "width": 2}
-    marker = {"color": look.colour, "symbol": look.symbol, "size": 9}
-    return {**_trace(each, x, y, words), "type": "scatter", "mode": "lines+markers", "line": line, "marker": marker}
+def _line(evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme) -> dict[str, Any]:
+    """`points`: x -> y; `words` takes both."""
+    said = [words.format(x=x, y=y) for x, y in points.items()]
+    name, values = each.result.name, [round(y, 5) for y in points.values()]
+    drawn = curve(text(name), places(evaluation)[name], theme, list(points), values, said, size=9)
+    return {**drawn, "name": legend_name(name), "hoverinfo": "text+name"}
 
 
-def _bars(evaluation: Evaluation, each: Drafted, x: list[Any], y: list[float], words: str, theme: Theme) -> dict[str, Any]:
-    look = style(places(evaluation)[each.result.name], theme)
-    return {**_trace(each, x, y, words), "type": "bar", "marker": {"color": look.colour}}
-
-
-def _trace(each: Drafted, x: list[Any], y: list[float], words: str) -> dict[str, Any]:
-    name = each.result.name
-    said = [words.format(x=one, y=value) for one, value in zip(x, y, strict=True)]
-    return {
-        "name": legend_name(name), "customdata": [text(name)] * len(x), "x": x, "y": [round(value, 5) for value in y],
-        "hovertext": said, "hoverinfo": "text+name",
-    }  # fmt: skip
+def _bars(evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme) -> dict[str, Any]:
+    drawn = _line(evaluation, each, points, words, theme)
+    del drawn["mode"], drawn["line"]
+    return {**drawn, "type": "bar", "marker": {"color": drawn["marker"]["color"]}}
 
 
 def _drawn(

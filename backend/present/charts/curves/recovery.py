@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.figures import figure
-from backend.present.charts.theme import Figure, Theme, empty, layout, style
+from backend.present.charts.theme import Figure, Theme, curve, empty, layout, ringed
 
 TITLE = "Loss during recovery"
 LOSSES = {"kl": "KL divergence", "next token": "Next-token loss"}
@@ -29,7 +29,7 @@ def loss_curve(
     kept = [point for point in points if point["step"] == best_step]
     traces = [_trace(VALIDATION, 1, points, "validation", loss, theme)]
     traces += [_trace(TRAINING, 2, trained, "training", loss, theme)] if trained else []
-    traces += [_mark(kept, loss, theme)] if kept else []
+    traces += [ringed(_trace(KEPT, 0, kept, "validation", loss, theme))] if kept else []
     x, y = {"label": "Step", "rangemode": "tozero"}, {"label": f"{loss} (nats/token)", "rangemode": "tozero"}
     return {"data": traces, "layout": layout(TITLE, x, y, theme, provenance=MEASURED)}
 
@@ -37,28 +37,9 @@ def loss_curve(
 def _trace(
     name: str, index: int, points: Sequence[Mapping[str, Any]], field: str, loss: str, theme: Theme
 ) -> dict[str, Any]:  # fmt: skip
-    look = style(index, theme)
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "customdata": [name] * len(points),
-        "x": [int(point["step"]) for point in points],
-        "y": [float(point[field]) for point in points],
-        "hovertext": [_hover(name, point, field, loss) for point in points],
-        "hoverinfo": "text",
-        "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 7},
-    }
-
-
-def _mark(points: Sequence[Mapping[str, Any]], loss: str, theme: Theme) -> dict[str, Any]:
-    """A ring around the point whose weights are kept."""
-    look = style(0, theme)
-    drawn = _trace(KEPT, 0, points, "validation", loss, theme)
-    marker = {"color": look.colour, "symbol": "circle-open", "size": 16, "line": {"color": look.colour, "width": 2}}
-    return {**drawn, "mode": "markers", "marker": marker}
-
-
-def _hover(name: str, point: Mapping[str, Any], field: str, loss: str) -> str:
-    return f"<b>{name}</b> at step {point['step']}<br>{loss}: {figure(float(point[field]))} nats a token<br>{MEASURED}"
+    x, y = [int(point["step"]) for point in points], [float(point[field]) for point in points]
+    said = [
+        f"<b>{name}</b> at step {step}<br>{loss}: {figure(value)} nats a token<br>{MEASURED}"
+        for step, value in zip(x, y, strict=True)
+    ]
+    return curve(name, index, theme, x, y, said)

@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.domain.figures import figure
 from backend.domain.recipe.training import LOSS_TITLES, LossName
-from backend.present.charts.theme import Figure, Theme, empty, layout, style
+from backend.present.charts.theme import Figure, Theme, curve, empty, layout, ringed
 from backend.present.words.drafts import at
 
 LENGTH, LOSS, POSITIONS = "Tokens a round", "Loss during training", "Acceptance by position"
@@ -47,20 +47,11 @@ def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
     """The share of rounds in which the token at each position was accepted, as vLLM counts it."""
     traces = []
     for number, each in enumerate(acceptance, 1):
-        name, rates = at(each["temperature"]), list(each["by_position"])
-        look = style(number, theme)
-        traces.append(
-            {
-                "type": "scatter", "mode": "lines+markers", "name": name, "customdata": [name] * len(rates),
-                "x": list(range(1, 1 + len(rates))), "y": rates,
-                "hovertext": [
-                    f"<b>{name}</b>, position {place}<br>{rate:.1%} of rounds accept it<br>{MEASURED}"
-                    for place, rate in enumerate(rates, 1)
-                ],
-                "hoverinfo": "text", "line": {"color": look.colour, "dash": look.dash, "width": 2},
-                "marker": {"color": look.colour, "symbol": look.symbol, "size": 7},
-            }
-        )  # fmt: skip
+        name, rates = at(each["temperature"]), dict(enumerate(each["by_position"], 1))
+        said = [
+            f"<b>{name}</b>, position {place}<br>{rate:.1%} of rounds accept it<br>{MEASURED}" for place, rate in rates.items()
+        ]
+        traces.append(curve(name, number, theme, list(rates), list(rates.values()), said))
     x, y = {"label": "Position in the round", "dtick": 1}, {"label": "Share of rounds", "range": [0, 1], "tickformat": ".0%"}
     return {"data": traces, "layout": layout(POSITIONS, x, y, theme, better="higher", provenance=MEASURED)}
 
@@ -78,25 +69,17 @@ def _of(point: Point, name: str) -> Point:
 
 
 def _line(name: str, index: int, points: Sequence[Point], values: list[float], words: str, theme: Theme) -> dict[str, Any]:
-    look = style(index, theme)
-    return {
-        "type": "scatter", "mode": "lines+markers", "name": name, "customdata": [name] * len(points),
-        "x": [int(point["step"]) for point in points], "y": values,
-        "hovertext": [
-            f"<b>{name}</b> at step {point['step']}<br>{figure(value)} {words}<br>{MEASURED}"
-            for point, value in zip(points, values, strict=True)
-        ],
-        "hoverinfo": "text", "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 7},
-    }  # fmt: skip
+    x = [int(point["step"]) for point in points]
+    said = [
+        f"<b>{name}</b> at step {step}<br>{figure(value)} {words}<br>{MEASURED}" for step, value in zip(x, values, strict=True)
+    ]
+    return curve(name, index, theme, x, values, said)
 
 
 def _kept(points: Sequence[Point], theme: Theme) -> list[dict[str, Any]]:
     """Rings around the point whose weights are kept."""
     found = []
     for point in points[:1]:
-        look, values = style(0, theme), [each["length"] for each in point["acceptance"]]
-        drawn = _line(KEPT, 0, [point] * len(values), values, "tokens a round", theme)
-        marker = {"color": look.colour, "symbol": "circle-open", "size": 16, "line": {"color": look.colour, "width": 2}}
-        found.append({**drawn, "mode": "markers", "marker": marker})
+        values = [each["length"] for each in point["acceptance"]]
+        found.append(ringed(_line(KEPT, 0, [point] * len(values), values, "tokens a round", theme)))
     return found
