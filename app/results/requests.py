@@ -18,6 +18,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.present.charts import requests as charts_requests
 from backend.present.charts.parts import places, provenance
+from backend.present.report import LATENCIES
 from backend.service.evaluations import latencies, requests
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.evaluations.requests import Pair
@@ -99,7 +100,7 @@ def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     document, theme = view.document, charts.theme()
     names = [result.name for result in document.variants]
     where = provenance(document)
-    known = charts_requests.LATENCIES
+    known = LATENCIES
     metric = st.segmented_control(
         "Spread of", list(known), default="ttft_ms", required=True, format_func=lambda name: known[name],
         key=named("requests_spread"),

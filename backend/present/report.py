@@ -17,7 +17,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
 
-LATENCIES = ("ttft_ms", "tpot_ms", "client_latency_ms")
+LATENCIES = {"ttft_ms": "Time to first token", "tpot_ms": "Inter-token latency", "client_latency_ms": "Client latency"}
 MOST_LOADS, MOST_VARIANTS, MOST_REQUESTS, MOST_POINTS, MOST_ANSWERS, MOST_CHARACTERS = 3, 6, 240, 200, 3, 1500
 LIGHT = {"chunk_times", "chunk_tokens", "text", "error", "reads", "coalesced"}
 """Of a record, what a chart of a run does not need."""
@@ -129,10 +129,14 @@ def chosen_levels(evaluation: Evaluation) -> list[Level]:
     levels = (level for result in evaluation.variants for level in result.levels)
     found = {level.load: level for level in levels}
     ordered = [found[load] for load in sorted(found)]
-    if len(ordered) <= MOST_LOADS:
-        return ordered
-    last = len(ordered) - 1
-    return [ordered[round(step * last / (MOST_LOADS - 1))] for step in range(MOST_LOADS)]
+    return [ordered[place] for place in evenly(len(ordered), MOST_LOADS)]
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many of `count` places, rising: both ends, and those evenly between."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})
 
 
 def shown_variants(evaluation: Evaluation) -> list[str]:
@@ -153,10 +157,7 @@ def _spread(metric: str, records: Iterable[RequestRecord]) -> Spread:
 
 def spread_of(values: Iterable[float]) -> Spread:
     rising = sorted(values)
-    if len(rising) <= MOST_POINTS:
-        return Spread(count=len(rising), values=tuple(rising))
-    places = sorted({round(step * (len(rising) - 1) / (MOST_POINTS - 1)) for step in range(MOST_POINTS)})
-    return Spread(count=len(rising), values=tuple(rising[place] for place in places))
+    return Spread(count=len(rising), values=tuple(rising[place] for place in evenly(len(rising), MOST_POINTS)))
 
 
 def run_of(records: Sequence[RequestRecord]) -> Run:

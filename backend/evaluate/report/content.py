@@ -28,7 +28,7 @@ from backend.present.charts import imported as charts_imported
 from backend.present.charts import requests, spread
 from backend.present.charts.parts import places, provenance
 from backend.present.charts.theme import COLOURS, Figure, Theme, pale
-from backend.present.report import Changed, Extras, Requests, Run, Within
+from backend.present.report import LATENCIES, Changed, Extras, Requests, Run, Within
 from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import Row
@@ -172,9 +172,8 @@ def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Requests a second of which every latency was within the limits, a row a variant and level; empty without limits."""
     durations = {(r.name, level.load): level.duration_s for r in evaluation.variants for level in r.levels}
     rows = [_goodput(each, durations[each.variant, each.load]) for each in extras.goodput if each.of]
-    named = (("ttft_ms", "time to first token"), ("tpot_ms", "inter-token latency"), ("client_latency_ms", "client latency"))
     limits = extras.what_if.request_limits
-    words = [f"{name} at most {figure(limits[metric])} ms" for metric, name in named if metric in limits]
+    words = [f"{name.lower()} at most {figure(limits[metric])} ms" for metric, name in LATENCIES.items() if metric in limits]
     return {"rows": rows, "table": table(rows), "limits": " and ".join(words)}
 
 
@@ -196,7 +195,7 @@ def request_plots(evaluation: Evaluation, found: Requests | None) -> dict[str, P
         return {}
     where, looks = provenance(evaluation), places(evaluation)
     plots: dict[str, Plot] = {}
-    for metric, title in spread.TITLES.items():
+    for metric, title in LATENCIES.items():
         choices = {
             load.words: one(partial(spread.distribution, metric, load.words, load.spreads.get(metric, {}), looks, where))
             for load in found.loads

@@ -10,17 +10,11 @@ from backend.domain.figures import figure
 from backend.domain.load.records import RequestRecord
 from backend.present.charts.parts import inert, legend_name
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text
+from backend.present.report import LATENCIES, evenly
 
 Records = Sequence[RequestRecord]
 MOST_POINTS, LEAST_POINTS = 1600, 100
 """Of all distributions on a chart together, and of each: beyond that, quantiles evenly apart, the ends kept."""
-
-
-LATENCIES = {
-    "ttft_ms": "Time to first token",
-    "tpot_ms": "Inter-token latency",
-    "client_latency_ms": "Client latency",
-}
 
 
 def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme = "light") -> Figure:
@@ -35,20 +29,13 @@ def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme
         return empty(title, "No request was sent.", theme)
     start = min(record.sent for record in sent if record.sent is not None)
     colours, streams = COLOURS[theme], len({record.stream for record in sent})
+    waiting, answering, bad = (style(index, theme).colour for index in (3, 1, 2))
+    failed = [record for record in sent if not record.ok and not record.warm]
     traces = [
-        _bars("Warm-up", [r for r in sent if r.warm], lambda r: (r.sent, r.end), start, colours.muted, theme),
-        _bars(
-            "Waiting for the first token", _good(sent), lambda r: (r.sent, r.first_content), start, style(3, theme).colour, theme
-        ),
-        _bars("Answering", _good(sent), lambda r: (r.first_content, r.end), start, style(1, theme).colour, theme),
-        _bars(
-            "Failed",
-            [r for r in sent if not r.ok and not r.warm],
-            lambda r: (r.sent, r.end),
-            start,
-            style(2, theme).colour,
-            theme,
-        ),
+        _bars("Warm-up", [record for record in sent if record.warm], lambda r: (r.sent, r.end), start, colours.muted),
+        _bars("Waiting for the first token", _good(sent), lambda r: (r.sent, r.first_content), start, waiting),
+        _bars("Answering", _good(sent), lambda r: (r.first_content, r.end), start, answering),
+        _bars("Failed", failed, lambda r: (r.sent, r.end), start, bad),
     ]
     x = {"label": "Since the first request (s)", "rangemode": "tozero"}
     y = {"label": "Stream", "dtick": max(1, streams // 16), "rangemode": "normal"}
@@ -67,21 +54,21 @@ def _good(records: Records) -> list[RequestRecord]:
 
 
 def _bars(
-    name: str, records: Records, ends: Callable[[RequestRecord], tuple[float | None, float | None]], start: float, colour: str,
-    theme: Theme,
-) -> dict[str, Any]:  # fmt: skip
-    spans = [(record, *found) for record in records if None not in (found := ends(record))]
+    name: str, records: Records, ends: Callable[[RequestRecord], tuple[float | None, float | None]], start: float, colour: str
+) -> dict[str, Any]:
+    found = [(record, *ends(record)) for record in records]
+    spans = [(record, a - start, b - a) for record, a, b in found if a is not None and b is not None]
     return {
         "type": "bar",
         "orientation": "h",
         "name": name,
         "customdata": [name] * len(spans),
-        "x": [round((b or 0) - (a or 0), 6) for _, a, b in spans],
-        "base": [round((a or 0) - start, 6) for _, a, _ in spans],
+        "x": [round(lasted, 6) for _, _, lasted in spans],
+        "base": [round(after, 6) for _, after, _ in spans],
         "y": [record.stream for record, _, _ in spans],
-        "text": [f"{(a or 0) - start:.4f}" for _, a, _ in spans],
+        "text": [f"{after:.4f}" for _, after, _ in spans],
         "textposition": "none",
-        "hovertext": [_said(name, record, (a or 0) - start, (b or 0) - (a or 0)) for record, a, b in spans],
+        "hovertext": [_said(name, *span) for span in spans],
         "hoverinfo": "text",
         "marker": {"color": colour, "line": {"width": 0}, "pattern": {"shape": "/" if name == "Failed" else ""}},
     }
@@ -119,35 +106,31 @@ def distribution(
     `latencies`: milliseconds of each good request by variant, rising; `looks`: the variants'
     (`parts.places`). Of many variants each has fewer points.
     """
-    name = LATENCIES[metric]
-    title = f"{name} at {at}"
     most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
     traces = [_steps(variant, looks[variant], values, most, provenance, theme) for variant, values in latencies.items() if values]
+    return shares(f"{LATENCIES[metric]} at {at}", metric, traces, provenance, theme)
+
+
+def shares(title: str, metric: str, traces: list[dict[str, Any]], provenance: str, theme: Theme) -> Figure:
+    """Step lines of the shares of requests that took at most so long."""
     if not traces:
         return empty(title, "No request gave this latency.", theme)
-    x = {"label": f"{name} (ms)", "rangemode": "tozero"}
+    x = {"label": f"{LATENCIES[metric]} (ms)", "rangemode": "tozero"}
     y = {"label": "Share of requests", "range": [0, 1.02], "tickformat": ".0%"}
     return {"data": traces, "layout": layout(title, x, y, theme, provenance=provenance)}
 
 
 def _steps(name: str, place: int, values: Sequence[float], most: int, provenance: str, theme: Theme) -> dict[str, Any]:
-    points = [(values[place], (place + 1) / len(values)) for place in _places(len(values), most)]
-    look = style(place, theme)
+    drawn = evenly(len(values), most)
     said = f"<b>{inert(text(name))}</b><br>%{{y:.1%}} took at most %{{x:.4~g}} ms<br>{inert(provenance)}"
+    x, y = [values[number] for number in drawn], [(number + 1) / len(values) for number in drawn]
+    return steps(name, place, x, y, theme, hovertemplate=f"{said}<extra></extra>")
+
+
+def steps(name: str, place: int, x: list[float], y: list[float], theme: Theme, **hover: Any) -> dict[str, Any]:
+    """A step line in the look of `place`; `hover` is what plotly is to say of its points."""
+    look = style(place, theme)
     return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": legend_name(name),
-        "customdata": [text(name)] * len(points),
-        "x": [value for value, _ in points],
-        "y": [share for _, share in points],
-        "hovertemplate": f"{said}<extra></extra>",
-        "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"},
-        "marker": {"color": look.colour},
-    }
-
-
-def _places(count: int, most: int) -> list[int]:
-    if count <= most:
-        return list(range(count))
-    return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})
+        "type": "scatter", "mode": "lines", "name": legend_name(name), "customdata": [text(name)] * len(x), "x": x, "y": y,
+        "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"}, "marker": {"color": look.colour}, **hover,
+    }  # fmt: skip
