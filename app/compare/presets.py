@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 
@@ -17,7 +15,7 @@ from backend.present import presets as preset_figures
 from backend.present.charts import presets as charts_presets
 from backend.present.charts.parts import looks
 from backend.present.charts.presets import Series
-from backend.present.tables.evaluation import inert
+from backend.present.tables.evaluation import sheet
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.presets import presets as service
@@ -110,8 +108,4 @@ def _downloads(views: Sequence[PresetView]) -> None:
 
 def figures_csv(views: Sequence[PresetView]) -> str:
     """RFC 4180, a row a figure; ranges as least and most. No cell is a formula to a spreadsheet."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)
-    writer.writerow(COLUMNS)
-    writer.writerows([inert(row[name]) for name in COLUMNS] for row in preset_rows.figure_rows(views))
-    return out.getvalue()
+    return sheet(COLUMNS, preset_rows.figure_rows(views))

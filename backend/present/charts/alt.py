@@ -5,16 +5,13 @@ Reads nothing but the plotly figure, so that it says exactly what is drawn.
 
 from __future__ import annotations
 
-import csv as csv_format
-import io
 import re
-from collections.abc import Iterable
 from html import unescape
 from typing import Any
 
 from backend.domain.figures import figure as number
 from backend.present.charts.theme import Figure, unbroken
-from backend.present.tables.evaluation import Row, inert
+from backend.present.tables.evaluation import Row, sheet
 
 INTERVAL = ("from", "to")
 
@@ -130,18 +127,9 @@ def _interval(trace: dict[str, Any], axis: str, place: int, title: str, ends: tu
 
 
 def csv(figure: Figure) -> str:
-    """RFC 4180: the rows of `rows`, with a header. No cell is a formula to a spreadsheet."""
+    """The rows of `rows`."""
     found = rows(figure)
-    out = io.StringIO(newline="")
-    writer = csv_format.writer(out)
-    writer.writerows(_cells(found))
-    return out.getvalue()
-
-
-def _cells(found: list[Row]) -> Iterable[list[Any]]:
-    header = list(dict.fromkeys(name for row in found for name in row))
-    yield [inert(name) for name in header]
-    yield from ([inert(row.get(name)) for name in header] for row in found)
+    return sheet(list(dict.fromkeys(name for row in found for name in row)), found)
 
 
 def file_name(figure: Figure) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
+from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure, finite
 from backend.domain.maths.intervals import factor_ci95
 from backend.present.charts.alt import alt
@@ -28,7 +28,7 @@ from backend.present.charts.parts import (
 )
 from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
 from backend.present.charts.tradeoffs import pareto, quality_speed
-from backend.present.tables.evaluation import csv, table
+from backend.present.tables.evaluation import csv, part, table
 from backend.present.words.measured import typical
 
 __all__ = [
@@ -130,11 +130,7 @@ def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
 
 
 def _latency_line(metric: str, percentile: str) -> _Line:
-    def value(level: Level) -> float | None:
-        summary: Summary | None = getattr(level, metric)
-        return getattr(summary, percentile) if summary else None
-
-    return _Line(f"{LATENCIES[metric]}, {percentile}", "ms", value, f"{metric}_{percentile}")
+    return _Line(f"{LATENCIES[metric]}, {percentile}", "ms", part(metric, percentile), f"{metric}_{percentile}")
 
 
 def _throughput_line(metric: str) -> _Line:
@@ -142,7 +138,7 @@ def _throughput_line(metric: str) -> _Line:
 
 
 def _price_line(metric: str) -> _Line:
-    return _Line(PRICES[metric], CURRENCY, lambda level: getattr(level.price, metric) if level.price else None)
+    return _Line(PRICES[metric], CURRENCY, part("price", metric))
 
 
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:

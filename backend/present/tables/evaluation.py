@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv as csv_format
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
@@ -19,24 +19,17 @@ Row = dict[str, Cell]
 Columns = dict[str, Callable[[Level], Cell]]
 
 
-def _statistic(metric: str, name: str) -> Callable[[Level], Cell]:
-    def value(level: Level) -> Cell:
-        summary: Summary | None = getattr(level, metric)
-        return getattr(summary, name) if summary else None
-
-    return value
-
-
-def _price(name: str) -> Callable[[Level], Cell]:
-    return lambda level: getattr(level.price, name) if level.price else None
+def part(field: str, name: str) -> Callable[[Any], Any]:
+    """Reads `name` of what a level or a variant has in `field`; None where it has nothing there."""
+    return lambda owner: getattr(found, name) if (found := getattr(owner, field)) else None
 
 
 def latency_columns(percentile: str = "p50") -> Columns:
     """The page's Latency section, all ten metrics; `percentile` is a field of Summary."""
     return {
-        "Time to first token (ms)": _statistic("ttft_ms", percentile),
-        "Inter-token latency (ms)": _statistic("tpot_ms", percentile),
-        "Client latency (ms)": _statistic("client_latency_ms", percentile),
+        "Time to first token (ms)": part("ttft_ms", percentile),
+        "Inter-token latency (ms)": part("tpot_ms", percentile),
+        "Client latency (ms)": part("client_latency_ms", percentile),
         "Input tokens/sec (count)": lambda level: level.input_tokens_per_s,
         "Output tokens/sec (count)": lambda level: level.output_tokens_per_s,
         "Client invocations (count)": lambda level: level.invocations,
@@ -53,14 +46,14 @@ THROUGHPUT_COLUMNS: Columns = {
     "Output tokens (count)": lambda level: level.output_tokens,
 }
 PRICE_COLUMNS: Columns = {
-    "Price per million input tokens": _price("per_million_input"),
-    "Price per million output tokens": _price("per_million_output"),
+    "Price per million input tokens": part("price", "per_million_input"),
+    "Price per million output tokens": part("price", "per_million_output"),
 }
 """With the two above: every metric of the page. What follows is ours."""
 MORE_PRICE_COLUMNS: Columns = {
-    "Price per million tokens, total": _price("per_million_total"),
-    "Blended price": _price("blended"),
-    "Blended price, SageMaker-compatible": _price("blended_sagemaker"),
+    "Price per million tokens, total": part("price", "per_million_total"),
+    "Blended price": part("price", "blended"),
+    "Blended price, SageMaker-compatible": part("price", "blended_sagemaker"),
 }
 MORE_COLUMNS: Columns = {
     "Steady output tokens/sec": lambda level: level.steady_output_tokens_per_s,
@@ -89,8 +82,7 @@ def rows(evaluation: Evaluation, columns: Columns) -> list[Row]:
     """One a variant and level, led by `Variant` and `Concurrency`."""
     return [
         {"Variant": result.name, "Concurrency": level.load.cell, **{name: read(level) for name, read in columns.items()}}
-        for result in evaluation.variants
-        for level in result.levels
+        for result, level in _measured(evaluation)
     ]
 
 
@@ -120,20 +112,16 @@ def _measured(evaluation: Evaluation) -> Iterable[tuple[VariantResult, Level]]:
 
 
 def csv(evaluation: Evaluation) -> str:
-    """RFC 4180, one row a variant and level: the page's metrics, every percentile, and what we add. Empty where not measured."""
+    """One row a variant and level: the page's metrics, every percentile, and what we add. Empty where not measured."""
     tails = {
-        f"{title} {name} (ms)": _statistic(metric, name)
+        f"{title} {name} (ms)": part(metric, name)
         for title, metric in DISTRIBUTIONS.items()
         for name in ("mean", "p50", "p90", "p95", "p99")
     }
     columns = {**latency_columns(), **THROUGHPUT_COLUMNS, **PRICE_COLUMNS, **MORE_PRICE_COLUMNS, **MORE_COLUMNS, **tails}
     tasks = [*task_table.cells(evaluation, evaluation.variants[0])] if evaluation.variants else []
     found = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
-    out = io.StringIO()
-    writer = csv_format.DictWriter(out, ["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks])
-    writer.writeheader()
-    writer.writerows({name: inert(cell) for name, cell in row.items()} for row in found)
-    return out.getvalue()
+    return sheet(["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks], found)
 
 
 def _variant_cells(evaluation: Evaluation) -> list[Row]:
@@ -144,25 +132,21 @@ def _variant_cells(evaluation: Evaluation) -> list[Row]:
     ]
 
 
-def _quality(name: str) -> Callable[[VariantResult], Cell]:
-    return lambda result: getattr(result.quality, name) if result.quality else None
-
-
 VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
-    "Perplexity": _quality("perplexity"),
-    "Perplexity of the original": _quality("perplexity_original"),
-    "Mean KL (nats a token)": _quality("kl_mean"),
-    "Median KL": _quality("kl_median"),
-    "KL, 99th percentile": _quality("kl_p99"),
-    "KL, 99.9th percentile": _quality("kl_p999"),
-    "Same top token": _quality("same_top"),
-    "As served: KL at least": _quality("served_kl"),
-    "As served: same top token": _quality("served_same_top"),
-    "Scored on the text": _quality("text"),
-    "Greedy match": _quality("greedy_match"),
-    "Answers with the same words": _quality("exact_match"),
-    "Token F1 of answers": _quality("token_f1"),
-    "Answers compared": _quality("answers"),
+    "Perplexity": part("quality", "perplexity"),
+    "Perplexity of the original": part("quality", "perplexity_original"),
+    "Mean KL (nats a token)": part("quality", "kl_mean"),
+    "Median KL": part("quality", "kl_median"),
+    "KL, 99th percentile": part("quality", "kl_p99"),
+    "KL, 99.9th percentile": part("quality", "kl_p999"),
+    "Same top token": part("quality", "same_top"),
+    "As served: KL at least": part("quality", "served_kl"),
+    "As served: same top token": part("quality", "served_same_top"),
+    "Scored on the text": part("quality", "text"),
+    "Greedy match": part("quality", "greedy_match"),
+    "Answers with the same words": part("quality", "exact_match"),
+    "Token F1 of answers": part("quality", "token_f1"),
+    "Answers compared": part("quality", "answers"),
     "Ready after (s)": lambda result: result.ready_seconds,
     "Ready after compiling (s)": lambda result: min(
         (each.ready_s for each in result.timed_starts if each.kind == "cold"), default=None
@@ -172,6 +156,15 @@ VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
 """The same for every level of a variant."""
 
 
-def inert(cell: Any) -> Any:
+def sheet(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """RFC 4180, with the columns `names` under a header. No cell is a formula to a spreadsheet."""
+    out = io.StringIO(newline="")
+    writer = csv_format.writer(out)
+    writer.writerow([_inert(name) for name in names])
+    writer.writerows([_inert(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _inert(cell: Any) -> Any:
     """A spreadsheet would run a name that starts like a formula: an apostrophe in front makes it text (OWASP, CSV injection)."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
