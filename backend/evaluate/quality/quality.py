@@ -170,12 +170,11 @@ def _summary(found: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str
     }
 
 
-def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, float | None]:
     """Compare greedy answers, token by token, to the same prompts. Each answer is a sequence of tokens; pairs by position.
 
     `greedy_match`: share of positions with identical tokens, up to the shorter answer of each pair (after a first
     difference the contexts differ, so later agreement is luck: it flatters).
-    `prefix_match`: share of those positions before the pair's first difference (the strict reading).
     `first_divergence_share`: pairs that part at all, a different length included, over tokens the variant generated.
     Shares are None where there is nothing to compare. Raises ValueError for lists of different length.
     """
@@ -186,14 +185,5 @@ def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[A
     diverged = sum(list(a) != list(b) for a, b in pairs)
     return {
         "greedy_match": same / positions if positions else None,
-        "prefix_match": sum(_common_prefix(a, b) for a, b in pairs) / positions if positions else None,
         "first_divergence_share": diverged / generated if generated else None,
-        "diverged_answers": diverged,
-        "answers": len(pairs),
-        "tokens": generated,
     }
-
-
-def _common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
-    same = (x == y for x, y in zip(a, b, strict=False))
-    return next((number for number, equal in enumerate(same) if not equal), min(len(a), len(b)))
