@@ -21,9 +21,10 @@ from backend.domain.load import counters
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, RequestRecord
 from backend.domain.workload.workload import parse
+from backend.endpoint import check_endpoint, models
 from backend.evaluate import load_plans
 from backend.evaluate.fresh import FreshLines, Spent, block_of
-from backend.evaluate.load import check_endpoint, models, run_level
+from backend.evaluate.load import run_level
 from backend.evaluate.load_plans import Found
 from backend.evaluate.public_counters import PublicCounters
 

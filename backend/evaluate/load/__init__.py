@@ -4,7 +4,6 @@ Knows nothing of models or servers beyond their HTTP interface. `run_level` is t
 is what it starts.
 """
 
-from backend.endpoint import check_endpoint, metrics, models
 from backend.evaluate.load.runner import read_level, run_level
 
-__all__ = ["check_endpoint", "metrics", "models", "read_level", "run_level"]
+__all__ = ["read_level", "run_level"]

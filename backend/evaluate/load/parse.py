@@ -107,17 +107,15 @@ def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = F
     """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words. What
     SageMaker refuses is put in its own words (`sagemaker`)."""
     answer = _Answer()
-    status, error = exchange.status or "truncated", exchange.error
+    status, error = "ok", exchange.error
     try:
         _read(exchange, answer, sagemaker)
-        if status == "done":
-            status = "ok"
     except Malformed as failure:
-        if status == "done":
-            status, error = "malformed", str(failure)
+        status, error = "malformed", str(failure)
     except _Broken as failure:
-        if status == "done":
-            status, error = failure.status, str(failure)
+        status, error = failure.status, str(failure)
+    if exchange.status != "done":
+        status, error = exchange.status or "truncated", exchange.error
     return _record(exchange, answer, status, _short(error, secret))
 
 

@@ -23,10 +23,10 @@ from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
 from backend.evaluate.load.open_level import OpenLevel
 from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads, read_prompts
+from backend.evaluate.load.runner import AUDIT, LIVE, RECORDS
 from backend.evaluate.load.stream import Peer
 from backend.place import Address, connect
 
-RECORDS, AUDIT, LIVE = "records.jsonl", "audit.json", "live.json"
 RUNGS: tuple[UsageRung, ...] = ("continuous", "final", "none")
 CONNECT_TIMEOUT_S = 5.0
 SPARE_FILES = 64

@@ -14,7 +14,8 @@ from backend.domain.evaluation.document import Level
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
-from backend.evaluate.load import check_endpoint, models, run_level
+from backend.endpoint import check_endpoint, models
+from backend.evaluate.load import run_level
 from tests.fakes.running import ask, running, write_prompts
 
 Endpoint = str
