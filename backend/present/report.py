@@ -6,7 +6,7 @@ Bounded, whatever the evaluation: a few loads, a few variants, samples that say 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from backend.domain.evaluation.answers import exact, token_f1
 from backend.domain.evaluation.document import Evaluation, Level
@@ -166,15 +166,12 @@ def run_of(records: Sequence[RequestRecord]) -> Run:
     most = max(1, MOST_REQUESTS * len(numbers) // max(1, len(records)))
     kept = set(numbers[:: -(-len(numbers) // most)]) if numbers else set()
     shown = sorted((r for r in records if r.stream in kept), key=lambda r: r.sent if r.sent is not None else r.intended)
-    light = tuple(r.model_copy(update=_emptied(r)) for r in shown[:MOST_REQUESTS])
+    emptied = {name: RequestRecord.model_fields[name].get_default() for name in LIGHT}
+    light = tuple(record.model_copy(update=emptied) for record in shown[:MOST_REQUESTS])
     return Run(
         requests=len(records), streams=len(numbers), shown_streams=len({r.stream for r in light}), records=light,
         window=steady_window(records),
     )  # fmt: skip
-
-
-def _emptied(record: RequestRecord) -> dict[str, Any]:
-    return {name: RequestRecord.model_fields[name].get_default() for name in LIGHT}
 
 
 def changed(pairs: Iterable[Pair]) -> Changed:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
-from backend.domain.figures import factor_and_bounds, figure
+from backend.domain.figures import factor_and_bounds, figure, listed
 from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
@@ -92,7 +92,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "imported_plots": _listed(beside),
         "charts": {name: plot._asdict() for name, plot in {**shown, **at_load, **beside}.items()},
         "palette": palette(),
-        "tables": {name: table(listed) for name, listed in rows.items()},
+        "tables": {name: table(found) for name, found in rows.items()},
         "tasks": tasks.basis(evaluation),
         "energy": energy.basis(evaluation),
         "price_basis": price_basis,
@@ -288,10 +288,9 @@ def _shortened(trace: dict[str, Any], end: str) -> dict[str, Any]:
 
 def palette() -> dict[str, str]:
     """Colour of the light theme -> that of the dark one, for every colour that a chart uses."""
-    light, dark = COLOURS["light"], COLOURS["dark"]
-    pairs = [(light.ink, dark.ink), (light.muted, dark.muted), (light.grid, dark.grid), (light.panel, dark.panel)]
-    series = list(zip(light.series, dark.series, strict=True))
-    return dict([*pairs, *series, *((pale(a), pale(b)) for a, b in [*pairs, *series])])
+    light, dark = ((*colours[:-1], *colours.series) for colours in (COLOURS["light"], COLOURS["dark"]))
+    pairs = dict(zip(light, dark, strict=True))
+    return pairs | {pale(a): pale(b) for a, b in pairs.items()}
 
 
 def headline(evaluation: Evaluation) -> str:
@@ -299,8 +298,7 @@ def headline(evaluation: Evaluation) -> str:
     names = [result.name for result in evaluation.variants]
     if len(names) < 2:
         return f"{names[0]}, measured" if names else "An empty evaluation"
-    *most, last = names[1:]
-    return f"{', '.join(most)} and {last} against {names[0]}" if most else f"{last} against {names[0]}"
+    return f"{listed(names[1:])} against {names[0]}"
 
 
 def cards(evaluation: Evaluation) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.prices import Pricing, per_million
-from backend.domain.figures import figure
+from backend.domain.figures import counted, figure
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.machine import pricelist
@@ -107,7 +107,7 @@ def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
 
 def month_words(month: Monthly) -> str:
     """Of a month at a number of requests: its cost, machines and use."""
-    machines = "1 machine" if month.machines == 1 else f"{month.machines:,} machines"
+    machines = counted(month.machines, "machine")
     return f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used, {figure(month.cost_per_request)} a request"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.domain.deploy.traffic import Counts, Traffic
+from backend.domain.figures import counted
 from backend.domain.machine import pricelist
 
 UNREAD = "how many requests it served cannot be read: that needs cloudwatch:GetMetricData, or AWS is busy"
@@ -36,9 +37,8 @@ def last_hour(traffic: Traffic | None) -> str:
 
 
 def _counted(counts: Counts) -> str:
-    noun = "request" if counts.requests == 1 else "requests"
     failed = f" ({counts.errors:,} failed with 5xx)" if counts.errors else ""
-    return f"{counts.requests:,} {noun}{failed}"
+    return f"{counted(counts.requests, 'request')}{failed}"
 
 
 def _duration(milliseconds: float) -> str:
