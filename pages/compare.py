@@ -11,6 +11,7 @@ from app.session import workspace
 from app.words import plain
 from backend.domain.limits import select, slo
 from backend.present.charts import evaluation as drawn
+from backend.present.charts import tradeoffs
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -51,7 +52,7 @@ with top:
             inside = {result.name for result in part.variants}
             if len(groups) > 1:
                 st.markdown(f"**{plain(under)}**")
-            front = drawn.pareto(part, theme, [name for name in names if name in inside])
+            front = tradeoffs.pareto(part, theme, [name for name in names if name in inside])
             ringed = compare_slo.ringed(front, [at for at in best if limited and at.variant in inside], theme)
             charts.show(ringed, f"compare-pareto-{number}" if number else "compare-pareto")
         st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")

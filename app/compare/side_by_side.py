@@ -19,7 +19,7 @@ from backend.domain.figures import figure
 from backend.domain.limits import select
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
-from backend.present.charts import evaluation
+from backend.present.tables import evaluation as tables
 from backend.present.words import blocks
 from backend.present.words.measured import PREFIX_CACHE, load_asked
 from backend.service.evaluations.evaluations import EvaluationView
@@ -155,7 +155,7 @@ def differences(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str
 
 def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
     """The page's table; `only` leaves out the columns with one value in every row."""
-    rows = evaluation.table(document)
+    rows = tables.table(document)
     if not only or len(rows) < 2:
         return rows
     kept = [name for name in rows[0] if name in {"Variant", "Concurrency"} or len({row[name] for row in rows}) > 1]

@@ -13,8 +13,9 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.limits.select import only
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
-from backend.present.charts import resources
+from backend.present.charts import resources, tradeoffs
 from backend.present.tables import tasks
+from backend.present.tables.evaluation import csv
 from backend.present.words import headline, loss, search
 from backend.present.words.measured import answers_agreement, quality_scores, scored
 from backend.service import Workspace
@@ -72,7 +73,7 @@ def _next(opened: Workspace, document: Evaluation) -> None:
 def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, priced: Evaluation) -> None:
     """The trade-off, every latency, what keeps limits, every figure, and other tools' results beside them."""
     document = view.document
-    first = drawn.pareto(document, charts.theme(), [result.name for result in shown.variants])
+    first = tradeoffs.pareto(document, charts.theme(), [result.name for result in shown.variants])
     charts.show(charts.of_height(first, FIRST), "evaluation-pareto")
     if not search.is_search(document):
         with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
@@ -122,7 +123,7 @@ def draw_quality(document: Evaluation, key: str) -> None:
     if not any(result.quality for result in document.variants):
         st.info("Quality was not measured here: evaluate again with quality on.", icon=":material/info:")
         return
-    charts.show(drawn.quality_speed(document, None, charts.theme()), f"{key}-quality")
+    charts.show(tradeoffs.quality_speed(document, None, charts.theme()), f"{key}-quality")
     if document.has_price:
         st.caption("The figure at a mark is its price per million output tokens at this load.")
     st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
@@ -176,5 +177,5 @@ def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: 
             on_click="ignore", key=own(f"json-{view.id}"),
         )  # fmt: skip
         st.download_button(
-            "Table (CSV)", lambda: drawn.csv(priced), f"{view.id}.csv", "text/csv", on_click="ignore", key=own(f"csv-{view.id}")
+            "Table (CSV)", lambda: csv(priced), f"{view.id}.csv", "text/csv", on_click="ignore", key=own(f"csv-{view.id}")
         )

@@ -11,15 +11,14 @@ from app.navigation import own
 from app.words import seconds, size
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure, rounded
-from backend.present.charts import evaluation as drawn
-from backend.present.tables.evaluation import distribution_table
+from backend.present.tables.evaluation import distribution_table, table
 from backend.present.words import search
 
 
 def show(document: Evaluation, key: str) -> None:
     """The metrics under the page's own names; percentiles only when asked for, since they are five rows a level."""
     show_search(document)
-    _figures(drawn.table(document), f"{key}-table", "Every metric, one row a variant and concurrency")
+    _figures(table(document), f"{key}-table", "Every metric, one row a variant and concurrency")
     if st.toggle("Show every percentile", key=own("percentiles"), bind="query-params"):
         alt = "Mean and percentiles of each latency, one row a variant, concurrency and latency"
         _figures(distribution_table(document), f"{key}-percentiles", alt)

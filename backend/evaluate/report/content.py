@@ -25,13 +25,14 @@ from backend.evaluate.report.facts import facts, moment, variant_facts
 from backend.evaluate.report.tables import table
 from backend.present.charts import evaluation as charts
 from backend.present.charts import imported as charts_imported
-from backend.present.charts import requests, spread
+from backend.present.charts import requests, spread, tradeoffs
+from backend.present.charts.alt import alt
 from backend.present.charts.parts import places, provenance
 from backend.present.charts.theme import COLOURS, Figure, Theme, pale
 from backend.present.report import LATENCIES, Changed, Extras, Requests, Run, Within
 from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
-from backend.present.tables.evaluation import Row
+from backend.present.tables.evaluation import Row, csv
 from backend.present.words import costs as cost_words
 from backend.present.words import proven, search
 from backend.present.words.differences import differences
@@ -102,7 +103,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "looks": places(evaluation),
         "variants": [variant_facts(evaluation, result) for result in evaluation.variants],
         "json_data": document,
-        "csv_data": _encoded(charts.csv(evaluation)),
+        "csv_data": _encoded(csv(evaluation)),
         "figures_data": _encoded(_figures(extras, {"costs": costed["rows"], "goodput": within["rows"]})),
     }
 
@@ -129,8 +130,8 @@ def _charts(evaluation: Evaluation) -> dict[str, Plot]:
         plots[metric] = _single(partial(charts.throughput, evaluation, metric))
     for metric in PRICES:
         plots[metric] = _single(partial(charts.price, evaluation, metric))
-    plots["pareto"] = _single(partial(charts.pareto, evaluation))
-    plots["quality_speed"] = _single(partial(charts.quality_speed, evaluation, None))
+    plots["pareto"] = _single(partial(tradeoffs.pareto, evaluation))
+    plots["quality_speed"] = _single(partial(tradeoffs.quality_speed, evaluation, None))
     return plots
 
 
@@ -270,7 +271,7 @@ def imported_plots(evaluation: Evaluation, results: Sequence[ImportedResult]) ->
 def one(draw: Draw) -> dict[str, Any]:
     """One choice of a chart."""
     light = draw("light")
-    return {"alt": charts.alt(light), "figure": _short(light)}
+    return {"alt": alt(light), "figure": _short(light)}
 
 
 def _short(drawn: Figure) -> Figure:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure, finite
 from backend.domain.maths.intervals import factor_ci95
-from backend.present.charts.alt import alt
 from backend.present.charts.parts import (
     at,
     flags,
@@ -27,24 +26,8 @@ from backend.present.charts.parts import (
     whisker_key,
 )
 from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
-from backend.present.charts.tradeoffs import pareto, quality_speed
-from backend.present.tables.evaluation import csv, part, table
+from backend.present.tables.evaluation import part
 from backend.present.words.measured import typical
-
-__all__ = [
-    "LATENCIES",
-    "PERCENTILES",
-    "PRICES",
-    "THROUGHPUTS",
-    "alt",
-    "csv",
-    "latency",
-    "pareto",
-    "price",
-    "quality_speed",
-    "table",
-    "throughput",
-]
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 LATENCIES = {

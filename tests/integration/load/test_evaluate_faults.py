@@ -15,7 +15,7 @@ from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.intervals import wilson
-from backend.present.charts import evaluation
+from backend.present.tables import evaluation as tables
 from backend.present.words.measured import quality_cost
 from backend.present.words.verdicts import verdict
 from backend.service import Workspace
@@ -87,7 +87,7 @@ def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured:
     assert of(document, "ok").levels[0].price.per_million_output is not None
     stored = json.loads(document.model_dump_json())["variants"][document.variants.index(result)]["levels"][0]
     assert stored["output_tokens_per_s"] is None
-    row = next(row for row in csv.DictReader(io.StringIO(evaluation.csv(document))) if row["Variant"] == result.name)
+    row = next(row for row in csv.DictReader(io.StringIO(tables.csv(document))) if row["Variant"] == result.name)
     assert (row["Output tokens/sec (count)"], row["Price per million output tokens"]) == ("", "")
     assert "2 of 2 answers came without a token count, so tokens/s and prices are not known" in report
     assert "requests/s, tokens not counted" in report

@@ -23,12 +23,12 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure as number
 from backend.domain.limits.select import MOST, foremost, only, pareto_points
 from backend.domain.maths import student_t
-from backend.present.charts import alt
+from backend.present.charts import alt, tradeoffs
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layers import layer_errors
 from backend.present.charts.parts import LEGEND_WIDTH, looks, places
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
-from backend.present.tables.evaluation import distribution_table
+from backend.present.tables import evaluation as tables
 from tests.simulated import evaluation, level, result
 
 
@@ -40,8 +40,8 @@ DRAW: dict[str, Callable[..., Figure]] = {
     "latency": charts.latency,
     "throughput": charts.throughput,
     "price": charts.price,
-    "pareto": charts.pareto,
-    "quality_speed": charts.quality_speed,
+    "pareto": tradeoffs.pareto,
+    "quality_speed": tradeoffs.quality_speed,
 }
 PAGE = [
     "Concurrency",
@@ -94,7 +94,7 @@ def test_whiskers_are_95_percent_intervals_on_every_chart_and_the_legend_says_so
     factor = math.exp(student_t.quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)))
     assert trace["error_y"]["array"][0] == pytest.approx(trace["y"][0] * (factor - 1))
     assert trace["error_y"]["arrayminus"][0] == pytest.approx(trace["y"][0] * (1 - 1 / factor))
-    for figure in (charts.throughput(measured), charts.latency(measured), charts.quality_speed(measured)):
+    for figure in (charts.throughput(measured), charts.latency(measured), tradeoffs.quality_speed(measured)):
         assert figure["data"][-1]["name"] == "whiskers: 95% interval"
         assert figure["layout"]["meta"]["interval"] == ["95% from", "95% to"]
     few = measured.model_copy(update={"variants": [result("original", [level(1, repeats=2), level(4, repeats=2)])]})
@@ -109,7 +109,7 @@ def test_a_variant_has_its_colour_whatever_stands_beside_it_and_the_original_is_
     assert whole["original"] == 0
     assert places(alone) == {name: whole[name] for name in ("original", both.name, "w8a8")}
     assert (style(0, "light").colour, style(0, "dark").colour) == ("#111111", "#f5f5f5")
-    for figure in (charts.throughput(alone), charts.pareto(alone)):
+    for figure in (charts.throughput(alone), tradeoffs.pareto(alone)):
         drawn = {trace["customdata"][0]: trace["marker"]["symbol"][0] for trace in _marked(figure)}
         assert drawn == {name: style(whole[name], "light").symbol for name in drawn}
     assert whole["draft"] not in places(alone).values() and draft.name == "draft"
@@ -163,7 +163,7 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(measured: Ev
         for said in trace["hovertext"]:
             assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in said
     for name in ("original", "w8a8", "draft", "w8a8-draft"):
-        assert f"{name}: " in charts.alt(figure)
+        assert f"{name}: " in alt.alt(figure)
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
@@ -186,7 +186,7 @@ LAYERS = [{"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rt
 @pytest.mark.parametrize("figure", [screen.live(LIVE, ["a"]), screen.live([], []), layer_errors(LAYERS), layer_errors([])])
 def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
     assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
-    assert charts.alt(figure)
+    assert alt.alt(figure)
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
@@ -197,12 +197,12 @@ def test_a_figure_without_figures_says_why(draw: Any) -> None:
     for document in (empty, nothing):
         figure = draw(document)
         assert figure["data"] == []
-        assert re.search(r"No price was given|not measured|No request|No throughput", charts.alt(figure))
+        assert re.search(r"No price was given|not measured|No request|No throughput", alt.alt(figure))
 
 
 def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -> None:
     figure = before_after(measured)
-    said = charts.alt(figure)
+    said = alt.alt(figure)
     assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in said
     assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
     ratios = [after / before for before, after in zip(*(trace["y"] for trace in _marked(figure)), strict=True)]
@@ -229,32 +229,32 @@ def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says
     failing = level(4, 9.0, invocations=100, invocation_errors=2)
     document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), result("failing", [failing])]})
     assert [point.on_front for point in pareto_points(document)] == [True, False]
-    trace = _marked(charts.pareto(document))[1]
+    trace = _marked(tradeoffs.pareto(document))[1]
     assert trace["marker"]["symbol"][0].endswith("-open")
     assert "2 of 100 requests failed" in trace["hovertext"][0]
 
 
 def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Evaluation) -> None:
-    said = charts.alt(charts.throughput(measured))
+    said = alt.alt(charts.throughput(measured))
     fastest = measured.variants[3].levels[-1].output_tokens_per_s
     assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in said
     assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", said)
     assert said.endswith(f"Higher is better: at concurrency 16 w8a8-draft is highest, {number(fastest)}.")
-    assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in charts.alt(charts.latency(measured))
-    assert "is better" not in charts.alt(charts.pareto(measured))
-    assert "at concurrency 16" in charts.alt(charts.pareto(measured))
+    assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in alt.alt(charts.latency(measured))
+    assert "is better" not in alt.alt(tradeoffs.pareto(measured))
+    assert "at concurrency 16" in alt.alt(tradeoffs.pareto(measured))
 
 
 def test_words_let_no_level_lead_that_is_not_the_servers_figure() -> None:
     fast = result("fast", [level(1, 2.0), level(4, 9.0, client_limited=True)])
     document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4)]), fast]})
-    said = charts.alt(charts.throughput(document))
+    said = alt.alt(charts.throughput(document))
     assert "fast: 2 points, 1 of them not the server's figures from" in said
     assert "at concurrency 1 fast is highest" in said
 
 
 def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Evaluation) -> None:
-    figure = charts.pareto(measured)
+    figure = tradeoffs.pareto(measured)
     mark = figure["data"][1]
     ring = {
         "x": mark["x"][:1],
@@ -265,8 +265,8 @@ def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Eva
     }
     ringed = {**figure, "data": [*figure["data"], ring]}
     assert alt.rows(ringed) == alt.rows(figure)
-    assert "; ring: " in charts.alt(ringed)
-    assert "not the server's" not in charts.alt(ringed)
+    assert "; ring: " in alt.alt(ringed)
+    assert "not the server's" not in alt.alt(ringed)
 
 
 def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
@@ -298,11 +298,11 @@ def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evalua
 
 
 def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: Evaluation) -> None:
-    rows = [row for row in alt.rows(charts.pareto(measured)) if row["Series"] == "original"]
+    rows = [row for row in alt.rows(tradeoffs.pareto(measured)) if row["Series"] == "original"]
     assert {row["Concurrency (streams)"] for row in rows} == {"1", "4", "16"}
     quality = measured.variants[1].quality
     assert quality and quality.kl_ci95
-    row = alt.rows(charts.quality_speed(measured))[1]
+    row = alt.rows(tradeoffs.quality_speed(measured))[1]
     assert row["Mean KL divergence (nats a token), 95% from"] == pytest.approx(quality.kl_ci95[0])
 
 
@@ -337,7 +337,7 @@ def test_the_file_of_a_chart_is_named_after_it(measured: Evaluation) -> None:
 def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
     document = evaluation()
     variants = [document.variants[0], document.variants[1].model_copy(update={"quality": None})]
-    assert charts.alt(charts.quality_speed(document.model_copy(update={"variants": variants}))).endswith(
+    assert alt.alt(tradeoffs.quality_speed(document.model_copy(update={"variants": variants}))).endswith(
         "; Quality not measured: w8a8."
     )
 
@@ -355,7 +355,7 @@ def test_the_pareto_front_is_what_no_other_level_beats(figures: list[tuple[int, 
     front = {(p.total, p.per_user) for p in pareto_points(document) if p.on_front}
     beaten = {b for b in figures if any(a != b and a[0] >= b[0] and a[1] >= b[1] for a in figures)}
     assert front == set(figures) - beaten
-    line = charts.pareto(document)["data"][0]
+    line = tradeoffs.pareto(document)["data"][0]
     assert line["x"] == sorted(line["x"])
     assert line["y"] == sorted(line["y"], reverse=True)
 
@@ -368,12 +368,12 @@ def test_hostile_names_are_inert_in_every_text_that_plotly_reads() -> None:
         shown = json.dumps(figure)
         assert "<a " not in shown
         assert "hovertemplate" not in shown
-        assert name in charts.alt(figure)
+        assert name in alt.alt(figure)
         assert all(len(unescape(trace["name"])) <= LEGEND_WIDTH for trace in figure["data"])
 
 
 def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name(measured: Evaluation) -> None:
-    rows = charts.table(measured)
+    rows = tables.table(measured)
     assert list(rows[0]) == ["Variant", *PAGE]
     assert [(row["Variant"], row["Concurrency"]) for row in rows[:4]] == [
         ("original", 1),
@@ -384,28 +384,28 @@ def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name
     first = measured.variants[0].levels[0]
     assert first.ttft_ms is not None
     assert rows[0]["Time to first token (ms)"] == first.ttft_ms.p50
-    assert charts.table(measured, "p99")[0]["Time to first token (ms)"] == first.ttft_ms.p99
+    assert tables.table(measured, "p99")[0]["Time to first token (ms)"] == first.ttft_ms.p99
     assert rows[0]["Client invocations (count)"] == first.invocations
 
 
 def test_what_was_not_measured_is_none_in_the_table_and_empty_in_csv() -> None:
     document = evaluation(per_hour=None)
-    row = charts.table(document)[0]
+    row = tables.table(document)[0]
     assert row["Price per million input tokens"] is None
-    (read, *_) = csv.DictReader(io.StringIO(charts.csv(document)))
+    (read, *_) = csv.DictReader(io.StringIO(tables.csv(document)))
     assert read["Price per million input tokens"] == ""
     assert float(read["Time to first token (ms)"]) == row["Time to first token (ms)"]
 
 
 def test_csv_reads_back_with_names_that_hold_commas_quotes_and_lines_and_runs_no_formula() -> None:
     names = ['a,"b"\nc', "=HYPERLINK(1)"]
-    read = list(csv.DictReader(io.StringIO(charts.csv(evaluation(names=names, speeds=[1, 2], levels=[4])))))
+    read = list(csv.DictReader(io.StringIO(tables.csv(evaluation(names=names, speeds=[1, 2], levels=[4])))))
     assert [row["Variant"] for row in read] == [names[0], "'=HYPERLINK(1)"]
 
 
 def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> None:
     document = evaluation().model_copy(update={"variants": [result("one", [level(1, ttft_ms=None)])]})
-    assert [row["Latency (ms)"] for row in distribution_table(document)] == [
+    assert [row["Latency (ms)"] for row in tables.distribution_table(document)] == [
         "Inter-token latency",
         "Client latency",
         "Content latency",
@@ -415,7 +415,7 @@ def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> N
 
 def test_marks_off_the_front_are_pale_and_the_first_mark_which_the_legend_takes_is_on_it(measured: Evaluation) -> None:
     points = pareto_points(measured)
-    for index, trace in enumerate(_marked(charts.pareto(measured))):
+    for index, trace in enumerate(_marked(tradeoffs.pareto(measured))):
         on_front = sorted((point.on_front for point in points if point.variant == index), reverse=True)
         assert [not colour.startswith("rgba") for colour in trace["marker"]["color"]] == on_front
 
@@ -425,10 +425,10 @@ def test_of_many_variants_the_foremost_have_looks_and_the_others_are_one_series(
     document = evaluation(names, [1 + number / 10 for number in range(20)])
     shown = foremost(document)
     assert len(shown) == MOST and shown[0] == "v00" and shown[-1] == "v19"
-    figure = charts.pareto(document, shown=shown)
+    figure = tradeoffs.pareto(document, shown=shown)
     assert [trace["name"] for trace in figure["data"]] == ["Pareto front", "12 others", *shown]
     assert len(alt.rows(figure)) == 20 * len(document.variants[0].levels)
-    assert "12 others: " in charts.alt(figure)
+    assert "12 others: " in alt.alt(figure)
     drawn = only(document, shown)
     assert {row.variant for row in drawn.comparison} == set(shown[1:])
     assert only(document, names) is document

@@ -146,7 +146,7 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
     from backend.present.charts import evaluation as charts
     from backend.present.charts import imported as charts_imported
     from backend.present.charts import requests as charts_requests
-    from backend.present.charts import spread
+    from backend.present.charts import spread, tradeoffs
 
     colours = palette()
 
@@ -163,9 +163,9 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
         lambda theme: charts.latency(document, "ttft_ms", "p50", theme),
         lambda theme: charts.throughput(document, "output_tokens_per_s", theme),
         lambda theme: charts.price(document, "per_million_output", theme),
-        lambda theme: charts.pareto(document, theme),
-        lambda theme: charts.quality_speed(document, None, theme),
-        lambda theme: charts.quality_speed(evaluation(with_quality=False), None, theme),
+        lambda theme: tradeoffs.pareto(document, theme),
+        lambda theme: tradeoffs.quality_speed(document, None, theme),
+        lambda theme: tradeoffs.quality_speed(evaluation(with_quality=False), None, theme),
         lambda theme: spread.distribution(
             "ttft_ms",
             "1 stream",

@@ -25,9 +25,10 @@ from backend.domain.load.load import Load
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.evaluate.report.content import cards
-from backend.present.charts import alt
+from backend.present.charts import alt, tradeoffs
 from backend.present.charts import evaluation as charts
 from backend.present.presets import measurement
+from backend.present.tables import evaluation as tables
 from backend.present.words import costs as cost_words
 from backend.present.words.verdicts import grid, sentence, verdict
 from tests.simulated import evaluation, level, quality, result, uncounted
@@ -59,11 +60,11 @@ def test_no_chart_has_a_mark_for_it_and_each_names_the_variant(made: Level) -> N
     for metric in ("output_tokens_per_s", "per_million_output"):
         figure = charts.throughput(shown, metric) if metric in charts.THROUGHPUTS else charts.price(shown, metric)
         assert [row["Series"] for row in alt.rows(figure)] == ["original"]
-        assert "Tokens not counted: silent" in charts.alt(figure)
+        assert "Tokens not counted: silent" in alt.alt(figure)
     assert {shown.variants[point.variant].name for point in pareto_points(shown)} == {"original"}
-    for figure in (charts.quality_speed(shown), charts.pareto(shown)):
-        assert charts.alt(figure).endswith("; Tokens not counted: silent.")
-    assert "Tokens" not in charts.alt(charts.latency(shown))
+    for figure in (tradeoffs.quality_speed(shown), tradeoffs.pareto(shown)):
+        assert alt.alt(figure).endswith("; Tokens not counted: silent.")
+    assert "Tokens" not in alt.alt(charts.latency(shown))
     assert "answers came without a token count" in charts.latency(shown)["data"][1]["hovertext"][0]
 
 
@@ -71,9 +72,9 @@ def test_a_variant_that_told_its_tokens_at_one_level_only_is_drawn_there_and_the
     shown = document(level(1), SILENT)
     figure = charts.throughput(shown)
     assert [len(trace["x"]) for trace in figure["data"] if "marker" in trace] == [2, 1]
-    assert "Tokens not counted: silent (1 of 2 levels)" in charts.alt(figure)
+    assert "Tokens not counted: silent (1 of 2 levels)" in alt.alt(figure)
     alone = shown.model_copy(update={"variants": [result("silent", [SILENT])]})
-    assert charts.alt(charts.throughput(alone)).endswith("Tokens not counted: silent.")
+    assert alt.alt(charts.throughput(alone)).endswith("Tokens not counted: silent.")
     assert charts.throughput(document(level(4)))["layout"]["annotations"] == []
 
 
@@ -84,11 +85,11 @@ def test_many_names_end_early_on_the_chart_and_are_whole_in_its_words() -> None:
     figure = charts.throughput(shown)
     note = figure["layout"]["annotations"][0]["text"]
     assert note.endswith("…") and len(unescape(note)) == 50 and "<0>" not in note
-    assert all(name in charts.alt(figure) for name in names)
+    assert all(name in alt.alt(figure) for name in names)
 
 
 def test_tables_and_files_leave_the_cell_empty() -> None:
-    row = list(csv.DictReader(io.StringIO(charts.csv(document(SILENT)), newline="")))[1]
+    row = list(csv.DictReader(io.StringIO(tables.csv(document(SILENT)), newline="")))[1]
     assert (row["Output tokens/sec (count)"], row["Requests/s"]) == ("", "1.5")
     assert float(row["Time to first token (ms)"]) > 0
     said = levels_table([("silent", SOME.model_dump(mode="json"))])
@@ -144,7 +145,7 @@ def test_within_limits_a_counted_level_comes_first_and_else_the_one_with_most_re
     rows = compare_slo.rows(slo.best(document(slow, fast), Slo()))
     assert rows[1]["Output tokens/s"] == "not measured"
     assert rows[1]["Price per million output tokens"] == "tokens not counted"
-    pareto = charts.pareto(document(SILENT))
+    pareto = tradeoffs.pareto(document(SILENT))
     assert len(compare_slo.ringed(pareto, slo.best(document(SILENT), Slo()), "light")["data"][-1]["x"]) == 1
 
 
