@@ -8,9 +8,10 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,22 @@ def eventually(what: str, condition: Callable[[], bool], deadline_s: float = DEA
     while not condition():
         assert time.monotonic() < end, f"still waiting for: {what}"
         time.sleep(0.05)
+
+
+@contextmanager
+def once(condition: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
+    """Beside what is done inside: `act`, as soon as the condition holds."""
+
+    def wait() -> None:
+        eventually("the moment to act", condition)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def until_phase(workspace: Workspace, job_id: str, phase: str) -> JobView:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from time import perf_counter
 
-from backend import files
 from backend.domain.errors import WorkError
 from backend.domain.load.invocations import MODEL_ERROR, container_status
 from backend.domain.load.records import LoadPlan
@@ -26,7 +23,6 @@ from backend.evaluate.load.reader import Reader
 from backend.evaluate.load.stream import Exchange, Peer, Stream
 
 TICK_S = 0.02
-LIVE_S = 1.0
 ASKED_TOO_MUCH = frozenset({400, 422})
 
 
@@ -49,7 +45,7 @@ class Run:
 class Level:
     """The source of requests for its streams, and the counter of what became of them. `start` says how they begin."""
 
-    def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
+    def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
         self.timeout_s = plan.timeout_s
         self.exchanges: list[Exchange] = []
         self.streams: list[Stream] = []
@@ -64,7 +60,6 @@ class Level:
         self.waited = 0
         self._plan = plan
         self._payloads = payloads
-        self._live = live
         self._break_off = break_off
         self._places = {True: 0, False: 0}
         """Of the next prompt that is taken, in warm-up and of what is measured: those of warm-up come first."""
@@ -72,10 +67,8 @@ class Level:
         self._talks: dict[int, Talk] = {}
         """Stream -> the conversation whose next turn it is to send."""
         self._measured = 0
-        self._ended = self._errors = 0
+        self._ended = 0
         self._running: set[int] = set()
-        self._in_warmup: set[int] = set()
-        self._started = perf_counter()
 
     def start(self, new: Callable[[int], Stream]) -> None:
         """Set the load going; `new` makes the stream of that number."""
@@ -102,7 +95,6 @@ class Level:
     def ended(self, exchange: Exchange) -> bool:
         self._ended += 1
         answered = exchange.status == "done" and exchange.http_status == 200
-        self._errors += not answered
         talk = exchange.talk
         if talk is not None and answered and talk.goes_on and self.reader is not None:
             task = asyncio.get_running_loop().create_task(self._follow(exchange, self.reader))
@@ -130,21 +122,6 @@ class Level:
         if exchange.talk is not None and exchange.talk.answered(words):
             self._talks[exchange.stream] = exchange.talk
 
-    def counts(self) -> dict[str, float]:
-        """Approximate, for live display; a read is about a chunk."""
-        return {
-            "elapsed_s": perf_counter() - self._started,
-            "requests": self._ended,
-            "measured": self._measured,
-            "errors": self._errors,
-            "reads": sum(len(exchange.reads) for exchange in self.exchanges),
-            "streams": len(self._running),
-            "in_warmup": len(self._in_warmup),
-        }
-
-    def write_live(self) -> None:
-        files.write(self._live, json.dumps(self.counts()), flush=False)
-
     def _issue(self, index: int, stream: int, intended: float, *, warm: bool) -> Exchange:
         """Make a request: the next turn of the stream's conversation, else the next prompt."""
         talk = self._talks.pop(stream, None)
@@ -164,8 +141,8 @@ class Level:
 class ClosedLevel(Level):
     """A fixed number of streams, each of which waits for its answer."""
 
-    def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
-        super().__init__(plan, payloads, live, break_off=break_off)
+    def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
+        super().__init__(plan, payloads, break_off=break_off)
         self._warm_left = [plan.warmup_requests] * plan.streams
         self._places[False] = plan.warmup_requests * plan.streams
         self._in_warmup = set(range(plan.streams))
@@ -222,20 +199,18 @@ async def run(level: Level, peer: Peer) -> Run:
     loop = asyncio.get_running_loop()
     lags: list[float] = []
     level.reader = await Reader.start() if level.follow_up else None
-    watch = [loop.create_task(_lag(lags)), loop.create_task(_report(level))]
+    watch = loop.create_task(_lag(lags))
     wall, cpu = perf_counter(), time.process_time()
     level.start(lambda number: Stream(number, level, peer, loop))
     await level.over.wait()
     wall, cpu = perf_counter() - wall, time.process_time() - cpu
     level.close()
-    for task in watch:
-        task.cancel()
-    await asyncio.gather(*watch, return_exceptions=True)
+    watch.cancel()
+    await asyncio.gather(watch, return_exceptions=True)
     if level.reader is not None:
         await level.reader.close()
     if level.failure is not None:
         raise level.failure
-    level.write_live()
     reconnects = sum(max(stream.reconnects, 0) for stream in level.streams)
     return Run(level.exchanges, wall, cpu, lags, reconnects, level.refused_options, level.send_lags_s, level.waited)
 
@@ -259,9 +234,3 @@ async def _lag(lags: list[float]) -> None:
         due = perf_counter() + TICK_S
         await asyncio.sleep(TICK_S)
         lags.append(max(0.0, perf_counter() - due))
-
-
-async def _report(level: Level) -> None:
-    while True:
-        level.write_live()
-        await asyncio.sleep(LIVE_S)

@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from time import perf_counter
 
 from backend.domain.load.arrivals import offsets
@@ -24,8 +23,8 @@ from backend.evaluate.load.stream import Exchange, Stream
 class OpenLevel(Level):
     """Requests by the clock; only the turns of a session wait for the answer before them."""
 
-    def __init__(self, plan: LoadPlan, payloads: Payloads, live: Path, *, break_off: bool) -> None:
-        super().__init__(plan, payloads, live, break_off=break_off)
+    def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
+        super().__init__(plan, payloads, break_off=break_off)
         self._offsets = _offsets(plan, payloads)
         self._next_offset = next(self._offsets, None)
         self._alarm: Alarm | None = None

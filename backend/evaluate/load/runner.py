@@ -5,14 +5,12 @@ One subprocess a level: no figure is blurred by what the parent does, or by what
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,18 +21,14 @@ from backend.evaluate.load.payload import read_prompts
 from backend.settings import CHECKOUT
 
 POLL_S = 0.2
-PLAN, RECORDS, AUDIT, LIVE, LOG = "plan.json", "records.jsonl", "audit.json", "live.json", "load.log"
-OnLive = Callable[[dict[str, Any]], None]
+PLAN, RECORDS, AUDIT, LOG = "plan.json", "records.jsonl", "audit.json", "load.log"
 
 
-def run_level(
-    plan: LoadPlan, folder: Path, python: str = sys.executable, *, on_live: OnLive | None = None
-) -> tuple[list[RequestRecord], Audit]:
+def run_level(plan: LoadPlan, folder: Path, python: str = sys.executable) -> tuple[list[RequestRecord], Audit]:
     """Run one level and return its records, in order of index, and the generator's audit; both also stay in `folder`.
 
-    `on_live` is called about once a second with approximate counts: `elapsed_s`, `requests` (ended, warm-up too), `measured`
-    (begun), `errors`, `reads`, `streams`, `in_warmup`. Blocks until the level is over; on any exception, also one out of
-    `on_live`, the subprocess is killed with its group first.
+    Blocks until the level is over; on any exception, as a signal's handler may raise, the subprocess is killed with its group
+    first.
 
     Raises EndpointUnreachable where nothing answers before the run (a server that dies later gives records with errors),
     InvalidWorkload where the prompts are wrong, RequestError where the address or the token's variable is, WorkError where
@@ -43,7 +37,7 @@ def run_level(
     read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
     check_endpoint(plan.url, plan.bearer_env)
     _prepare(plan, folder)
-    code = _run(folder, python, on_live)
+    code = _run(folder, python)
     if code != 0:
         raise _failure(code, folder / LOG)
     return read_level(folder)
@@ -62,7 +56,7 @@ def read_level(folder: Path) -> tuple[list[RequestRecord], Audit]:
 def _prepare(plan: LoadPlan, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (RECORDS, AUDIT, LIVE):
+        for name in (RECORDS, AUDIT):
             (folder / name).unlink(missing_ok=True)
         (folder / PLAN).write_text(plan.model_dump_json(indent=1), encoding="utf-8")
     except OSError as error:
@@ -71,7 +65,7 @@ def _prepare(plan: LoadPlan, folder: Path) -> None:
         ) from None
 
 
-def _run(folder: Path, python: str, on_live: OnLive | None) -> int:
+def _run(folder: Path, python: str) -> int:
     command = [python, "-m", "backend.evaluate.load", str(folder / PLAN), str(folder), "--while-stdin"]
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     with (folder / LOG).open("wb") as log:
@@ -88,33 +82,12 @@ def _run(folder: Path, python: str, on_live: OnLive | None) -> int:
             raise WorkError(f"The load generator cannot be started with {python} ({error.strerror}): name another.") from None
     with process:
         try:
-            return _follow(process, folder / LIVE, on_live)
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(POLL_S)
         except BaseException:
             _kill(process)
             raise
-
-
-def _follow(process: subprocess.Popen[bytes], live: Path, on_live: OnLive | None) -> int:
-    latest: dict[str, Any] | None = None
-    while True:
-        try:
-            code = process.wait(POLL_S)
-        except subprocess.TimeoutExpired:
-            code = None
-        counts = _counts(live) if on_live else None
-        if on_live and counts is not None and counts != latest:
-            latest = counts
-            on_live(counts)
-        if code is not None:
-            return code
-
-
-def _counts(live: Path) -> dict[str, Any] | None:
-    try:
-        counts = json.loads(live.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return counts if isinstance(counts, dict) else None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -23,7 +23,7 @@ from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
 from backend.evaluate.load.open_level import OpenLevel
 from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads, read_prompts
-from backend.evaluate.load.runner import AUDIT, LIVE, RECORDS
+from backend.evaluate.load.runner import AUDIT, RECORDS
 from backend.evaluate.load.stream import Peer
 from backend.place import Address, connect
 
@@ -47,7 +47,7 @@ def work(plan: LoadPlan, folder: Path) -> None:
     def attempt(usage: UsageRung, break_off: bool) -> Run:
         payloads = Payloads(plan, prompts, place, token, usage)
         with still_memory():
-            finished: Run = uvloop.run(_begin(plan, payloads, peer, folder / LIVE, break_off))
+            finished: Run = uvloop.run(_begin(plan, payloads, peer, break_off))
             return finished
 
     usage, finished = _descend(plan.usage, attempt) if plan.stream else (plan.usage, attempt(plan.usage, False))
@@ -60,9 +60,9 @@ def work(plan: LoadPlan, folder: Path) -> None:
     files.write(folder / AUDIT, audit(plan, finished, records, usage, parse_cpu).model_dump_json(indent=1))
 
 
-async def _begin(plan: LoadPlan, payloads: Payloads, peer: Peer, live: Path, break_off: bool) -> Run:
+async def _begin(plan: LoadPlan, payloads: Payloads, peer: Peer, break_off: bool) -> Run:
     kind = ClosedLevel if plan.load.is_closed else OpenLevel
-    return await run(kind(plan, payloads, live, break_off=break_off), peer)
+    return await run(kind(plan, payloads, break_off=break_off), peer)
 
 
 def _descend(most: UsageRung, attempt: Callable[[UsageRung, bool], Run]) -> tuple[UsageRung, Run]:

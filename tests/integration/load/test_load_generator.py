@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import psutil
@@ -25,6 +24,7 @@ from backend.domain.load.records import LoadPlan
 from backend.evaluate.load import read_level, run_level
 from backend.settings import CHECKOUT
 from tests.fakes.running import ask, running, write_prompts
+from tests.homes import eventually, once
 
 pytestmark = pytest.mark.alone
 
@@ -93,13 +93,6 @@ def test_what_is_returned_is_what_is_on_disk(exact: str, tmp_path: Path):
     assert run_level(plan(exact, tmp_path), tmp_path / "level") == read_level(tmp_path / "level")
 
 
-def test_live_counts_end_with_the_whole_level(exact: str, tmp_path: Path):
-    told: list[dict[str, Any]] = []
-    run_level(plan(exact, tmp_path, requests=40), tmp_path / "level", on_live=told.append)
-    assert (told[-1]["requests"], told[-1]["measured"], told[-1]["errors"], told[-1]["streams"]) == (44, 40, 0, 0)
-    assert told[-1]["reads"] >= 44
-
-
 def children_with(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
@@ -112,22 +105,24 @@ def test_an_exception_in_the_parent_kills_the_subprocess(exact: str, tmp_path: P
     class Enough(Exception):
         pass
 
-    def stop(counts: dict[str, Any]) -> None:
+    def stop(*_: Any) -> None:
         assert children_with(tmp_path / "level")
         raise Enough
 
-    with pytest.raises(Enough):
-        run_level(plan(exact, tmp_path, requests=None, seconds=60), tmp_path / "level", on_live=stop)
+    asked, before = plan(exact, tmp_path, requests=None, seconds=60), signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(Enough), once(lambda: is_asking(tmp_path / "level"), lambda: os.kill(os.getpid(), signal.SIGUSR1)):
+            run_level(asked, tmp_path / "level")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     assert children_with(tmp_path / "level") == []
     with pytest.raises(WorkError, match="measure it again"):
         read_level(tmp_path / "level")
 
 
-def wait_until(condition: Any, seconds: float = 30) -> None:
-    deadline = monotonic() + seconds
-    while not condition():
-        assert monotonic() < deadline
-        sleep(0.02)
+def is_asking(folder: Path) -> bool:
+    """A level of that folder has a connection to its server."""
+    return any(each.status == psutil.CONN_ESTABLISHED for own in children_with(folder) for each in own.net_connections("tcp"))
 
 
 def test_a_killed_parent_leaves_no_load_behind(exact: str, tmp_path: Path):
@@ -139,18 +134,19 @@ def test_a_killed_parent_leaves_no_load_behind(exact: str, tmp_path: Path):
     )
     level = tmp_path / "level"
     with subprocess.Popen([sys.executable, "-c", code, asked, str(level)], cwd=CHECKOUT) as parent:
-        wait_until((level / "live.json").exists)
+        eventually("it asks the server", lambda: is_asking(level))
         os.kill(parent.pid, signal.SIGKILL)
-    wait_until(lambda: children_with(level) == [])
+    eventually("the load has ended", lambda: children_with(level) == [])
 
 
 def test_a_generator_killed_from_outside_is_told_in_one_sentence(exact: str, tmp_path: Path):
-    def kill(counts: dict[str, Any]) -> None:
+    def kill() -> None:
         for process in children_with(tmp_path / "level"):
             process.kill()
 
-    with pytest.raises(WorkError, match="killed by signal 9"):
-        run_level(plan(exact, tmp_path, requests=None, seconds=60), tmp_path / "level", on_live=kill)
+    asked = plan(exact, tmp_path, requests=None, seconds=60)
+    with pytest.raises(WorkError, match="killed by signal 9"), once(lambda: is_asking(tmp_path / "level"), kill):
+        run_level(asked, tmp_path / "level")
 
 
 def test_a_wrong_workload_is_told_in_one_sentence(exact: str, tmp_path: Path):

@@ -14,7 +14,7 @@ from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.evaluate.load import run_level
 from benchmarks.load_scale import LONG_PROMPT
 from tests.fakes.running import ask, running, write_prompts
-from tests.homes import eventually
+from tests.homes import eventually, once
 
 SAID = "the quick brown fox jumps over it all "
 READER = "backend.evaluate.load.reader"
@@ -68,28 +68,32 @@ def of_sessions(url: str, folder: Path) -> LoadPlan:
 
 
 def test_a_reader_that_is_killed_ends_the_level_in_one_sentence(tmp_path: Path) -> None:
-    def kill(_: dict[str, Any]) -> None:
+    def kill() -> None:
         for process in readers(psutil.Process()):
             process.kill()
 
-    with running("exact_server.py", "--rate", 400) as url, pytest.raises(WorkError, match="reads the answers of sessions ended"):
-        run_level(of_sessions(url, tmp_path), tmp_path / "level", on_live=kill)
+    with (
+        running("exact_server.py", "--rate", 400) as url,
+        pytest.raises(WorkError, match="reads the answers of sessions ended"),
+        once(lambda: bool(readers(psutil.Process())), kill),
+    ):
+        run_level(of_sessions(url, tmp_path), tmp_path / "level")
 
 
 def test_a_reader_does_not_outlive_the_load(tmp_path: Path) -> None:
-    class Enough(Exception):
-        pass
-
     found: list[psutil.Process] = []
 
-    def stop(_: dict[str, Any]) -> None:
+    def kill() -> None:
         (process,) = readers(psutil.Process())
         found.append(process)
         load = process.parent()
         assert load is not None
         load.kill()  # it alone: what a signal to the whole group would also end must end by itself
-        raise Enough
 
-    with running("exact_server.py", "--rate", 400) as url, pytest.raises(Enough):
-        run_level(of_sessions(url, tmp_path), tmp_path / "level", on_live=stop)
+    with (
+        running("exact_server.py", "--rate", 400) as url,
+        pytest.raises(WorkError, match="killed by signal 9"),
+        once(lambda: bool(readers(psutil.Process())), kill),
+    ):
+        run_level(of_sessions(url, tmp_path), tmp_path / "level")
     eventually("the reader has ended", lambda: not found[0].is_running() or found[0].status() == psutil.STATUS_ZOMBIE)

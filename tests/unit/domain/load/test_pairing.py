@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given
@@ -42,7 +41,7 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
     }
     plan = LoadPlan.model_validate({**fields, **changed})
     payloads = Payloads(plan, [{**row, "max_tokens": None} for row in rows], address(plan.url), None, "none")
-    level = ClosedLevel(plan, payloads, Path("live.json"), break_off=False)
+    level = ClosedLevel(plan, payloads, break_off=False)
     under_way = {stream: level.next(stream) for stream in range(plan.streams)}
     turn = 0
     while under_way:
