@@ -48,7 +48,7 @@ class Bench:
 
     def run(self) -> None:
         check_endpoint(self.url, self.bearer)
-        self.model = self.model or self._first_model()
+        self.model = self.model or models(self.url, self.bearer)[0]
         if self.options.sweep:
             try:
                 load_plans.search(self.options, self._look, self._tell)
@@ -63,9 +63,6 @@ class Bench:
     def results(self) -> list[Level]:
         """Also after a failure: what was done until then."""
         return load_plans.mark(self.levels, self._found, self.options) if self.options.sweep else self.levels
-
-    def _first_model(self) -> str:
-        return models(self.url, self.bearer)[0]
 
     def _look(self, load: Load, requests: int, _look: int) -> Run:
         return self._measure(load, self._fresh.next(0, load, requests), requests)

@@ -38,8 +38,6 @@ def plan(
     prompts: str,
     bearer: str | None = None,
     requests: int | None = None,
-    first_line: int = 0,
-    cache_salt: str | None = None,
 ) -> LoadPlan:
     """The plan of one level; `requests` overrides the options'."""
     wanted = requests or options.requests
@@ -50,7 +48,7 @@ def plan(
     return LoadPlan(
         **asked, url=url, model=model, prompts=prompts, bearer_env=bearer, load=load, process=options.process, seed=options.seed,
         ramp_from=options.ramp[0] if options.ramp else 0.0, requests=None if load.mode == "ramp" else wanted,
-        seconds=None if load.mode == "trace" else options.seconds, first_line=first_line, cache_salt=cache_salt,
+        seconds=None if load.mode == "trace" else options.seconds,
     )  # fmt: skip
 
 

@@ -148,14 +148,19 @@ def _body(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> bytes:
 
 
 def _script(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> Script:
-    settings = {"model": plan.model, **_settings(plan, prompt, usage)}
-    return script(prompt["turns"], prompt["system"], settings, chat=plan.endpoint == "chat")
+    model, rest = encoded({"model": plan.model}), encoded(_settings(plan, prompt, usage))
+    turns, system = tuple(encoded(turn) for turn in prompt["turns"]), prompt["system"]
+    if plan.endpoint == "chat":
+        before = b'{"role":"system","content":%s},' % encoded(system) if system else b""
+        return Script(model[:-1] + b',"messages":[' + before, turns, b"]," + rest[1:-1], chat=True)
+    before = encoded(system)[1:-1] + b"\\n" if system else b""
+    return Script(model[:-1] + b',"prompt":"' + before, turns, b'",' + rest[1:-1], chat=False)
 
 
 def _settings(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> dict[str, Any]:
     """All of a request that is neither the model nor the words."""
-    document: dict[str, Any] = {"max_tokens": prompt["max_tokens"] or plan.max_tokens, "temperature": plan.temperature}
-    document |= {"stream": plan.stream}
+    length = prompt["max_tokens"] or plan.max_tokens
+    document: dict[str, Any] = {"max_tokens": length, "temperature": plan.temperature, "stream": plan.stream}
     document |= {} if plan.top_p is None else {"top_p": plan.top_p}
     document |= {"ignore_eos": True} if plan.ignore_eos else {}
     document |= {} if plan.cache_salt is None else {"cache_salt": plan.cache_salt}
@@ -234,17 +239,6 @@ class Talk:
         self.turn += 1
         self.so_far += self.script.answers(words) + self.script.asks(self.turn)
         return True
-
-
-def script(turns: list[str], system: str | None, settings: dict[str, Any], *, chat: bool) -> Script:
-    """`settings` is the request without the words; its first key is the model."""
-    model, rest = (encoded(part) for part in (dict([*settings.items()][:1]), dict([*settings.items()][1:])))
-    lines = tuple(encoded(turn) for turn in turns)
-    if chat:
-        before = b'{"role":"system","content":%s},' % encoded(system) if system else b""
-        return Script(model[:-1] + b',"messages":[' + before, lines, b"]," + rest[1:-1], chat)
-    before = encoded(system)[1:-1] + b"\\n" if system else b""
-    return Script(model[:-1] + b',"prompt":"' + before, lines, b'",' + rest[1:-1], chat)
 
 
 def encoded(value: Any) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -64,11 +64,8 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     document = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
     evaluation = as_asked(evaluation, extras.what_if)
-    shown, at_load, beside = (
-        _charts(evaluation),
-        request_plots(evaluation, extras.requests),
-        imported_plots(evaluation, extras.imported),
-    )
+    shown, at_load = _charts(evaluation), request_plots(evaluation, extras.requests)
+    beside = imported_plots(evaluation, extras.imported)
     rows = tables.rows_by_table(evaluation)
     costed, within = costs(evaluation, extras), goodput(evaluation, extras)
     return {
@@ -146,16 +143,14 @@ def _single(draw: Draw) -> Plot:
 
 
 def _sections(drawn: dict[str, Plot]) -> list[dict[str, Any]]:
+    sections: list[tuple[str, str, Iterable[str]]] = [
+        ("latency", "Latency", charts.LATENCIES), ("throughput", "Throughput", THROUGHPUTS),
+        ("price", "Price", PRICES), ("tradeoffs", "Trade-offs", ("pareto", "quality_speed")),
+    ]  # fmt: skip
     return [
-        _section("latency", "Latency", tuple(charts.LATENCIES), drawn),
-        _section("throughput", "Throughput", THROUGHPUTS, drawn),
-        _section("price", "Price", PRICES, drawn),
-        _section("tradeoffs", "Trade-offs", ("pareto", "quality_speed"), drawn),
+        {"anchor": anchor, "title": title, "plots": _listed({name: drawn[name] for name in names})}
+        for anchor, title, names in sections
     ]
-
-
-def _section(anchor: str, title: str, names: tuple[str, ...], drawn: dict[str, Plot]) -> dict[str, Any]:
-    return {"anchor": anchor, "title": title, "plots": _listed({name: drawn[name] for name in names})}
 
 
 def _listed(plots: dict[str, Plot]) -> list[dict[str, str]]:

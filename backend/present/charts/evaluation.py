@@ -77,18 +77,20 @@ class _Line(NamedTuple):
 
 def latency(evaluation: Evaluation, metric: str = "ttft_ms", percentile: str = "p50", theme: Theme = "light") -> Figure:
     """A latency against concurrency. `metric`: one of LATENCIES; `percentile`: one of PERCENTILES. Milliseconds."""
-    return _line_chart(evaluation, _latency_line(metric, percentile), theme, "No request gave this latency.")
+    line = _Line(f"{LATENCIES[metric]}, {percentile}", "ms", part(metric, percentile), f"{metric}_{percentile}")
+    return _line_chart(evaluation, line, theme, "No request gave this latency.")
 
 
 def throughput(evaluation: Evaluation, metric: str = "output_tokens_per_s", theme: Theme = "light") -> Figure:
     """Tokens per second against concurrency. `metric`: one of THROUGHPUTS."""
-    return _line_chart(evaluation, _throughput_line(metric), theme, "No throughput was measured.")
+    line = _Line(THROUGHPUTS[metric], "tokens/s", lambda level: getattr(level, metric), metric)
+    return _line_chart(evaluation, line, theme, "No throughput was measured.")
 
 
 def price(evaluation: Evaluation, metric: str = "per_million_output", theme: Theme = "light") -> Figure:
     """Price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
     missing = "This price could not be computed." if evaluation.has_price else NO_PRICE
-    return _line_chart(evaluation, _price_line(metric), theme, missing)
+    return _line_chart(evaluation, _Line(PRICES[metric], CURRENCY, part("price", metric)), theme, missing)
 
 
 def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme = "light") -> Figure:
@@ -110,18 +112,6 @@ def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
         "hovertext": [f"{at(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points],
         "marker": {"color": look.colour}, "error_y": _whiskers(points, "output_tokens_per_s", COLOURS[theme].muted),
     }  # fmt: skip
-
-
-def _latency_line(metric: str, percentile: str) -> _Line:
-    return _Line(f"{LATENCIES[metric]}, {percentile}", "ms", part(metric, percentile), f"{metric}_{percentile}")
-
-
-def _throughput_line(metric: str) -> _Line:
-    return _Line(THROUGHPUTS[metric], "tokens/s", lambda level: getattr(level, metric), metric)
-
-
-def _price_line(metric: str) -> _Line:
-    return _Line(PRICES[metric], CURRENCY, part("price", metric))
 
 
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:

@@ -11,7 +11,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
-from backend.domain.imported.result import TITLES, ImportedLevel, ImportedResult
+from backend.domain.imported.result import TITLES, ImportedLevel, ImportedResult, Spread
 from backend.present.charts import evaluation as charts
 from backend.present.charts.parts import LEGEND_WIDTH, legend_name
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text
@@ -20,14 +20,12 @@ SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 NOTHING = "No imported file holds this figure at a known concurrency."
 
 
-def beside(
-    evaluation: Evaluation | None, results: Sequence[ImportedResult], metric: str, theme: Theme = "light", percentile: str = "p50"
-) -> Figure:
-    """`metric`, one of SHOWN, against concurrency: ours of `evaluation`, if any, and theirs. Milliseconds or tokens/s."""
-    ours = _ours(evaluation, metric, percentile, theme)
+def beside(evaluation: Evaluation | None, results: Sequence[ImportedResult], metric: str, theme: Theme = "light") -> Figure:
+    """`metric`, one of SHOWN, against concurrency: ours of `evaluation`, if any, and theirs. Median milliseconds or tokens/s."""
+    ours = _ours(evaluation, metric, theme)
     drawn = [*ours.get("data", ())]
-    theirs = [trace for index, one in enumerate(results) if (trace := _trace(one, len(drawn) + index, metric, percentile, theme))]
-    title = f"{TITLES[metric]}, {percentile} (ms)" if metric.endswith("_ms") else f"{TITLES[metric]}, all streams"
+    theirs = [trace for index, one in enumerate(results) if (trace := _trace(one, len(drawn) + index, metric, theme))]
+    title = f"{TITLES[metric]}, p50 (ms)" if metric.endswith("_ms") else f"{TITLES[metric]}, all streams"
     if not theirs:
         return empty(title, NOTHING, theme)
     ticks = sorted({x for trace in [*drawn, *theirs] for x in trace["x"] if x is not None})
@@ -38,19 +36,19 @@ def beside(
     return {"data": [*drawn, *theirs], "layout": layout(title, concurrency_axis(ticks), y, theme, **meta)}
 
 
-def _ours(evaluation: Evaluation | None, metric: str, percentile: str, theme: Theme) -> Figure:
+def _ours(evaluation: Evaluation | None, metric: str, theme: Theme) -> Figure:
     if evaluation is None:
         return {}
     if metric == "output_tokens_per_s":
         return charts.throughput(evaluation, metric, theme)
-    return charts.latency(evaluation, metric, percentile, theme)
+    return charts.latency(evaluation, metric, theme=theme)
 
 
-def _trace(result: ImportedResult, index: int, metric: str, percentile: str, theme: Theme) -> dict[str, Any] | None:
+def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dict[str, Any] | None:
     found = [
         (level, value)
         for level in sorted(result.levels, key=lambda level: level.concurrency or 0)
-        if level.concurrency and (value := _value(level, metric, percentile)) is not None
+        if level.concurrency and (value := _value(level, metric)) is not None
     ]
     if not found:
         return None
@@ -64,9 +62,9 @@ def _trace(result: ImportedResult, index: int, metric: str, percentile: str, the
     }
 
 
-def _value(level: ImportedLevel, metric: str, percentile: str) -> float | None:
+def _value(level: ImportedLevel, metric: str) -> float | None:
     found = getattr(level, metric)
-    return found if found is None or isinstance(found, float) else getattr(found, percentile)
+    return found.p50 if isinstance(found, Spread) else found
 
 
 def _said(result: ImportedResult, level: ImportedLevel, metric: str, value: float) -> str:

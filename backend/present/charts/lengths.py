@@ -38,10 +38,10 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
     return {"data": [series], "layout": {**drawn, "height": 240, "margin": {**drawn["margin"], "b": 52}, "showlegend": False}}
 
 
-def histogram(lengths: Sequence[int], bins: int = BINS) -> list[tuple[int, int, int]]:
+def histogram(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
     """(first, one past the last, how many) of each bar, rising, without gaps."""
     low, high = min(lengths), max(lengths)
-    width = max(1, math.ceil((high - low + 1) / bins))
+    width = max(1, math.ceil((high - low + 1) / BINS))
     counts = [0] * ((high - low) // width + 1)
     for length in lengths:
         counts[(length - low) // width] += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.prices import Pricing, per_million
 from backend.domain.figures import counted, figure
 from backend.domain.limits.slo import Slo
@@ -64,25 +64,20 @@ def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, w
 def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
     """Input, output and total from the load's own rates; the blended ones only where that load was measured."""
     level = next((each for each in result.levels if not at.interpolated and each.load == at.load), None)
-    exact = _exact(pricing, level) if level else {}
+    price = level_price(pricing, level) if level else None
     known = at.input_tokens_per_s is not None and at.output_tokens_per_s is not None
     total = (at.input_tokens_per_s or 0.0) + (at.output_tokens_per_s or 0.0) if known else None
     return {
         "Price, million input tokens": _price(pricing, at.input_tokens_per_s),
         "Price, million output tokens": _price(pricing, at.output_tokens_per_s),
         "Price, million tokens, total": _price(pricing, total),
-        f"Blended {pricing.input_output_ratio:g}:1": exact.get("blended"),
-        f"{FORMULA} {pricing.input_output_ratio:g}:1": exact.get("sagemaker"),
+        f"Blended {pricing.input_output_ratio:g}:1": price.blended if price else None,
+        f"{FORMULA} {pricing.input_output_ratio:g}:1": price.blended_sagemaker if price else None,
     }
 
 
 def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
     return UNCOUNTED if tokens_per_s is None else per_million(pricing.hour, tokens_per_s)
-
-
-def _exact(pricing: Pricing, level: Level) -> dict[str, float | None]:
-    price = level_price(pricing, level)
-    return {"blended": price.blended, "sagemaker": price.blended_sagemaker} if price else {}
 
 
 def load_words(at: Operating) -> str:

@@ -28,23 +28,23 @@ def is_search(evaluation: Evaluation) -> bool:
 
 def rows(evaluation: Evaluation) -> list[dict[str, str]]:
     """How each level kept the objectives, one row a variant and level; none where nothing was searched."""
-    return [_row(result.name, level, check) for result in evaluation.variants for level, check in _checked(result)]
+    return [
+        {
+            "Variant": result.name,
+            "Load": level.load.words,
+            "Mark": ", ".join(word for word, is_it in (("highest", check.highest), ("knee", check.knee)) if is_it),
+            "Verdict": check.verdict,
+            "Share within": ", ".join(f"{share:.1%}" for share in check.shares),
+            "95% interval": ", ".join(f"{low:.1%} to {high:.1%}" for low, high in check.intervals),
+            "Objectives": " and ".join(check.objectives),
+        }
+        for result in evaluation.variants
+        for level, check in _checked(result)
+    ]
 
 
 def _checked(result: VariantResult) -> Checked:
     return [(level, level.slo) for level in result.levels if level.slo is not None]
-
-
-def _row(name: str, level: Level, check: SloCheck) -> dict[str, str]:
-    return {
-        "Variant": name,
-        "Load": level.load.words,
-        "Mark": ", ".join(word for word, is_it in (("highest", check.highest), ("knee", check.knee)) if is_it),
-        "Verdict": check.verdict,
-        "Share within": ", ".join(f"{share:.1%}" for share in check.shares),
-        "95% interval": ", ".join(f"{low:.1%} to {high:.1%}" for low, high in check.intervals),
-        "Objectives": " and ".join(check.objectives),
-    }
 
 
 def sentences(evaluation: Evaluation) -> list[str]:
