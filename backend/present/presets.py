@@ -75,10 +75,8 @@ class Measurement(Frozen):
     @property
     def best(self) -> MeasuredLevel | None:
         """The sound level with the most output tokens/s; None where no sound level has any."""
-        told = [
-            (level.output_tokens_per_s, level) for level in self.levels if level.sound and level.output_tokens_per_s is not None
-        ]
-        return max(told, key=lambda pair: pair[0])[1] if told else None
+        told = (level for level in self.levels if level.sound and level.output_tokens_per_s is not None)
+        return max(told, key=lambda level: level.output_tokens_per_s or 0.0, default=None)
 
 
 def find(

@@ -25,10 +25,10 @@ from backend.evaluate.report.facts import facts, moment, variant_facts
 from backend.evaluate.report.tables import table
 from backend.present.charts import evaluation as charts
 from backend.present.charts import imported as charts_imported
-from backend.present.charts import requests, spread, tradeoffs
+from backend.present.charts import requests, tradeoffs
 from backend.present.charts.alt import alt
 from backend.present.charts.parts import places, provenance
-from backend.present.charts.theme import COLOURS, Figure, Theme, pale
+from backend.present.charts.theme import COLOURS, Figure, Theme, pale, upright
 from backend.present.report import LATENCIES, Changed, Extras, Requests, Run, Within
 from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
@@ -193,7 +193,7 @@ def request_plots(evaluation: Evaluation, found: Requests | None) -> dict[str, P
     plots: dict[str, Plot] = {}
     for metric, title in LATENCIES.items():
         choices = {
-            load.words: one(partial(spread.distribution, metric, load.words, load.spreads.get(metric, {}), looks, where))
+            load.words: one(partial(requests.sampled, metric, load.words, load.spreads.get(metric, {}), looks, where))
             for load in found.loads
         }
         plots[f"spread_{metric}"] = Plot(f"{title} of every request (ms)", choices)
@@ -218,8 +218,7 @@ def _timeline(name: str, at: str, run: Run, where: str, theme: Theme) -> Figure:
     sent = [record.sent for record in run.records if record.sent is not None]
     if not drawn["data"] or run.window is None or len(run.records) == run.requests:
         return drawn
-    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": COLOURS[theme].muted, "dash": "dot", "width": 1}}
-    shapes = [{**line, "x0": moment - min(sent), "x1": moment - min(sent)} for moment in run.window]
+    shapes = [upright(moment - min(sent), COLOURS[theme].muted, width=1) for moment in run.window]
     return {**drawn, "layout": {**drawn["layout"], "shapes": shapes}}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain.planner.footprint import Footprint
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text, upright
 
 TITLE = "Memory of one accelerator"
 ESTIMATED = "estimated from the shapes of the model: docs/decisions/0010-planner.md"
@@ -27,21 +27,13 @@ def memory(found: Sequence[Footprint], theme: Theme = "light") -> Figure:
     traces += [_over(too_large, theme)] if too_large else []
     x = {"label": "Share of one accelerator's memory (%)", "range": [0, WIDEST], "dtick": 25}
     y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": [label(each) for each in found]}
-    drawn = layout(TITLE, x, y, theme, provenance=ESTIMATED)
+    full = upright(100, COLOURS[theme].muted)
+    around = {**layout(TITLE, x, y, theme, provenance=ESTIMATED), "shapes": [full]}
     height = 170 + BAR * len(found)
-    full = {
-        "type": "line",
-        "x0": 100,
-        "x1": 100,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": COLOURS[theme].muted, "dash": "dot"},
-    }
-    legend = {**drawn["legend"], "y": -70 / height, "traceorder": "normal"}
+    legend = {**around["legend"], "y": -70 / height, "traceorder": "normal"}
     return {
         "data": traces,
-        "layout": {**drawn, "barmode": "stack", "bargap": 0.25, "height": height, "legend": legend, "shapes": [full]},
+        "layout": {**around, "barmode": "stack", "bargap": 0.25, "height": height, "legend": legend},
     }
 
 

@@ -9,8 +9,8 @@ from backend.domain.evaluation.metrics import steady_window
 from backend.domain.figures import figure
 from backend.domain.load.records import RequestRecord
 from backend.present.charts.parts import inert, legend_name
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text
-from backend.present.report import LATENCIES, evenly
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text, upright
+from backend.present.report import LATENCIES, Spread, evenly
 
 Records = Sequence[RequestRecord]
 MOST_POINTS, LEAST_POINTS = 1600, 100
@@ -89,8 +89,7 @@ def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]
         "type": "rect", "xref": "x", "yref": "paper", "x0": 0, "x1": window[0] - start, "y0": 0, "y1": 1, "layer": "below",
         "fillcolor": pale(colour), "line": {"width": 0}, "opacity": 0.4,
     }  # fmt: skip
-    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": colour, "dash": "dot", "width": 1}}
-    return [shade, *({**line, "x0": at - start, "x1": at - start} for at in window)]
+    return [shade, *(upright(at - start, colour, width=1) for at in window)]
 
 
 def distribution(
@@ -108,10 +107,18 @@ def distribution(
     """
     most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
     traces = [_steps(variant, looks[variant], values, most, provenance, theme) for variant, values in latencies.items() if values]
-    return shares(f"{LATENCIES[metric]} at {at}", metric, traces, provenance, theme)
+    return _shares(f"{LATENCIES[metric]} at {at}", metric, traces, provenance, theme)
 
 
-def shares(title: str, metric: str, traces: list[dict[str, Any]], provenance: str, theme: Theme) -> Figure:
+def sampled(
+    metric: str, at: str, spreads: Mapping[str, Spread], looks: Mapping[str, int], provenance: str, theme: Theme = "light"
+) -> Figure:
+    """The same of samples of their quantiles, for a file that must stay small."""
+    traces = [_sampled_steps(name, looks[name], spread, theme) for name, spread in spreads.items() if spread.values]
+    return _shares(f"{LATENCIES[metric]} of every request at {at}", metric, traces, provenance, theme)
+
+
+def _shares(title: str, metric: str, traces: list[dict[str, Any]], provenance: str, theme: Theme) -> Figure:
     """Step lines of the shares of requests that took at most so long."""
     if not traces:
         return empty(title, "No request gave this latency.", theme)
@@ -124,10 +131,18 @@ def _steps(name: str, place: int, values: Sequence[float], most: int, provenance
     drawn = evenly(len(values), most)
     said = f"<b>{inert(text(name))}</b><br>%{{y:.1%}} took at most %{{x:.4~g}} ms<br>{inert(provenance)}"
     x, y = [values[number] for number in drawn], [(number + 1) / len(values) for number in drawn]
-    return steps(name, place, x, y, theme, hovertemplate=f"{said}<extra></extra>")
+    return _step_line(name, place, x, y, theme, hovertemplate=f"{said}<extra></extra>")
 
 
-def steps(name: str, place: int, x: list[float], y: list[float], theme: Theme, **hover: Any) -> dict[str, Any]:
+def _sampled_steps(name: str, place: int, spread: Spread, theme: Theme) -> dict[str, Any]:
+    """A sampled value stands for its place among all of them: value k of n is at k / n, the ends exactly."""
+    x, places = [round(value, 4) for value in spread.values], evenly(spread.count, len(spread.values))
+    y = [round((place + 1) / spread.count, 5) for place in places]
+    said = [f"{share:.1%} took at most {figure(value)} ms" for value, share in zip(spread.values, y, strict=True)]
+    return _step_line(name, place, x, y, theme, hovertext=said, hoverinfo="text+name")
+
+
+def _step_line(name: str, place: int, x: list[float], y: list[float], theme: Theme, **hover: Any) -> dict[str, Any]:
     """A step line in the look of `place`; `hover` is what plotly is to say of its points."""
     look = style(place, theme)
     return {

@@ -9,7 +9,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.startup import KINDS, PHASES, Startup
 from backend.domain.figures import figure
 from backend.present.charts.parts import legend_name, provenance
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
+from backend.present.charts.theme import COLOURS, Figure, Theme, curve, empty, layout, style, text
 
 TITLE = "Memory and processor of this job"
 READY = "Time to ready"
@@ -49,23 +49,12 @@ def _panel(label: str, domain: tuple[float, float], theme: Theme) -> dict[str, A
 def _trace(
     name: str, axis: str, x: list[float], y: list[float], what: str, unit: str, index: int, theme: Theme
 ) -> dict[str, Any]:
-    look = style(index + 1, theme)
-    return {
-        "type": "scatter",
-        "mode": "lines" if len(x) > 1 else "markers",
-        "name": name,
-        "customdata": [name] * len(x),
-        "xaxis": "x",
-        "yaxis": axis,
-        "x": x,
-        "y": y,
-        "hovertext": [
-            f"{figure(value)} {what}<br>{figure(at)} {unit} after the start<br>{MEASURED}" for at, value in zip(x, y, strict=True)
-        ],
-        "hoverinfo": "text",
-        "line": {"color": look.colour, "width": 2},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
-    }
+    said = [
+        f"{figure(value)} {what}<br>{figure(at)} {unit} after the start<br>{MEASURED}" for at, value in zip(x, y, strict=True)
+    ]
+    drawn = curve(name, index + 1, theme, x, y, said, size=8)
+    line, mode = {"color": drawn["line"]["color"], "width": 2}, "lines" if len(x) > 1 else "markers"
+    return {**drawn, "mode": mode, "xaxis": "x", "yaxis": axis, "line": line}
 
 
 def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:

@@ -88,6 +88,12 @@ def whiskers(above: list[float], below: list[float], colour: str, **look: int) -
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": colour, **look}
 
 
+def upright(x: float, colour: str, **look: int) -> dict[str, Any]:
+    """A dotted line over the whole height; `look`: its `width` in pixels."""
+    line = {"color": colour, "dash": "dot", **look}
+    return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+
+
 def pale(colour: str) -> str:
     """`#rrggbb` at four tenths: a mark that stands behind others."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.evaluation.proof.gains import Drafted, drafted
+from backend.domain.evaluation.proof.gains import drafted
 from backend.domain.evaluation.proof.record import Lossless
 from backend.domain.figures import counted, figure, listed
 
@@ -24,21 +24,19 @@ def speculating(evaluation: Evaluation) -> list[VariantResult]:
 
 def rows(evaluation: Evaluation) -> list[dict[str, str]]:
     """One a variant and load: what was accepted."""
-    return [_row(each) for each in drafted(evaluation)]
-
-
-def _row(each: Drafted) -> dict[str, str]:
-    drafting = each.drafting
-    return {
-        "Variant": each.result.name,
-        "Load": each.level.load.words,
-        "Drafts": f"{drafting.drafts:,}",
-        "Tokens a draft's step": figure(drafting.length),
-        "Accepted by position": ", ".join(f"{rate:.0%}" for rate in drafting.rates) or "not told",
-        "Tokens accepted": f"{drafting.accepted_tokens:,} of {drafting.drafted_tokens:,}",
-        "Tokens a step by kind": ", ".join(f"{kind} {figure(each.length)}" for kind, each in drafting.steps.items())
-        or "no kinds",
-    }
+    return [
+        {
+            "Variant": result.name,
+            "Load": level.load.words,
+            "Drafts": f"{drafting.drafts:,}",
+            "Tokens a draft's step": figure(drafting.length),
+            "Accepted by position": ", ".join(f"{rate:.0%}" for rate in drafting.rates) or "not told",
+            "Tokens accepted": f"{drafting.accepted_tokens:,} of {drafting.drafted_tokens:,}",
+            "Tokens a step by kind": ", ".join(f"{kind} {figure(each.length)}" for kind, each in drafting.steps.items())
+            or "no kinds",
+        }
+        for result, level, drafting in drafted(evaluation)
+    ]
 
 
 def lossless_rows(evaluation: Evaluation) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from backend.domain.evaluation.comparison import higher_is_better
-from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
+from backend.domain.evaluation.document import Comparison, Evaluation, Quality, VariantResult
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import EQUIVALENCE, NOT_THE_SERVERS, Cause, Obstacle, Outcome
 from backend.domain.figures import factor_and_bounds, figure, times
@@ -208,9 +208,9 @@ def grid(evaluation: Evaluation) -> list[GridRow]:
 
 def _row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int, result: VariantResult) -> GridRow:
     cells = {}
-    for level in result.levels:
+    for level in result.levels:  # its figure alone, where there is nothing to hold it against
         rows = compared.get((result.name, level.load))
-        cells[level.load] = _cell(rows) if rows and index else _own(level, index)
+        cells[level.load] = _cell(rows) if rows and index else GridCell("none" if index else "baseline", throughput(level))
     return GridRow(result.name, cells, in_words(result.quality))
 
 
@@ -218,11 +218,6 @@ def in_words(quality: Quality | None) -> str:
     """How grave the loss is with its figures: `answers change in 1 of 14 places; loss hardly measurable (KL 0.0004, ...)`."""
     said, scores = loss.words(quality), quality_scores(quality)
     return f"{said} ({scores})" if said and scores else quality_cost(quality)
-
-
-def _own(level: Level, index: int) -> GridCell:
-    """Its figure alone, where there is nothing to hold it against."""
-    return GridCell("none" if index else "baseline", throughput(level))
 
 
 def _cell(rows: list[Comparison]) -> GridCell:

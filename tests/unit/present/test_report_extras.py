@@ -146,7 +146,7 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
     from backend.present.charts import evaluation as charts
     from backend.present.charts import imported as charts_imported
     from backend.present.charts import requests as charts_requests
-    from backend.present.charts import spread, tradeoffs
+    from backend.present.charts import tradeoffs
 
     colours = palette()
 
@@ -166,7 +166,7 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
         lambda theme: tradeoffs.pareto(document, theme),
         lambda theme: tradeoffs.quality_speed(document, None, theme),
         lambda theme: tradeoffs.quality_speed(evaluation(with_quality=False), None, theme),
-        lambda theme: spread.distribution(
+        lambda theme: charts_requests.sampled(
             "ttft_ms",
             "1 stream",
             found.loads[0].spreads["ttft_ms"],
