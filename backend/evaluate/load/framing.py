@@ -144,7 +144,7 @@ def chunk_size(line: bytes) -> int:
     try:
         size = int(digits, 16)
     except ValueError:
-        raise Malformed(f"a chunk's size is {bytes(line[:40])!r}") from None
+        size = -1
     if size < 0:
         raise Malformed(f"a chunk's size is {bytes(line[:40])!r}")
     return size

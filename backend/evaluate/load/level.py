@@ -160,8 +160,12 @@ class ClosedLevel(Level):
         if self.over.is_set():
             return None
         if self._warm_left[stream]:
-            return self._warm_up(stream, now)
-        self._leave_warmup(stream, now)
+            number = (stream + 1) * self._plan.warmup_requests - self._warm_left[stream]
+            self._warm_left[stream] -= 1
+            return self._issue(number, stream, now, warm=True)
+        self._in_warmup.discard(stream)
+        if not self._in_warmup and self._deadline is None and self._plan.seconds is not None:
+            self._deadline = now + self._plan.seconds
         enough = self._plan.requests is not None and self._measured >= self._plan.requests
         if enough or (self._deadline is not None and now >= self._deadline):
             return None
@@ -174,16 +178,6 @@ class ClosedLevel(Level):
         if not self._running:
             self.over.set()
         return False
-
-    def _warm_up(self, stream: int, now: float) -> Exchange:
-        number = stream * self._plan.warmup_requests + self._plan.warmup_requests - self._warm_left[stream]
-        self._warm_left[stream] -= 1
-        return self._issue(number, stream, now, warm=True)
-
-    def _leave_warmup(self, stream: int, now: float) -> None:
-        self._in_warmup.discard(stream)
-        if not self._in_warmup and self._deadline is None and self._plan.seconds is not None:
-            self._deadline = now + self._plan.seconds
 
 
 def _container_status(exchange: Exchange) -> int | None:

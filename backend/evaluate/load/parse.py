@@ -20,6 +20,9 @@ from backend.evaluate.load.framing import Head, Malformed, body_segments, events
 from backend.evaluate.load.stream import Exchange
 
 ERROR_LENGTH = 300
+AS_SENT = ("index", "stream", "prompt", "warm", "intended", "turn", "streamed", "sent")
+AS_COUNTED = ("prompt_tokens", "cached_tokens", "output_tokens")
+"""Fields that a record takes as they are, from the exchange and from its answer."""
 
 
 class _Broken(ValueError):
@@ -223,16 +226,10 @@ def _record(exchange: Exchange, answer: _Answer, status: str, error: str | None)
     sends_of_a_read = Counter(read for read, _ in set(answer.sends))
     end = exchange.end if exchange.end is not None else exchange.intended
     return RequestRecord(
-        index=exchange.index,
-        stream=exchange.stream,
-        prompt=exchange.prompt,
-        warm=exchange.warm,
-        intended=exchange.intended,
+        **{name: getattr(exchange, name) for name in AS_SENT},
+        **{name: getattr(answer, name) for name in AS_COUNTED},
         clock="intended" if exchange.due else "sent",
         session=exchange.talk.number if exchange.talk else None,
-        turn=exchange.turn,
-        streamed=exchange.streamed,
-        sent=exchange.sent,
         first_content=answer.times[0] if answer.times else None,
         last_content=answer.times[-1] if answer.times else None,
         end=end,
@@ -241,9 +238,6 @@ def _record(exchange: Exchange, answer: _Answer, status: str, error: str | None)
         token_times=source,
         status=status,
         error=error,
-        prompt_tokens=answer.prompt_tokens,
-        cached_tokens=answer.cached_tokens,
-        output_tokens=answer.output_tokens,
         text=_clean("".join(answer.text)),
         finish_reason=_clean(answer.finish_reason) if isinstance(answer.finish_reason, str) else None,
         reads=len(sends_of_a_read),

@@ -42,12 +42,13 @@ def work(plan: LoadPlan, folder: Path) -> None:
     token = bearer(plan.bearer_env, place)
     prompts = read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
     peer = _peer(place)
+    kind = ClosedLevel if plan.load.is_closed else OpenLevel
     _allow_files(plan.streams + SPARE_FILES)
 
     def attempt(usage: UsageRung, break_off: bool) -> Run:
         payloads = Payloads(plan, prompts, place, token, usage)
         with still_memory():
-            finished: Run = uvloop.run(_begin(plan, payloads, peer, break_off))
+            finished: Run = uvloop.run(run(kind(plan, payloads, break_off=break_off), peer))
             return finished
 
     usage, finished = _descend(plan.usage, attempt) if plan.stream else (plan.usage, attempt(plan.usage, False))
@@ -58,11 +59,6 @@ def work(plan: LoadPlan, folder: Path) -> None:
     with files.staged_file(folder / RECORDS) as staged, staged.open("w", encoding="utf-8") as sink:
         sink.writelines(row.model_dump_json() + "\n" for row in records)
     files.write(folder / AUDIT, audit(plan, finished, records, usage, parse_cpu).model_dump_json(indent=1))
-
-
-async def _begin(plan: LoadPlan, payloads: Payloads, peer: Peer, break_off: bool) -> Run:
-    kind = ClosedLevel if plan.load.is_closed else OpenLevel
-    return await run(kind(plan, payloads, break_off=break_off), peer)
 
 
 def _descend(most: UsageRung, attempt: Callable[[UsageRung, bool], Run]) -> tuple[UsageRung, Run]:

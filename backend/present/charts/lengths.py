@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
@@ -42,7 +43,5 @@ def histogram(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
     """(first, one past the last, how many) of each bar, rising, without gaps."""
     low, high = min(lengths), max(lengths)
     width = max(1, math.ceil((high - low + 1) / BINS))
-    counts = [0] * ((high - low) // width + 1)
-    for length in lengths:
-        counts[(length - low) // width] += 1
-    return [(low + number * width, low + (number + 1) * width, count) for number, count in enumerate(counts)]
+    counts = Counter((length - low) // width for length in lengths)
+    return [(start, start + width, counts[number]) for number, start in enumerate(range(low, high + 1, width))]

@@ -87,9 +87,9 @@ def _twice(value: float | None) -> Ends | None:
     return None if value is None else (value, value)
 
 
-def middle(ends: Ends) -> float:
-    """The geometric middle: as many times above the least as below the most."""
-    return math.sqrt(ends[0] * ends[1])
+def middle(ends: Ends | None) -> float:
+    """The geometric middle: as many times above the least as below the most; 0 where they are not known."""
+    return math.sqrt(ends[0] * ends[1]) if ends else 0.0
 
 
 def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
@@ -109,7 +109,7 @@ def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
 
 def front(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats in both, by the middles of their ranges, from the cheapest tokens down."""
-    at = {point: (_middle(point.per_dollar), _middle(point.per_user)) for point in points}
+    at = {point: (middle(point.per_dollar), middle(point.per_user)) for point in points}
     kept = [p for p in points if not any(_dominates(at[other], at[p]) for other in points)]
     return sorted(kept, key=lambda point: at[point])
 
@@ -118,15 +118,11 @@ def _dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
     return a[0] >= b[0] and a[1] >= b[1] and a != b
 
 
-def _middle(ends: Ends | None) -> float:
-    return middle(ends) if ends else 0.0
-
-
 def _edge(kind: Kind, points: Sequence[Point], theme: Theme) -> dict[str, Any]:
     dash = "dot" if kind == "estimated" else "solid"
     return {
         "type": "scatter", "mode": "lines", "hoverinfo": "skip", "name": f"Front of what is {kind}",
-        "x": [_middle(point.per_dollar) for point in points], "y": [_middle(point.per_user) for point in points],
+        "x": [middle(point.per_dollar) for point in points], "y": [middle(point.per_user) for point in points],
         "line": {"color": COLOURS[theme].muted, "width": 1, "dash": dash},
     }  # fmt: skip
 
@@ -135,7 +131,7 @@ def _marks(one: Series, points: Sequence[Point], on_front: Sequence[Point], them
     ordered = sorted(points, key=lambda point: point not in on_front)  # the legend takes the first mark's colour
     colour = style(one.place, theme).colour
     colours = [colour if point in on_front else pale(colour) for point in ordered]
-    base = _series(one, theme, [_middle(p.per_dollar) for p in ordered], [_middle(p.per_user) for p in ordered])
+    base = _series(one, theme, [middle(p.per_dollar) for p in ordered], [middle(p.per_user) for p in ordered])
     base |= {"mode": "markers+text", "cliponaxis": False, "text": [str(point.concurrency) for point in ordered]}
     base |= {"textposition": "top center", "textfont": {"color": COLOURS[theme].muted, "size": 11}}
     base["hovertext"] = [

@@ -131,9 +131,12 @@ def hour_words(evaluation: Evaluation, what_if: WhatIf) -> str:
     if pricing is None:
         return own or "No hourly price is known."
     source = f" ({what_if.price_source})" if what_if.price_source else ""
-    changed = "" if given and _hour(pricing) == _hour(given) else f" This was chosen afterwards; {_given(given)}."
-    mix = _mix(evaluation, pricing)
-    machine = f"An hour costs {_hour(pricing, source)}.{changed}{mix} The speed is that of the machine that was measured."
+    before = f"with the evaluation, {_hour(given)} was given" if given else "no price was given with the evaluation"
+    changed = "" if given and _hour(pricing) == _hour(given) else f" This was chosen afterwards; {before}."
+    asked, stored = pricing.input_output_ratio, evaluation.options.input_output_ratio
+    if asked != stored:
+        changed += f" Blended prices take {asked:g} input tokens for one output token, where {stored:g} was given."
+    machine = f"An hour costs {_hour(pricing, source)}.{changed} The speed is that of the machine that was measured."
     return f"{machine} {own}".rstrip()
 
 
@@ -151,16 +154,6 @@ def _own_hours(evaluation: Evaluation, what_if: WhatIf) -> str:
 
 def _hour(pricing: Pricing, source: str = "") -> str:
     return f"{pricing.per_hour:g}{source}" + (f", less {pricing.discount * 100:g}%" if pricing.discount else "")
-
-
-def _mix(evaluation: Evaluation, pricing: Pricing) -> str:
-    asked, stored = pricing.input_output_ratio, evaluation.options.input_output_ratio
-    said = f" Blended prices take {asked:g} input tokens for one output token, where {stored:g} was given."
-    return "" if asked == stored else said
-
-
-def _given(pricing: Pricing | None) -> str:
-    return f"with the evaluation, {_hour(pricing)} was given" if pricing else "no price was given with the evaluation"
 
 
 def price_words(evaluation: Evaluation, metric: str) -> str:

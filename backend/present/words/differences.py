@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 MAX_COMPARED = 2000
@@ -60,15 +60,8 @@ class Words:
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    found: list[Piece] = []
-    for piece in pieces:
-        if not piece.text:
-            continue
-        if found and found[-1].differs == piece.differs:
-            found[-1] = Piece(found[-1].text + piece.text, piece.differs)
-        else:
-            found.append(piece)
-    return found
+    alike = groupby((piece for piece in pieces if piece.text), key=lambda piece: piece.differs)
+    return [Piece("".join(piece.text for piece in group), differs) for differs, group in alike]
 
 
 def _matches(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int, int]]:
