@@ -122,6 +122,9 @@ class Level:
         if exchange.talk is not None and exchange.talk.answered(words):
             self._talks[exchange.stream] = exchange.talk
 
+    def _enough(self) -> bool:
+        return self._plan.requests is not None and self._measured >= self._plan.requests
+
     def _issue(self, index: int, stream: int, intended: float, *, warm: bool) -> Exchange:
         """Make a request: the next turn of the stream's conversation, else the next prompt."""
         talk = self._talks.pop(stream, None)
@@ -166,8 +169,7 @@ class ClosedLevel(Level):
         self._in_warmup.discard(stream)
         if not self._in_warmup and self._deadline is None and self._plan.seconds is not None:
             self._deadline = now + self._plan.seconds
-        enough = self._plan.requests is not None and self._measured >= self._plan.requests
-        if enough or (self._deadline is not None and now >= self._deadline):
+        if self._enough() or (self._deadline is not None and now >= self._deadline):
             return None
         first = self._plan.streams * self._plan.warmup_requests
         self._measured += 1

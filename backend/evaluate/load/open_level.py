@@ -111,9 +111,6 @@ class OpenLevel(Level):
         exchange.due = True
         return exchange
 
-    def _enough(self) -> bool:
-        return self._plan.requests is not None and self._measured >= self._plan.requests
-
     def _end_when_all_is_done(self) -> None:
         if self._next_offset is None and not self._running and not self._waiting:
             self.over.set()

@@ -91,10 +91,8 @@ def _run(folder: Path, python: str) -> int:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
     process.wait()
 
 

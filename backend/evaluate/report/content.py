@@ -298,25 +298,20 @@ def headline(evaluation: Evaluation) -> str:
 
 def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, the baseline first with its own figures."""
-    sentences: dict[str, list[str]] = {}
-    for verdict in verdicts(evaluation):
-        sentences.setdefault(verdict.variant, []).append(verdict.text)
-    rows: dict[str, dict[Load, Comparison]] = {}
-    for row in evaluation.comparison:
-        if row.metric.startswith("output_tokens_per_s"):
-            rows.setdefault(row.variant, {})[row.load] = row
+    told = verdicts(evaluation)
+    rows = {(row.variant, row.load): row for row in evaluation.comparison if row.metric.startswith("output_tokens_per_s")}
     return [
-        _card(index, result, rows.get(result.name, {}), sentences.get(result.name, []))
+        _card(index, result, rows, [verdict.text for verdict in told if verdict.variant == result.name])
         for index, result in enumerate(evaluation.variants)
     ]
 
 
-def _card(index: int, result: VariantResult, rows: dict[Load, Comparison], sentences: list[str]) -> dict[str, Any]:
+def _card(index: int, result: VariantResult, rows: dict[tuple[str, Load], Comparison], sentences: list[str]) -> dict[str, Any]:
     tiles = [
         {
             "level": level.load.words,
             "throughput": throughput(level),
-            **(_tile(rows[level.load]) if level.load in rows else BASELINE_TILE),
+            **(_tile(rows[result.name, level.load]) if (result.name, level.load) in rows else BASELINE_TILE),
         }
         for level in result.levels
     ]

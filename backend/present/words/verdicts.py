@@ -174,13 +174,13 @@ def by_level(evaluation: Evaluation) -> dict[tuple[str, Load], list[Comparison]]
 
 def verdicts(evaluation: Evaluation) -> list[Verdict]:
     """One a variant and level that was compared with the baseline, in the order of variants, then levels."""
-    found, compared = [], by_level(evaluation)
-    for result in evaluation.variants[1:]:
-        for level in result.levels:
-            rows = compared.get((result.name, level.load))
-            if rows:
-                found.append(Verdict(result.name, level.load, rows, sentence(rows, result.quality)))
-    return found
+    compared = by_level(evaluation)
+    return [
+        Verdict(result.name, level.load, rows, sentence(rows, result.quality))
+        for result in evaluation.variants[1:]
+        for level in result.levels
+        if (rows := compared.get((result.name, level.load)))
+    ]
 
 
 class GridCell(NamedTuple):

@@ -23,7 +23,7 @@ def lengths(points: Sequence[Point], theme: Theme = "light", *, best_step: int |
         return empty(LENGTH, WAITING, theme)
     traces = [
         _line(name, number, points, [_of(point, name)["length"] for point in points], "tokens a round", theme)
-        for number, name in enumerate(_temperatures(points), 1)
+        for number, name in enumerate((at(each["temperature"]) for each in points[0]["acceptance"]), 1)
     ]
     traces += _kept([point for point in points if point["step"] == best_step], theme)
     most = 1 + len(points[0]["acceptance"][0]["by_position"])
@@ -58,10 +58,6 @@ def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
 
 def _steps() -> dict[str, Any]:
     return {"label": "Step", "rangemode": "tozero"}
-
-
-def _temperatures(points: Sequence[Point]) -> list[str]:
-    return [at(each["temperature"]) for each in points[0]["acceptance"]]
 
 
 def _of(point: Point, name: str) -> Point:
