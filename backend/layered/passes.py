@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 """Tokens a batch on each kind of device."""
+MATRICES = "Memory ran out on the matrices of one layer: use a device with more memory, or fewer calibration sequences."
 
 
 class Tap(Protocol):
@@ -191,16 +192,14 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
 
 
 @contextmanager
-def memory_errors() -> Iterator[None]:
+def memory_errors(sentence: str = MATRICES) -> Iterator[None]:
     """Turn memory that runs out, where there is no batch left to halve, into WorkError."""
     try:
         yield
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        raise WorkError(
-            "Memory ran out on the matrices of one layer: use a device with more memory, or fewer calibration sequences."
-        ) from None
+        raise WorkError(sentence) from None
 
 
 def _merged(tallies: list[dict[str, T]]) -> dict[str, T]:

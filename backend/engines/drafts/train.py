@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,14 @@ from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.target import Target
 from backend.engines.native.files.resume import key_of
 from backend.engines.native.recovery import state as kept_state
-from backend.engines.native.recovery.recovery import MOST_GRADIENT, WARM_UP, order
-from backend.layered.passes import out_of_memory
+from backend.engines.native.recovery.recovery import WARM_UP, descend, places, versions
+from backend.layered.passes import memory_errors
 from backend.layered.source import weight_files
 
 PROPOSERS: dict[Kind, tuple[str, str]] = {
     "small": ("small", "Small"), "eagle3": ("eagle3", "Eagle3"), "medusa": ("medusa", "Medusa"),
 }  # fmt: skip
 """Module of this package and class of each kind."""
-VERSIONS = ("torch", "transformers", "safetensors")
 TIMED = 4
 """Steps after the first, of evenly spread shares of the training, by which all are reckoned."""
 SEQUENCES, SEQUENCES_ON_CPU = 8, 2
@@ -102,11 +100,6 @@ class State(kept_state.Steps):
     seconds: float = 0.0
     """In steps and checks so far, over all attempts."""
     curve: list[Check] = Field(default_factory=list)
-    best_step: int = 0
-    worse: int = 0
-    summed: float = 0.0
-    counted: int = 0
-    stopped: str = ""
 
 
 class TrainResult(Frozen):
@@ -138,18 +131,14 @@ def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool]
     Raises RequestError (the budget, options that the kind has not), ModelDamaged, WorkError (memory ran out, nothing finite) and
     DiskFull.
     """
-    try:
+    with memory_errors("Memory ran out in training: use a smaller `batch`, shorter answers, or more memory."):
         target = Target(request.target_dir, request.device)
         draft = proposer(target, request.options)
-        described = {"prompts": request.prompts, "options": request.options.model_dump(mode="json"), **_versions()}
+        described = {"prompts": request.prompts, "options": request.options.model_dump(mode="json"), **versions()}
         key = key_of(described, weight_files(request.target_dir))
         folder = request.work_dir / "answers"
         gathering = Gathering(target, request.options, request.prompts, folder, key, layers=draft.layers, held=held)
         return learn(request, target, draft, gathering.run(progress), key, progress)
-    except RuntimeError as error:
-        if not out_of_memory(error):
-            raise
-        raise WorkError("Memory ran out in training: use a smaller `batch`, shorter answers, or more memory.") from None
 
 
 def learn(
@@ -206,7 +195,7 @@ class _Run:
         """How many steps the rest of the budget gives, from a few that are taken back. Raises RequestError for too few."""
         if self.options.steps is not None:
             return self.options.steps
-        before = (self.draft.state(), self.optimizer.state_dict())
+        before = self.draft.state()
         self._learn(0, 1.0)
         began = time.monotonic()
         for step in range(1, 1 + TIMED):
@@ -215,7 +204,7 @@ class _Run:
         began = time.monotonic()
         self._measured()
         check = time.monotonic() - began
-        self.draft.load(before[0])
+        self.draft.load(before)
         self.optimizer = type(self.optimizer)(self.draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
         budget = 60 * self.options.minutes - self.data.seconds - CHECKS * check
         self.at = time.monotonic()
@@ -229,10 +218,8 @@ class _Run:
 
     def _batch(self, step: int) -> Batch:
         """Of that step: known answers, or prompts of theirs that the draft answers now."""
-        size, training, seed = self.batch, self.data.training, self.options.seed
-        places = range(step * size, (step + 1) * size)
-        orders = {epoch: order(len(training), seed, epoch) for epoch in {place // len(training) for place in places}}
-        chosen = [training[int(orders[place // len(training)][place % len(training)])] for place in places]
+        training = self.data.training
+        chosen = [training[place] for place in places(len(training), step, self.batch, self.options.seed)]
         own = int((step + 1) * self.options.on_policy) > int(step * self.options.on_policy)
         return self._own(chosen, step) if own else batch_of(self.target, chosen)
 
@@ -246,15 +233,8 @@ class _Run:
 
     def _learn(self, step: int, share: float) -> float:
         """One step of the optimizer, of which `share` of all are done; the loss before it."""
-        import torch
-
         self.draft.at(share)
-        loss = self.draft.loss(self._batch(step), self.loss)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.draft.parameters(), MOST_GRADIENT)
-        self.optimizer.step()
-        return float(loss.detach())
+        return descend(self.optimizer, self.draft.loss(self._batch(step), self.loss))
 
     def _step(self) -> None:
         state, total = self.state, self.state.total
@@ -281,11 +261,10 @@ class _Run:
         point = Check(
             step=state.step, seconds=round(state.seconds, 1), validation=validation, training=training, acceptance=found
         )
-        first = not state.curve
-        best = next((each.length for each in state.curve if each.step == state.best_step), 0.0)
+        better = not state.curve or point.length > next(each.length for each in state.curve if each.step == state.best_step)
         state.curve.append(point)
-        state.summed, state.counted, state.worse = 0.0, 0, 0 if first or point.length > best else state.worse + 1
-        if first or point.length > best:
+        state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
+        if better:
             state.best_step, self.best = state.step, self.draft.state()
         if state.step == state.total:
             state.stopped = "steps"
@@ -338,7 +317,7 @@ class _Run:
         return TrainResult(
             kind=self.options.kind, best_step=state.best_step, steps=state.step, stopped=state.stopped, curve=state.curve,
             acceptance=best.acceptance, data=self.data.facts, draft=self.draft.described(), learning_rate=self.highest,
-            seconds={"answers": self.data.seconds, "training": round(state.seconds, 1)}, versions=_versions(),
+            seconds={"answers": self.data.seconds, "training": round(state.seconds, 1)}, versions=versions(),
         )  # fmt: skip
 
 
@@ -364,7 +343,3 @@ def rate(step: int, steps: int) -> float:
     if step < warm:
         return (step + 1) / warm
     return LEAST_RATE + (1 - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in VERSIONS}

@@ -27,7 +27,7 @@ from backend.engines.native.files.resume import key_of
 from backend.engines.native.recovery import state as recovery_state
 from backend.engines.native.recovery.model import Adapters, load, write
 from backend.engines.native.recovery.state import Point, State
-from backend.layered.passes import out_of_memory
+from backend.layered.passes import memory_errors
 from backend.layered.source import weight_files
 
 if TYPE_CHECKING:
@@ -94,12 +94,8 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
     split = split_data(spare)
     checkpoint.fresh(request.out_dir)
     progress.phase("recover", "Recovering by a short fine-tune", total=options.steps, unit="steps", weight=8.0)
-    try:
+    with memory_errors("Memory ran out in recovery: use a smaller `batch`, `teacher: false`, or more memory."):
         return _Run(request, split, progress).run()
-    except RuntimeError as error:
-        if not out_of_memory(error):
-            raise
-        raise WorkError("Memory ran out in recovery: use a smaller `batch`, `teacher: false`, or more memory.") from None
 
 
 class _Run:
@@ -156,29 +152,24 @@ class _Run:
 
     def _described(self) -> dict[str, Any]:
         data = {name: calibration.describe(tokens) for name, tokens in self.split._asdict().items()}
-        versions = {name: version(name) for name in VERSIONS}
-        return {"data": data, "versions": versions, "learning_rate": self.highest}
+        return {"data": data, "versions": versions(), "learning_rate": self.highest}
 
     def _step(self) -> None:
         """One step; after every so many a validation, and at times the state to disk."""
-        import torch
-
         state = self.state
         for group in self.optimizer.param_groups:
             group["lr"] = self.highest * rate(state.step, self.options.steps)
-        loss = self._loss(batch(self.split.training, state.step, self.options.batch, self.request.seed))
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.adapters.parameters(), MOST_GRADIENT)
-        self.optimizer.step()
-        state.step, state.summed, state.counted = state.step + 1, state.summed + float(loss.detach()), state.counted + 1
+        training = self.split.training
+        chosen = places(len(training), state.step, self.options.batch, self.request.seed)
+        loss = descend(self.optimizer, self._loss(training[chosen]))
+        state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
         if not math.isfinite(state.summed):
             state.stopped = "not finite"
         elif state.step % self.every == 0 or state.step == self.options.steps:
             self._validate()
         elif time.monotonic() - self.saved > SAVED_EVERY_S:
             self._save()
-        self.progress.advance(state.step, loss=float(loss.detach()))
+        self.progress.advance(state.step, loss=loss)
 
     def _validate(self) -> None:
         """A point of the curve: the best state is kept, and too many worse ones end it."""
@@ -240,6 +231,21 @@ class _Run:
         return f"Recovery ended at step {state.step}, {why}; {kept}."
 
 
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in VERSIONS}
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
+    """One step, the gradient cut to MOST_GRADIENT; the loss before it."""
+    import torch
+
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_([each for group in optimizer.param_groups for each in group["params"]], MOST_GRADIENT)
+    optimizer.step()
+    return float(loss.detach())
+
+
 def rate(step: int, steps: int) -> float:
     """The share of the learning rate at `step` (from 0): rising linearly over the warm-up, then falling linearly to zero."""
     warm = max(1, round(WARM_UP * steps))
@@ -268,16 +274,14 @@ def split_data(spare: torch.Tensor) -> Split:
     return Split(spare[held:], spare[:held])
 
 
-def batch(tokens: torch.Tensor, step: int, size: int, seed: int) -> torch.Tensor:
-    """The sequences [size, length] of step `step` (from 0): epoch after epoch, each in an order of its own."""
+def places(count: int, step: int, size: int, seed: int) -> list[int]:
+    """The `size` of `count` sequences of step `step` (from 0): epoch after epoch, each in an order of its own."""
+    wanted = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
+    orders = {epoch: _order(count, seed, epoch) for epoch, _ in wanted}
+    return [orders[epoch][place] for epoch, place in wanted]
+
+
+def _order(count: int, seed: int, epoch: int) -> list[int]:
     import torch
 
-    places = range(step * size, (step + 1) * size)
-    orders = {epoch: order(len(tokens), seed, epoch) for epoch in {place // len(tokens) for place in places}}
-    return tokens[torch.stack([orders[place // len(tokens)][place % len(tokens)] for place in places])]
-
-
-def order(count: int, seed: int, epoch: int) -> torch.Tensor:
-    import torch
-
-    return torch.randperm(count, generator=torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63))
+    return torch.randperm(count, generator=torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)).tolist()

@@ -32,19 +32,20 @@ class Steps(BaseModel):
     key: str
     step: int = 0
     """Steps done."""
-
-
-class State(Steps):
-    """Of a recovery. `worse` counts validations since the best one."""
-
-    curve: list[Point] = []
     best_step: int = 0
     worse: int = 0
+    """Points of the curve since the best one."""
     summed: float = 0.0
     """Training losses since the last point, and their number."""
     counted: int = 0
     stopped: str = ""
     """Why no further step is made; empty while there are any."""
+
+
+class State(Steps):
+    """Of a recovery."""
+
+    curve: list[Point] = []
 
     @property
     def best(self) -> Point:

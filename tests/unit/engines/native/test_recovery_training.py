@@ -199,7 +199,7 @@ def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
     split = recovery_data.split_data(torch.arange(40)[:, None].expand(40, 8))
     assert set(split.training[:, 0].tolist()) | set(split.validation[:, 0].tolist()) == set(range(40))
     assert (len(split.training), len(split.validation)) == (34, 6)
-    rows = [row for step in range(17) for row in recovery_data.batch(split.training, step, 4, seed=3)[:, 0].tolist()]
+    rows = [split.training[place, 0].item() for step in range(17) for place in recovery_data.places(34, step, 4, seed=3)]
     expected = sorted(split.training[:, 0].tolist())
     assert sorted(rows[:34]) == sorted(rows[34:]) == expected
     assert rows[:34] != rows[34:] != expected
