@@ -61,9 +61,7 @@ def install(
         if (done := adopt(environment, folder, lock, chosen)) is not None:
             progress.note(f"The {name} environment is already as {lock.name} says.")
             return done
-        _clean(folder)
-        progress.phase("create", f"Creating {folder}", weight=0.05)
-        _create(folder)
+        _create(folder, progress)
         origin = _fill(environment, folder, lock, chosen, source, progress)
         progress.phase("check", "Checking that everything fits together", weight=0.1)
         _check(environment, folder, chosen)
@@ -74,9 +72,7 @@ def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, pr
     """Anew each time, since an index has no fixed versions. What turns out to be a placeholder is removed again."""
     folder = engines_dir / environment.name
     with _alone(engines_dir, environment.name):
-        _clean(folder)
-        progress.phase("create", f"Creating {folder}", weight=0.05)
-        _create(folder)
+        _create(folder, progress)
         progress.phase("install", f"Installing {', '.join(environment.vendor)} and what they need", weight=0.95)
         try:
             code, output = _run([*_pip(folder), "install", "--no-input", *vendor.arguments(environment, index)], progress)
@@ -86,14 +82,7 @@ def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, pr
         except BaseException:
             _clean(folder)
             raise
-        packages = installed(folder)
-        document = {
-            "name": environment.name, "build": "vendor", "version": packages.get(environment.main["cpu"]), "lock": None,
-            "origin": index,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"), "packages": dict(sorted(packages.items())),
-        }  # fmt: skip
-        files.write(folder / MARKER, json.dumps(document, indent=2))
-        return document
+        return _mark(environment, folder, None, None, index)
 
 
 def remove(name: str, engines_dir: Path) -> None:
@@ -150,7 +139,10 @@ def _clean(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _create(folder: Path) -> None:
+def _create(folder: Path, progress: Progress) -> None:
+    """Anew, whatever an interrupted installation left."""
+    _clean(folder)
+    progress.phase("create", f"Creating {folder}", weight=0.05)
     code, output = _run([sys.executable, "-m", "venv", str(folder)])
     if code:
         if "ensurepip" in output:
@@ -219,14 +211,14 @@ def _tolerated(line: str, removed: tuple[str, ...]) -> bool:
     return "not installed" not in line or any(f"requires {name}," in line for name in removed)
 
 
-def _mark(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, origin: str) -> dict[str, Any]:
+def _mark(environment: EnvironmentInfo, folder: Path, lock: Path | None, build: Build | None, origin: str) -> dict[str, Any]:
+    """Of a vendor's index there is neither lock nor build."""
     packages = installed(folder)
     document = {
         "name": environment.name,
-        "build": build,
-        "version": packages.get(environment.main[build]),
-        "lock": lock.name,
-        "lock_sha256": _sha256(lock),
+        "build": build or "vendor",
+        "version": packages.get(environment.main[build or "cpu"]),
+        **({"lock": lock.name, "lock_sha256": _sha256(lock)} if lock else {"lock": None}),
         "origin": origin,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": dict(sorted(packages.items())),

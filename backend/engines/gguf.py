@@ -31,17 +31,12 @@ SAMPLING = ("bos_token_id", "eos_token_id", "pad_token_id")
 TOKENS = {"bos": "bos_token", "eos": "eos_token", "unk": "unk_token", "pad": "pad_token"}
 
 
-def memory_needed(parameters: int) -> int:
-    """Bytes: the weights once in 16 bits, and once more while they are written."""
-    return BASE_BYTES + 4 * parameters
-
-
 def convert(source: Path, folder: Path, architecture: str, parameters: int, free_bytes: int, *, begins: bool = False) -> None:
     """Make the model folder in a child. `begins`: texts begin with the first token (add_bos_token).
 
     Raises InvalidModel with the reason, NotEnoughMemory before any work.
     """
-    needed = memory_needed(parameters)
+    needed = BASE_BYTES + 4 * parameters  # the weights once in 16 bits, and once more while they are written
     if needed > free_bytes:
         raise NotEnoughMemory(
             f"Converting needs {needed / 1e9:.1f} GB of memory and {free_bytes / 1e9:.1f} GB are free: free some."
@@ -119,12 +114,8 @@ def _write_tokenizer(folder: Path, config: Any, said: dict[str, Any], settings: 
 
 
 def main() -> int:
-    source, folder, architecture, (begins, needed, seconds) = (
-        Path(sys.argv[1]),
-        Path(sys.argv[2]),
-        sys.argv[3],
-        map(int, sys.argv[4:]),
-    )
+    source, folder, architecture = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    begins, needed, seconds = map(int, sys.argv[4:])
     resource.setrlimit(resource.RLIMIT_DATA, (needed, needed))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from importlib.metadata import PackageMetadata
 from pathlib import Path
 
 from backend.domain.errors import WorkError
@@ -22,9 +21,8 @@ def arguments(environment: EnvironmentInfo, index: str) -> list[str]:
 def check_real(environment: EnvironmentInfo, folder: Path) -> None:
     """Raises WorkError naming the first of the vendor's packages that is a placeholder, or not there."""
     paths = [str(path) for path in folder.glob("lib/python3*/site-packages")]
-    packages: dict[str, PackageMetadata] = {}
-    for each in importlib.metadata.distributions(path=paths):
-        packages[each.metadata["Name"].lower().replace("_", "-")] = each.metadata
+    found = [each.metadata for each in importlib.metadata.distributions(path=paths)]
+    packages = {metadata["Name"].lower().replace("_", "-"): metadata for metadata in found}
     for name in environment.vendor:
         about = packages.get(name)
         if about is None:

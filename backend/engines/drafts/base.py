@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,3 +117,15 @@ class Proposer(ABC):
             for name, each in self.modules.named_parameters():
                 if each.requires_grad:
                     each.copy_(state[name])
+
+
+def write(folder: Path, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> None:
+    """A checkpoint: weights in bfloat16, maps of tokens as they are, and of the configuration what is not None."""
+    import torch
+    from safetensors.torch import save_file
+
+    kept = {name: each.detach().to(torch.bfloat16) if each.is_floating_point() else each for name, each in tensors.items()}
+    stored = {name: each.contiguous().cpu() for name, each in kept.items()}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    stated = {name: value for name, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(stated, indent=2, sort_keys=True, default=str))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.recipe.training import Training
 from backend.engines.drafts import vocabulary
-from backend.engines.drafts.base import Batch, Proposer
+from backend.engines.drafts.base import Batch, Proposer, write
 from backend.engines.drafts.losses import Loss, through_head
 from backend.engines.drafts.target import Target
 
@@ -100,13 +99,7 @@ class Heads(Proposer):
         return found
 
     def save(self, folder: Path) -> None:
-        import torch
-        from safetensors.torch import save_file
-
-        weights = {name: each.detach().to(torch.bfloat16).contiguous().cpu() for name, each in self.head.state_dict().items()}
-        save_file({**weights, **self.maps()}, folder / "model.safetensors", metadata={"format": "pt"})
-        stated = {name: value for name, value in self.configuration().items() if value is not None}
-        (folder / "config.json").write_text(json.dumps(stated, indent=2, sort_keys=True, default=str))
+        write(folder, {**self.head.state_dict(), **self.maps()}, self.configuration())
 
     def described(self) -> dict[str, Any]:
         return {**super().described(), "vocabulary": len(self.vocabulary)}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.recipe.training import Training
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.answers import answers
-from backend.engines.drafts.base import Batch, Proposer
+from backend.engines.drafts.base import Batch, Proposer, write
 from backend.engines.drafts.losses import Loss, through_head
 from backend.engines.drafts.target import Target
 
@@ -78,15 +78,10 @@ class Small(Proposer):
     def save(self, folder: Path) -> None:
         import shutil
 
-        import torch
-        from safetensors.torch import save_file
-
-        weights = {name: each.detach().to(torch.bfloat16).contiguous().cpu() for name, each in self.model.state_dict().items()}
+        weights = dict(self.model.state_dict())
         if self.model.config.tie_word_embeddings:
             weights.pop("lm_head.weight", None)
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        config = self.model.config.to_dict() | {"architectures": [type(self.model).__name__], "dtype": "bfloat16"}
-        _write_json(folder / "config.json", {name: value for name, value in config.items() if value is not None})
+        write(folder, weights, self.model.config.to_dict() | {"architectures": [type(self.model).__name__], "dtype": "bfloat16"})
         for name in COPIED:
             if (self.target.folder / name).is_file():
                 shutil.copyfile(self.target.folder / name, folder / name)
@@ -168,9 +163,3 @@ def spread(layers: int, count: int) -> list[int]:
     """Numbers of `count` of so many layers, all where there are no more; one is the first."""
     count = min(count, layers)
     return [round(number * (layers - 1) / max(1, count - 1)) for number in range(count)]
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    import json
-
-    path.write_text(json.dumps(document, indent=2, sort_keys=True, default=str))

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import IO, Any
 
 from backend.domain.errors import DiskFull, WhetstoneError
@@ -40,23 +41,8 @@ class LineProgress:
         self._sink.write(json.dumps(document) + "\n")
         self._sink.flush()
 
-    def phase(self, name: str, message: str, **data: Any) -> None:
-        self._call("phase", name, message, **data)
-
-    def advance(self, done: float, **data: Any) -> None:
-        self._call("advance", done, **data)
-
-    def note(self, message: str, **data: Any) -> None:
-        self._call("note", message, **data)
-
-    def warn(self, message: str, **data: Any) -> None:
-        self._call("warn", message, **data)
-
-    def point(self, **data: Any) -> None:
-        self._call("point", **data)
-
-    def _call(self, call: str, *args: Any, **data: Any) -> None:
-        self.say({"call": call, "args": args, "data": data})
+    def __getattr__(self, call: str) -> Callable[..., None]:
+        return lambda *args, **data: self.say({"call": call, "args": args, "data": data})
 
 
 def main(engine: str) -> int:
@@ -94,12 +80,8 @@ def _sentence(engine: str, error: Exception) -> dict[str, str]:
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left on device" in str(error):
         return {"error": "DiskFull", "message": str(DiskFull())}
     first = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
-    still = (
-        ": the native engine may still do it; the job's log has the rest"
-        if engine in NATIVE_TOO
-        else ": the job's log has the rest"
-    )
-    message = f"{engine} failed ({type(error).__name__}: {first}){still}."
+    still = "the native engine may still do it; " if engine in NATIVE_TOO else ""
+    message = f"{engine} failed ({type(error).__name__}: {first}): {still}the job's log has the rest."
     return {"error": "WorkError", "message": message}
 
 

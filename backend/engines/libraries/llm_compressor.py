@@ -91,16 +91,15 @@ def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
     if request.method in SCHEMES:
         how |= {"targets": ["Linear"], "scheme": SCHEMES[request.method]}
     else:
-        how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": _weights(request)}}
-    match request.method:
-        case "awq":
-            return [watch.over(AWQModifier)(), QuantizationModifier(**how)]
-        case "gptq":
-            return [watch.over(GPTQModifier)(**how)]
-        case "smoothquant":
-            return [watch.over(SmoothQuantModifier)(), QuantizationModifier(**how)]
-        case _:
-            return [watch.over(QuantizationModifier)(**how)]
+        weights = {
+            "num_bits": request.bits, "type": "int", "symmetric": request.symmetric, "strategy": "group",
+            "group_size": request.group_size,
+        }  # fmt: skip
+        how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    scales = {"awq": AWQModifier, "smoothquant": SmoothQuantModifier}.get(str(request.method))
+    if scales is not None:
+        return [watch.over(scales)(), QuantizationModifier(**how)]
+    return [watch.over(GPTQModifier if request.method == "gptq" else QuantizationModifier)(**how)]
 
 
 def _pruner(pruning: Pruning, watch: _Watch) -> Any:
@@ -110,14 +109,6 @@ def _pruner(pruning: Pruning, watch: _Watch) -> Any:
     modifier = {"wanda": WandaPruningModifier, "sparsegpt": SparseGPTModifier}[pruning.method]
     structure = {"unstructured": "0:0"}.get(pruning.pattern, pruning.pattern)
     return watch.over(modifier)(sparsity=pruning.sparsity, mask_structure=structure, ignore=[f"re:.*{name}" for name in IGNORED])
-
-
-def _weights(request: QuantizeRequest) -> dict[str, Any]:
-    """Arguments of compressed-tensors for integers in groups along the input."""
-    return {
-        "num_bits": request.bits, "type": "int", "symmetric": request.symmetric, "strategy": "group",
-        "group_size": request.group_size,
-    }  # fmt: skip
 
 
 class _Watch:

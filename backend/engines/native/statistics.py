@@ -113,7 +113,8 @@ class Tally:
             self._fold()
 
     def _fold(self) -> None:
-        self.matrix = self.total_abs.new_zeros(self.features, self.features)
+        if self.matrix is None:
+            self.matrix = self.total_abs.new_zeros(self.features, self.features)
         for rows in self.kept:
             add(self.matrix, rows)
         self.kept = []
@@ -127,14 +128,10 @@ class Tally:
         self.total_abs.add_(other.total_abs.to(device))
         torch.maximum(self.max_abs, other.max_abs.to(device), out=self.max_abs)
         self.kept += [rows.to(device) for rows in other.kept]
-        if self.asked and self.matrix is None and (other.matrix is not None or sum(map(len, self.kept)) > self.features):
+        if self.matrix is not None or other.matrix is not None or sum(map(len, self.kept)) > self.features:
             self._fold()
-        if self.matrix is not None:
-            for rows in self.kept:
-                add(self.matrix, rows)
-            self.kept = []
-            if other.matrix is not None:
-                self.matrix.add_(other.matrix.to(device))
+        if self.matrix is not None and other.matrix is not None:
+            self.matrix.add_(other.matrix.to(device))
 
     def stats(self, name: str) -> Stats:
         """Raises WorkError, naming the module, when what it read was not finite."""

@@ -18,6 +18,8 @@ CLASSES = {
     "mistral": "MistralForSampling", "mixtral": "MixtralForSampling", "opt": "OPTForSampling",
 }  # fmt: skip
 """modeling_auto.py, without the two that cannot be saved."""
+ONE_NUMBER = ("gpt2", "opt")
+"""Their classes hand the positions to the configuration; the others take a list of buckets."""
 TARGET, DRAFT = "target", "draft"
 
 
@@ -47,19 +49,15 @@ def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:
         from transformers_neuronx.config import KVCacheQuantizationConfig
 
         options["kv_cache_quant"] = KVCacheQuantizationConfig(quant_dtype="f8e4m3fn", dequant_dtype=plan.dtype)
+    buckets = list(plan.token_buckets)
     model = getattr(library, CLASSES[plan.model_type]).from_pretrained(
-        str(folder), n_positions=_positions(plan.model_type, list(plan.token_buckets)), batch_size=plan.batch, amp=plan.dtype,
+        str(folder), n_positions=buckets[-1] if plan.model_type in ONE_NUMBER else buckets, batch_size=plan.batch, amp=plan.dtype,
         tp_degree=plan.tensor_parallel, context_length_estimate=list(plan.context_buckets),
         neuron_config=library.NeuronConfig(**options),
     )  # fmt: skip
     if plan.draft_tokens and not draft:
         model.enable_speculative_decoder(plan.draft_tokens)
     return model
-
-
-def _positions(model_type: str, buckets: list[int]) -> list[int] | int:
-    """GPT-2 and OPT take one number (their classes hand it to the configuration), the others a list of buckets."""
-    return buckets[-1] if model_type in {"gpt2", "opt"} else buckets
 
 
 def _generated(request: CompileRequest, progress: Progress) -> dict[str, Any]:

@@ -48,8 +48,7 @@ def fresh(folder: Path) -> None:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    text = json.dumps(document, indent=2, sort_keys=True) + "\n"
-    files.write(path, text)
+    files.write(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
 def write_companions(source: Path, folder: Path) -> None:
@@ -107,7 +106,9 @@ def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) ->
     A part that is larger by itself is a shard of its own. The parts stay. Raises DiskFull or WorkError.
     """
     shards = _shards(parts, shard_bytes)
-    names = [_shard_name(number, len(shards)) for number in range(1, len(shards) + 1)]
+    count = len(shards)
+    names = [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
+    names = names if count > 1 else ["model.safetensors"]
     weight_map: dict[str, str] = {}
     total = 0
     for name, held in zip(names, shards, strict=True):
@@ -116,7 +117,7 @@ def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) ->
             _copy(held, header, staged)
         weight_map |= dict.fromkeys((key for key in header if key != "__metadata__"), name)
         total += size
-    if len(shards) > 1:
+    if count > 1:
         write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
     return sum((folder / name).stat().st_size for name in names)
 
@@ -132,10 +133,6 @@ def _shards(parts: Sequence[Path], limit: int) -> list[list[Path]]:
         shards[-1].append(part)
         size += added
     return shards
-
-
-def _shard_name(number: int, count: int) -> str:
-    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
 
 
 def _read_header(file: BinaryIO) -> dict[str, Any]:

@@ -65,10 +65,11 @@ class Nearest:
         return parted(self._searched(weights, linears), [len(weight) for weight in weights])
 
     def _searched(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> Snapped:
-        """One weight under the other, on ranges searched: they read the same, so they are searched at once."""
+        """One weight under the other, on ranges searched: they read the same, so they are searched at once. What their rows lose
+        when they are rounded to nearest is known where scales were searched for."""
         import torch
 
-        known = [_known(linear) for linear in linears]
+        known = [None if linear.scaled is None else linear.scaled / linear.rows.square() for linear in linears]
         plain = torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
         return clip.search(torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every)
 
@@ -89,18 +90,11 @@ class Nearest:
 
     def _plain_error(self, linear: Linear, found: Snapped) -> float:
         """The relative error that rounding to nearest would leave, with neither scales nor searched ranges."""
-        if linear.pruned:
-            return linear.relative_error(rounded(linear.weight, self.rounding))
-        if linear.plain is None and found.plain is not None and linear.as_it_was:
+        if linear.plain is None and found.plain is not None and not linear.pruned and linear.as_it_was:
             linear.plain = float(found.plain.sum())
-        if linear.plain is None:
+        if linear.plain is None or linear.pruned:
             return linear.relative_error(rounded(linear.weight, self.rounding))
         return linear.relative(linear.plain)
-
-
-def _known(linear: Linear) -> torch.Tensor | None:
-    """What the rows of the weight as stored lose when it is rounded to nearest [out], where the search for scales has it."""
-    return None if linear.scaled is None else linear.scaled / linear.rows.square()
 
 
 def parted(found: Snapped, heights: Sequence[int]) -> list[Snapped]:

@@ -72,15 +72,15 @@ def _fix(block: torch.Tensor, rows: torch.Tensor, decision: Decision, start: int
     return errors.mul_(inverse[:, None])
 
 
-def factor_of(stats: Stats, order: torch.Tensor | None = None, damping: float = DAMPING) -> Factor:
+def factor_of(stats: Stats, order: torch.Tensor | None = None) -> Factor:
     """The factor for columns taken in `order` [in], or as they stand.
 
     Of few tokens of a wide input it is made block by block from the tokens themselves, with no [in, in] matrix.
     """
     if stats.rows is not None and 2 * len(stats.rows) <= stats.rows.shape[1]:
-        return TokenFactor(stats.rows if order is None else stats.rows[:, order], damping)
+        return TokenFactor(stats.rows if order is None else stats.rows[:, order])
     matrix = stats.matrix()
-    return GramFactor(matrix if order is None else matrix.index_select(0, order).index_select(1, order), damping)
+    return GramFactor(matrix if order is None else matrix.index_select(0, order).index_select(1, order))
 
 
 class GramFactor:
@@ -138,9 +138,9 @@ class TokenFactor:
     By Woodbury's identity (d + X_F'X_F)^-1 = (1 - X_F' (d + X_F X_F')^-1 X_F) / d over the columns F that are left.
     """
 
-    def __init__(self, inputs: torch.Tensor, damping: float = DAMPING) -> None:
+    def __init__(self, inputs: torch.Tensor) -> None:
         self.inputs = inputs.double()
-        self.damping = damping * (float(self.inputs.square().sum(0).mean()) or 1.0)
+        self.damping = DAMPING * (float(self.inputs.square().sum(0).mean()) or 1.0)
         self.kernel = self.inputs @ self.inputs.T
         self.kernel.diagonal().add_(self.damping)
 
