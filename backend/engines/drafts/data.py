@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
 from backend import files
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.training import Training
+from backend.engines.attempts import Left
 from backend.engines.drafts.answers import Answer
 from backend.engines.drafts.base import Batch
 from backend.engines.drafts.target import Target
@@ -50,16 +51,13 @@ class Said(NamedTuple):
     temperature: float
 
 
-class Round(BaseModel):
-    """`key` names the run. `said` has the same order as the hidden states beside it; `wrote`: prompts of the target's own."""
+class Round(Left):
+    """`said` has the same order as the hidden states beside it; `wrote`: prompts of the target's own."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    key: str
     seconds: float
     aside: bool
     said: list[Said]
-    wrote: list[str] = []
+    wrote: list[str] = Field(default_factory=list)
     twice: int = 0
     """Answers that were there already and were left out."""
 
@@ -143,11 +141,8 @@ class Gathering:
         return self.folder / f"round-{number:05d}.json"
 
     def _kept(self, number: int) -> Round | None:
-        try:
-            found = Round.model_validate_json(self._path(number).read_bytes())
-        except (OSError, ValidationError):
-            return None
-        return found if found.key == self.key and self._states(number).is_file() else None
+        found = Round.read(self._path(number), self.key)
+        return found if found is not None and self._states(number).is_file() else None
 
     def _states(self, number: int) -> Path:
         return self._path(number).with_suffix(".safetensors")

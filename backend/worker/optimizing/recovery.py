@@ -8,16 +8,17 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from backend import files
 from backend.domain.errors import DiskFull, QualityFloorMissed
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import Recover
+from backend.engines.attempts import Left
 
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
@@ -27,12 +28,9 @@ PRUNED, RECOVERED = "pruned", "recovered"
 Made = TypeVar("Made", bound=BaseModel)
 
 
-class _Done(BaseModel):
+class _Done(Left):
     """That a stage is through, and what it said. `key` names all that it was made from."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    key: str
     seconds: float
     result: dict[str, Any]
 
@@ -60,7 +58,8 @@ def rewrite(
         length=request.length, seed=request.seed, device=request.devices[0], work_dir=folder / "recover",
     )  # fmt: skip
     found, took = _once(folder / RECOVERED, folder / PRUNED, asked, RecoverResult, lambda: recover(asked, progress))
-    made = quantize(_later(request, folder)) if request.method else _moved(request, folder, pruned)
+    later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
+    made = quantize(request.model_copy(update=later)) if request.method else _moved(request, folder, pruned)
     versions = {**pruned.versions, **made.versions}
     return made.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), _said(options, found, took)
 
@@ -74,12 +73,9 @@ def _once(
 
     key = resume.key_of(base_model.model_dump(mode="json"), weight_files(source))
     mark = folder.with_name(folder.name + ".json")
-    try:
-        done = _Done.model_validate_json(mark.read_bytes())
-        if done.key == key:
-            return kind.model_validate(done.result), done.seconds
-    except (OSError, ValidationError):
-        pass
+    with suppress(ValidationError):
+        if earlier := _Done.read(mark, key):
+            return kind.model_validate(earlier.result), earlier.seconds
     mark.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
@@ -87,12 +83,6 @@ def _once(
     done = _Done(key=key, seconds=round(time.monotonic() - began, 2), result=made.model_dump(mode="json"))
     files.write(mark, done.model_dump_json())
     return made, done.seconds
-
-
-def _later(request: QuantizeRequest, folder: Path) -> QuantizeRequest:
-    """Of the recovered weights."""
-    later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
-    return request.model_copy(update=later)
 
 
 def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> QuantizeResult:

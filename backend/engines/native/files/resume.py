@@ -14,10 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
 from backend import files
 from backend.domain.errors import DiskFull
+from backend.engines.attempts import Left
 from backend.layered.hidden import Hidden
 
 STATE = "state.json"
@@ -26,17 +27,12 @@ ARITHMETIC = 2
 """Raised whenever the engine's own arithmetic changes: what one left another must not go on with."""
 
 
-class State(BaseModel):
-    """`key` names the run: only a run with the same goes on from here."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    key: str
+class State(Left):
     done: int = 0
     """Layers whose parts are written."""
     checksum: int = 0
     """Of the hidden states that enter the next layer."""
-    layers: list[dict[str, Any]] = []
+    layers: list[dict[str, Any]] = Field(default_factory=list)
     """The reports so far."""
 
 
@@ -55,12 +51,9 @@ class Work:
 
     def load(self, key: str, *, parts: bool = True) -> State | None:
         """The state of an earlier attempt at the same run, where all it promises is there. `parts`: that it wrote any."""
-        try:
-            state = State.model_validate_json((self.folder / STATE).read_bytes())
-        except (OSError, ValidationError):
-            return None
-        whole = not parts or all(self.part(number).is_file() for number in range(state.done + 1))
-        return state if state.key == key and whole else None
+        state = State.read(self.folder / STATE, key)
+        whole = state and (not parts or all(path.is_file() for path in self.parts(state.done)))
+        return state if whole else None
 
     def begin(
         self, key: str, shape: tuple[int, int, int], spill_bytes: int, *, count: int | None = None, parts: bool = True

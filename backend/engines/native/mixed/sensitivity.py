@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pydantic import TypeAdapter, ValidationError
 
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
+from backend.engines.attempts import Left
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
@@ -39,7 +37,10 @@ WINDOWS = 4
 SEQUENCES = 512
 ROWS = 128
 """Positions whose distributions are held in double precision at a time."""
-_FOUND = TypeAdapter(list[Measured])
+
+
+class Found(Left):
+    groups: list[Measured]
 
 
 class Slot(NamedTuple):
@@ -62,25 +63,15 @@ def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress:
     kept = request.work_dir is not None
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".probe")
     done = folder.with_name(folder.name + ".json")
-    earlier = _read(done, probe.key)
+    earlier = Found.read(done, probe.key)
     if earlier is not None:
         progress.note("What the groups cost was measured before.")
-        return earlier
+        return earlier.groups
     with Work(folder, kept) as work, memory_errors():
         found = probe.run(work)
     if kept:
-        checkpoint.write_json(done, {"key": probe.key, "groups": _FOUND.dump_python(found)})
+        checkpoint.write_json(done, Found(key=probe.key, groups=found).model_dump())
     return found
-
-
-def _read(path: Path, key: str) -> list[Measured] | None:
-    import json
-
-    try:
-        document = json.loads(path.read_bytes())
-        return _FOUND.validate_python(document["groups"]) if document["key"] == key else None
-    except (OSError, ValueError, KeyError, ValidationError):
-        return None
 
 
 class _Probe:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
 from backend import files
 from backend.domain.frozen import Frozen
+from backend.engines.attempts import Left
 
 NAME = "state.json"
 
@@ -24,12 +25,7 @@ class Point(Frozen):
     training: float | None = None
 
 
-class Steps(BaseModel):
-    """`key` names the run: only one with the same goes on from here."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    key: str
+class Steps(Left):
     step: int = 0
     """Steps done."""
     best_step: int = 0
@@ -45,7 +41,7 @@ class Steps(BaseModel):
 class State(Steps):
     """Of a recovery."""
 
-    curve: list[Point] = []
+    curve: list[Point] = Field(default_factory=list)
 
     @property
     def best(self) -> Point:
@@ -77,14 +73,13 @@ def load(folder: Path, key: str, kind: type[Kept]) -> tuple[Kept, dict[str, Any]
 
     import torch
 
-    try:
-        state = kind.model_validate_json((folder / NAME).read_bytes())
-        if state.key != key:
-            return None
-        tensors: dict[str, Any] = torch.load(_tensors(folder, state.step), weights_only=True)
-    except (OSError, ValidationError, RuntimeError, EOFError, pickle.UnpicklingError):
+    state = kind.read(folder / NAME, key)
+    if state is None:
         return None
-    return state, tensors
+    try:
+        return state, torch.load(_tensors(folder, state.step), weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return None
 
 
 def _tensors(folder: Path, step: int) -> Path:

@@ -1,0 +1,25 @@
+"""What an attempt leaves in a file, from which a later one at the same work goes on. Knows no work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class Left(BaseModel):
+    """`key` names the work: only an attempt at the same goes on from here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str
+
+    @classmethod
+    def read(cls, path: Path, key: str) -> Self | None:
+        """None where there is none of this key, or it cannot be read."""
+        try:
+            found = cls.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return found if found.key == key else None
