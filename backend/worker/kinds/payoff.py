@@ -84,7 +84,7 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
             [server.variant for server in servers], options, partial(engines.server_python, settings), channel.side_log,
             settings.cache / "vllm", progress, cache_tokens(workload.prompts, options, measured.longest),
         )  # fmt: skip
-        key = _key(spec, target, settings)
+        key = payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
         with pool:
             progress.phase("start", "Starting servers", weight=2.0)
             pool.settle()
@@ -92,10 +92,6 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
     document = _map(key, target, card, measured, time.monotonic() - began)
     measured.forget()
     return {"map": document.model_dump(mode="json"), "peak_rss_bytes": memory.peak, "interleave": pool.mode}
-
-
-def _key(spec: PayoffSpec, target: Variant, settings: configuration.Settings) -> MapKey:
-    return payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
 
 
 def _servers(spec: PayoffSpec, target: Variant, card: ModelCard, work: Path) -> list[Server]:

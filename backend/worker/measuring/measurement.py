@@ -268,7 +268,7 @@ class Measurement:
 
     def _apart(self, variant: int, endpoint: Endpoint, streams: int, changed: dict[str, Any]) -> list[RequestRecord]:
         """Ask the workload's first lines, which no level reads: nothing of it is measured."""
-        plan = self._plan(variant, endpoint, Load("closed", streams), self._plain_prompts())
+        plan = self._plan(variant, endpoint, Load("closed", streams), self._prompts(plain=True))
         records, _ = self._load(plan.model_copy(update={"seconds": None, **changed}))
         self.fresh.sent(variant, plan, records, {}, block_of(endpoint.counters()))
         return records
@@ -281,20 +281,13 @@ class Measurement:
         )
         return self.fresh.plan(variant, plan)
 
-    def _plain_prompts(self) -> Path:
-        """The first turns alone, where the load is made of conversations."""
-        path = self.channel.work / "prompts-plain.jsonl"
+    def _prompts(self, *, plain: bool = False) -> Path:
+        """All lines of the workload, in its order; `plain`: the first turns alone, where the load is made of conversations."""
+        path = self.channel.work / ("prompts-plain.jsonl" if plain else "prompts.jsonl")
         if not path.exists():
-            kept = {"prompt", "max_tokens"}
-            lines = [prompt.model_dump_json(include=kept, exclude_none=True) for prompt in self.workload.prompts]
-            path.write_text("\n".join(lines) + "\n")
-        return path
-
-    def _prompts(self) -> Path:
-        """All lines of the workload, in its order."""
-        path = self.channel.work / "prompts.jsonl"
-        if not path.exists():
-            path.write_text("".join(prompt.model_dump_json(exclude_none=True) + "\n" for prompt in self.workload.prompts))
+            kept = {"prompt", "max_tokens"} if plain else None
+            lines = (prompt.model_dump_json(include=kept, exclude_none=True) for prompt in self.workload.prompts)
+            path.write_text("".join(f"{line}\n" for line in lines))
         return path
 
     def _load(self, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
