@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's malloc.h; mallopt(3) says what they do."""
@@ -23,8 +22,8 @@ def kept_memory() -> Iterator[None]:
     tenth of the time. Afterwards free memory is given back, and the limits are those that glibc's own rule ends at. Where the C
     library is another, nothing is done.
     """
-    library = _glibc()
-    if library is None:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "malloc_trim"):
         yield
         return
     library.mallopt(M_MMAP_THRESHOLD, MAPPED)
@@ -34,8 +33,3 @@ def kept_memory() -> Iterator[None]:
     finally:
         library.mallopt(M_TRIM_THRESHOLD, 2 * MAPPED)
         library.malloc_trim(0)
-
-
-def _glibc() -> Any:
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "malloc_trim") else None

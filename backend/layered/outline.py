@@ -112,10 +112,8 @@ class Outline:
 
     def outside_names(self) -> list[str]:
         """Every tensor that belongs to no decoder layer."""
-        return [name for name in self.source.files if not name.startswith(self.root) or not self._numbered(name)]
-
-    def _numbered(self, name: str) -> bool:
-        return name.removeprefix(self.root).partition(".")[0].isdigit()
+        numbered = {name for name in self.source.files if name.removeprefix(self.root).partition(".")[0].isdigit()}
+        return [name for name in self.source.files if not name.startswith(self.root) or name not in numbered]
 
     def fill(self, number: int, device: str) -> Any:
         """The layer's module with its weights in fp32 on `device`; `drop` frees it.

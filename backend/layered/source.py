@@ -62,7 +62,9 @@ class Source:
                 names = list(file.keys())
                 self.files |= dict.fromkeys(names, path)
                 self.dtypes |= {file.get_slice(name).get_dtype() for name in names}
-        for name in _promised(folder) - self.files.keys():
+        index = folder / INDEX
+        promised = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
+        for name in promised.keys() - self.files.keys():
             raise ModelDamaged(f"{name} stands in {INDEX} but in no shard: download or export the model again.")
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -119,11 +121,6 @@ class Packed(Source):
         for name in wanted:
             if name in self.parts:
                 yield name, self.weight(name, self.stored(name))
-
-
-def _promised(folder: Path) -> set[str]:
-    index = folder / INDEX
-    return set(json.loads(index.read_bytes())["weight_map"]) if index.is_file() else set()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ serving.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
@@ -24,9 +24,6 @@ from backend.layered.outline import Outline
 from backend.layered.passes import Passes, memory_errors
 from backend.layered.products import fast_products
 from backend.layered.source import Source, weight_files
-
-if TYPE_CHECKING:
-    import torch
 
 
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
@@ -57,7 +54,8 @@ class _Run:
         self.outline = Outline(self.source)
         self.plan, self.refused = planned(self.outline, self.pipeline, request.group_size)
         self.mix = Mix(request, self.outline, self.plan, self.dtype)
-        self.sequential = self.pipeline.sequential or self.mix.sequential
+        self.every = [self.pipeline, *self.mix.pipelines.values()]
+        self.sequential = any(each.sequential for each in self.every)
         wanted = min(request.samples, self.pipeline.samples or request.samples)
         self.tokens = calibration.drawn(request, wanted if self.pipeline.reads_text else 0, progress)
         self.passes = Passes(self.outline, self.tokens, request.devices, progress.warn, half=True)
@@ -88,11 +86,9 @@ class _Run:
             if len(self.tokens):
                 self.passes.embed(hidden)
             outside = self.source.read(self.outline.outside_names())
-            checkpoint.write_part(work.part(0), {name: self._as_stored(tensor) for name, tensor in outside}, flush=work.kept)
+            stored = {name: each.to(self.dtype) if each.is_floating_point() else each for name, each in outside}
+            checkpoint.write_part(work.part(0), stored, flush=work.kept)
         return state, hidden
-
-    def _as_stored(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     def _layer(self, number: int, hidden: Hidden, work: Work) -> list[dict[str, Any]]:
         """Everything that happens to one layer; its part is written at the end."""
@@ -118,20 +114,17 @@ class _Run:
     def _taps(self, device: str) -> Taps:
         """A tally for each input of the plan."""
         layer, total, tallies = self.outline.layers[0], self.tokens.numel(), {}
-        magnitudes = self.pipeline.magnitudes or self.mix.magnitudes
-        kept, places = self.mix.gram_tokens(self.pipeline), len(self.request.devices)
+        experts = f"{self.outline.family.experts.path}." if self.outline.family.experts else None
+        magnitudes, places = any(each.magnitudes for each in self.every), len(self.request.devices)
+        kept = None if any(each.gram_tokens is None for each in self.every) else self.pipeline.gram_tokens
         counted, every = (None, 1) if kept is None else (-(-kept // places), max(1, total // kept) | 1)
         for unit in self.plan:
             for names in unit.inputs:
-                features, expert = layer.get_submodule(names[0]).in_features, self._is_expert(names[0])
+                features, expert = layer.get_submodule(names[0]).in_features, bool(experts and names[0].startswith(experts))
                 coming = 0 if expert else total if kept is None else min(kept, total)
                 step = 1 if expert else every
                 tallies[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes)
         return tallies
-
-    def _is_expert(self, path: str) -> bool:
-        experts = self.outline.family.experts
-        return experts is not None and path.startswith(experts.path + ".")
 
     def _tick(self, number: int, before: float, share: float) -> Any:
         return lambda done: self.progress.advance(round(number + before + share * done, 2))

@@ -24,7 +24,6 @@ from backend.domain.needs.rates import of_measured
 from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.recipe import fallback, libraries
 from backend.domain.recipe.methods import TUNED, reads_text
-from backend.domain.recipe.recipe import Limits
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engines, probe, speed
@@ -169,7 +168,8 @@ class Optimization:
         from backend.evaluate.quality.states import Place
         from backend.layered.passes import devices
 
-        windows = quality_windows(self.spec.model.parameters)
+        fewest, most = QUALITY_WINDOWS  # fewer for a large model; the interval in the report widens with it
+        windows = max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(self.spec.model.parameters, 1)))
         settings = configuration.load()
         original, place = Path(self.spec.model.path), Place(devices(), self.channel.work, kept=settings.kept_scoring)
         text = held_out.read(None, original)
@@ -195,7 +195,8 @@ class Optimization:
             self.progress.note(gained(found))
         if self.facts.get("bits") is not None:  # beside what was predicted, which leaves out how errors meet, so it is too low
             self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
-        check_limits(self.spec.recipe.limits, self.facts["quality"])
+        if missed := fallback.missed(self.spec.recipe.limits, self.facts["quality"]):
+            raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")
         if ruined := below_floor(self.facts["quality"], configuration.load().quality_floor):
             self.facts["quality"]["below_floor"] = ruined
             self.progress.warn(ruined)
@@ -262,12 +263,6 @@ def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> Qua
     return outside.quantize(engine, engines.engine_python(configuration.load(), environment), request, progress)
 
 
-def quality_windows(parameters: int) -> int:
-    """Windows to score: fewer for a large model; the interval in the report widens with it."""
-    fewest, most = QUALITY_WINDOWS
-    return max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(parameters, 1)))
-
-
 def weight_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
@@ -283,9 +278,3 @@ def copy_model(source: Path, destination: Path) -> None:
     kept = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
     for path in sorted({path for pattern in kept for path in source.glob(pattern)}):
         shutil.copyfile(path, destination / path.name)
-
-
-def check_limits(limits: Limits, quality: dict[str, Any]) -> None:
-    """Raises QualityFloorMissed naming the limit and what was measured."""
-    if missed := fallback.missed(limits, quality):
-        raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")

@@ -30,10 +30,6 @@ class Grid(NamedTuple):
     scale: torch.Tensor
     zero_point: torch.Tensor
 
-    def expanded(self, rows: int) -> Grid:
-        """With one row a row of the weight, where there was one for the matrix."""
-        return Grid(self.scale.expand(rows, -1), self.zero_point.expand(rows, -1))
-
     def where(self, rows: torch.Tensor, other: Grid) -> Grid:
         """This grid in the rows [out] that are true, `other` in the rest."""
         import torch

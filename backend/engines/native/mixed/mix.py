@@ -36,18 +36,6 @@ class Mix:
         if unknown:
             raise ImpossibleStack(f"The model has no group {min(unknown)!r} that could get a precision of its own.")
 
-    @property
-    def sequential(self) -> bool:
-        return any(pipeline.sequential for pipeline in self.pipelines.values())
-
-    @property
-    def magnitudes(self) -> bool:
-        return any(pipeline.magnitudes for pipeline in self.pipelines.values())
-
-    def gram_tokens(self, own: Pipeline) -> int | None:
-        """As many as the request's own pipeline wants, or all where another precision wants all."""
-        return None if any(pipeline.gram_tokens is None for pipeline in self.pipelines.values()) else own.gram_tokens
-
     def of_layer(self, number: int) -> dict[str, Pipeline]:
         """By the names of groups inside a layer, for those that differ."""
         return {local: self.pipelines[precision] for local, precision in self._layers[number].items()}

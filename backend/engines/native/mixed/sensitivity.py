@@ -114,7 +114,8 @@ class _Probe:
                 state.checksum = hidden.save()
                 work.save(state)
             self.progress.advance(state.done)
-        return self._found(self._losses(hidden))
+        losses = dict(zip(self.slots, self._losses(hidden), strict=True))
+        return [self._measured(number, group, losses) for number in range(count) for group in self.groups]
 
     def _layer(self, number: int, hidden: Hidden) -> None:
         """The copies under way through the layer as it is, then a new one for each group and candidate."""
@@ -196,10 +197,6 @@ class _Probe:
                     row = (1 + place) * windows + window
                     totals[place] += _kl(reference, logits(hidden.entering[row]))
         return [max(0.0, float(total)) for total in totals / self.tokens.numel()]
-
-    def _found(self, losses: Sequence[float]) -> list[Measured]:
-        by_slot = dict(zip(self.slots, losses, strict=True))
-        return [self._measured(number, group, by_slot) for number in range(self.outline.count) for group in self.groups]
 
     def _measured(self, number: int, group: str, losses: dict[Slot, float]) -> Measured:
         linears = [name for unit in self.plan if unit.group == group for name in unit.linears]

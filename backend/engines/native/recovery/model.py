@@ -98,24 +98,21 @@ class Adapters:
             own = (seed * 1_000_003 + zlib.crc32(path.encode())) % 2**63
             parametrize.register_parametrization(module, "weight", masked(module.weight.detach(), rank, own))
 
-    def factor(self, path: str) -> Any:
-        return self.model.get_submodule(path).parametrizations.weight[0]
-
-    def parameters(self) -> list[torch.nn.Parameter]:
+    def named(self) -> dict[str, torch.nn.Parameter]:
         """A and B of each path, in order."""
-        return [tensor for path in self.paths for tensor in (self.factor(path).a, self.factor(path).b)]
+        factors = {path: self.model.get_submodule(path).parametrizations.weight[0] for path in self.paths}
+        return {f"{path}.{name}": getattr(each, name) for path, each in factors.items() for name in ("a", "b")}
 
     def state(self) -> dict[str, torch.Tensor]:
         """Copies of A and B, by path."""
-        return {f"{path}.{name}": getattr(self.factor(path), name).detach().clone() for path in self.paths for name in ("a", "b")}
+        return {name: each.detach().clone() for name, each in self.named().items()}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         import torch
 
         with torch.no_grad():
-            for path in self.paths:
-                for name in ("a", "b"):
-                    getattr(self.factor(path), name).copy_(state[f"{path}.{name}"])
+            for name, each in self.named().items():
+                each.copy_(state[name])
 
     def merged(self, path: str, dtype: torch.dtype) -> torch.Tensor:
         """The matrix with its adapter in it, as the module holds it, in `dtype`. Raises WorkError where it is not finite."""

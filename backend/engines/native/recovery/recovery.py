@@ -110,7 +110,7 @@ class _Run:
         self.teacher = load(request.original_dir, request.device)[0] if self.options.teacher else None
         width: int = self.model.config.get_text_config().hidden_size
         self.highest = self.options.learning_rate or WIDE_RATE / width
-        self.optimizer = torch.optim.AdamW(self.adapters.parameters(), lr=self.highest, weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(self.adapters.named().values(), lr=self.highest, weight_decay=0.0)
         self.every = max(1, self.options.steps // VALIDATIONS)
         self.saved = time.monotonic()
         self.state, self.best = self._begin()

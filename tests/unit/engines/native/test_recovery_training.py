@@ -174,8 +174,8 @@ def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: 
     before = model(tokens).logits
     adapters = Adapters(model, paths.values(), 4, seed=0)
     assert torch.equal(model(tokens).logits, before)
-    assert {id(each) for each in model.parameters() if each.requires_grad} == {id(each) for each in adapters.parameters()}
-    assert len(adapters.parameters()) == 2 * 14
+    assert {id(each) for each in model.parameters() if each.requires_grad} == {id(each) for each in adapters.named().values()}
+    assert len(adapters.named()) == 2 * 14
 
 
 def test_without_a_rate_of_its_own_it_is_by_the_width_of_the_model(case: Case, tmp_path: Path) -> None:
