@@ -11,13 +11,15 @@ from backend.domain.frozen import Frozen
 from backend.domain.recipe.methods import QuantizeMethod
 from backend.domain.recipe.precision import Precision
 
+Pattern = Literal["unstructured", "2:4", "4:8"]
+
 
 class Pruning(Frozen):
     """Weights set to zero before anything is quantized."""
 
     method: Literal["magnitude", "wanda", "sparsegpt"]
     sparsity: float = Field(0.5, gt=0, lt=1)
-    pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
+    pattern: Pattern = "unstructured"
 
 
 class QuantizeRequest(Frozen):

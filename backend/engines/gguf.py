@@ -43,13 +43,8 @@ def convert(source: Path, folder: Path, architecture: str, parameters: int, free
         )
     seconds = CPU_SECONDS + CPU_SECONDS_A_BILLION * parameters // 10**9
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    asked = (source, folder, architecture, int(begins), needed, seconds)
-    ended = subprocess.Popen([sys.executable, "-m", "backend.engines.gguf", *map(str, asked)], env=environment)
-    try:
-        code = ended.wait()
-    finally:
-        ended.kill()
-        ended.wait()
+    asked = map(str, (source, folder, architecture, int(begins), needed, seconds))
+    code = subprocess.call([sys.executable, "-m", "backend.engines.gguf", *asked], env=environment)
     if code != 0:
         why = folder / REFUSED
         reason = why.read_text() if why.is_file() else f"its reader ended with code {code}, the log has its last words"

@@ -123,11 +123,9 @@ def _can(environment: EnvironmentInfo) -> str:
 
 def _by_library(hardware: str) -> str:
     """What each library can do there."""
-    said = []
-    for name in (name for name, engine in libraries.ENGINES.items() if engine.environment == COMPRESS.name):
-        methods = [str(method) for _, method, _, places in supported(name) if hardware in places]
-        said.append(f"quantize {', '.join(methods)} by {name}")
-    return "; ".join(said)
+    names = [name for name, engine in libraries.ENGINES.items() if engine.environment == COMPRESS.name]
+    can = {name: [str(method) for _, method, _, places in supported(name) if hardware in places] for name in names}
+    return "; ".join(f"quantize {', '.join(methods)} by {name}" for name, methods in can.items())
 
 
 def _reason(environment: EnvironmentInfo, installed: bool) -> str | None:

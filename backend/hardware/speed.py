@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -139,17 +139,8 @@ def fastest(kernels: Sequence[Callable[[], object]]) -> list[float]:
     """Seconds of each kernel's fastest run. They take turns, so that the repetitions of one lie apart."""
     for kernel in kernels:
         kernel()
-    rounds = [[_best(kernel) for kernel in kernels] for _ in range(ROUNDS)]
+    rounds = [[min(timeit.repeat(kernel, number=1, repeat=RUNS)) for kernel in kernels] for _ in range(ROUNDS)]
     return [min(times) for times in zip(*rounds, strict=True)]
-
-
-def _best(work: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(RUNS):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
 
 
 def _linear(weights: Any, tokens: int) -> Callable[[], object]:

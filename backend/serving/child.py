@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -72,14 +73,6 @@ def _is_tracker(pid: int) -> bool:
         return False
 
 
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-
-
 def _reap(codes: dict[int, int]) -> bool:
     """Collect whoever ended; True while children remain."""
     try:
@@ -97,7 +90,9 @@ def _sweep(codes: dict[int, int]) -> None:
     deadline = time.monotonic() + TRACKER_SECONDS
     while _reap(codes):
         late = time.monotonic() > deadline
-        _kill([pid for pid in descendants() if late or not _is_tracker(pid)])
+        for pid in [pid for pid in descendants() if late or not _is_tracker(pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 

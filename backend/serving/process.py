@@ -17,7 +17,6 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -62,7 +61,7 @@ class ServerProcess:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -10,7 +10,6 @@ import json
 import shutil
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from backend import files, processes
@@ -89,7 +88,7 @@ class VllmServer:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -187,9 +186,9 @@ class VllmServer:
     def _answers(self) -> bool:
         """Whether it is this server that answers: on a port that was taken, another's /health would say yes."""
         try:
-            if self._get("/health")[0] != 200:
+            if self._ask("/health")[0] != 200:
                 return False
-            status, body = self._get("/v1/models")
+            status, body = self._ask("/v1/models")
             return status == 200 and self.served_name in [row["id"] for row in json.loads(body)["data"]]
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
             return False
@@ -209,7 +208,7 @@ class VllmServer:
         Raises ServerFailed when the server does not answer any more.
         """
         try:
-            text = self._get("/metrics")[1].decode()
+            text = self._ask("/metrics")[1].decode()
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
         return counters.read(text)
@@ -218,7 +217,7 @@ class VllmServer:
         """What it answers to a POST of JSON; the model is named here. Raises ServerFailed where it refuses or is gone."""
         asked = json.dumps({"model": self.served_name, **body})
         try:
-            status, answered = self._ask("POST", path, asked, ANSWER_SECONDS)
+            status, answered = self._ask(path, asked, ANSWER_SECONDS)
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
         if status != 200:
@@ -232,7 +231,7 @@ class VllmServer:
             stream.seek(self._log_length)
             lines = stream.read().decode(errors="replace").splitlines()
         try:
-            told = self._get("/metrics")[1].decode()
+            told = self._ask("/metrics")[1].decode()
         except (OSError, http.client.HTTPException):
             told = ""
         return Evidence(engine_log.read(lines), engine_log.cache_settings(told), self.startup)
@@ -244,13 +243,11 @@ class VllmServer:
             self._peak = self.peak_rss_bytes
             self._process = None
 
-    def _get(self, path: str) -> tuple[int, bytes]:
-        return self._ask("GET", path)
-
-    def _ask(self, method: str, path: str, body: str | None = None, timeout_s: float = 5.0) -> tuple[int, bytes]:
+    def _ask(self, path: str, body: str | None = None, timeout_s: float = 5.0) -> tuple[int, bytes]:
+        """GET, or POST of a `body`."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout_s)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            connection.request("POST" if body else "GET", path, body, {"Content-Type": "application/json"} if body else {})
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

@@ -41,7 +41,7 @@ class Acceptance(NamedTuple):
 
 
 def summed(found: Iterable[Acceptance]) -> Acceptance:
-    """Raises StopIteration of none."""
+    """Raises ValueError of none."""
     first, *others = found
     for other in others:
         both = tuple(a + b for a, b in zip(first.accepted, other.accepted, strict=True))

@@ -53,10 +53,6 @@ class Batch:
 
         return torch.cat([self.tokens[:, 1:], self.tokens[:, -1:]], 1)
 
-    def logits(self, places: torch.Tensor) -> torch.Tensor:
-        """The target's [N, V] at `places`, a mask [B, T] or anything that indexes its first two dimensions."""
-        return self.target.logits(self.final[places])
-
 
 class Proposer(ABC):
     """A draft for one target. Deterministic on a processor: the same calls give the same bytes.

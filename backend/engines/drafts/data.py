@@ -23,6 +23,7 @@ from backend.engines.attempts import Left
 from backend.engines.drafts.answers import Answer
 from backend.engines.drafts.base import Batch
 from backend.engines.drafts.target import Target
+from backend.engines.native.recovery.recovery import order
 
 if TYPE_CHECKING:
     import torch
@@ -92,9 +93,8 @@ class Gathering:
         given = list(prompts)
         self.rows = _rows(target.token_bytes, MOST_PROMPT + options.answer_tokens)
         count = min(MOST_ASIDE, max(2, len(given) // SET_ASIDE))
-        order = _order(len(given), options.seed)
-        self.aside = [given[number] for number in order[:count]]
-        self.pool = [given[number] for number in order[count:]]
+        shuffled = [given[number] for number in order(len(given), options.seed)]
+        self.aside, self.pool = shuffled[:count], shuffled[count:]
         self.user_head = target.user_head() if len(given) < FEW else None
         """What prompts of the target's own begin with; None where it writes none."""
         self.wrote: set[str] = set()
@@ -188,8 +188,8 @@ class Gathering:
         greedy = sum(bool(each.said) and each.said[0].temperature == 0 for each in self.rounds[2:])
         if self.greedy < len(pool) and greedy <= self.options.greedy * (number - 2) and self.options.greedy > 0:
             return pool[self.greedy : self.greedy + self.rows], 0.0
-        order = _order(len(pool), self.options.seed + number)
-        return [pool[place] for place in order[: self.rows]], self.options.temperature
+        places = order(len(pool), self.options.seed + number)
+        return [pool[place] for place in places[: self.rows]], self.options.temperature
 
     def _write(self, seed: int) -> list[str]:
         """Prompts that the target writes itself, where it is asked in turns and has few."""
@@ -275,9 +275,3 @@ def unknown(target: Target, said: list[Said], layers: tuple[int, ...]) -> Batch:
 def _rows(token_bytes: int, tokens: int) -> int:
     """Of a round of so many tokens a row."""
     return max(FEWEST_ROWS, min(MOST_ROWS, CACHE_BYTES // (token_bytes * tokens)))
-
-
-def _order(count: int, seed: int) -> list[int]:
-    import torch
-
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed % 2**63)).tolist()

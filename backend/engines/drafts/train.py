@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,8 @@ from backend.engines.native.recovery.recovery import WARM_UP, descend, places, v
 from backend.layered.passes import memory_errors
 from backend.layered.source import weight_files
 
-PROPOSERS: dict[Kind, tuple[str, str]] = {
-    "small": ("small", "Small"), "eagle3": ("eagle3", "Eagle3"), "medusa": ("medusa", "Medusa"),
-}  # fmt: skip
-"""Module of this package and class of each kind."""
+PROPOSERS: dict[Kind, str] = {"small": "Small", "eagle3": "Eagle3", "medusa": "Medusa"}
+"""The class of each kind, in the module of this package that is called like the kind."""
 TIMED = 4
 """Steps after the first, of evenly spread shares of the training, by which all are reckoned."""
 SEQUENCES, SEQUENCES_ON_CPU = 8, 2
@@ -120,8 +119,8 @@ class TrainResult(Frozen):
 
 def proposer(target: Target, options: Training) -> Proposer:
     """Raises RequestError where no draft of the kind can be trained for such a target."""
-    module, name = PROPOSERS[options.kind]
-    made: Proposer = getattr(import_module(f"backend.engines.drafts.{module}"), name)(target, options)
+    module = import_module(f"backend.engines.drafts.{options.kind}")
+    made: Proposer = getattr(module, PROPOSERS[options.kind])(target, options)
     return made
 
 
@@ -329,12 +328,8 @@ def _of(temperature: float, found: Acceptance) -> Measured:
 
 def _chunks(known: list[Known], size: int) -> list[list[Known]]:
     """At most `size` each, and of one temperature."""
-    parts: list[list[Known]] = []
-    for each in known:
-        if not parts or len(parts[-1]) == size or parts[-1][0].said.temperature != each.said.temperature:
-            parts.append([])
-        parts[-1].append(each)
-    return parts
+    alike = [list(each) for _, each in groupby(known, key=lambda each: each.said.temperature)]
+    return [part[start : start + size] for part in alike for start in range(0, len(part), size)]
 
 
 def rate(step: int, steps: int) -> float:

@@ -46,10 +46,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
 
 def _check(request: QuantizeRequest) -> None:
     """Raises ImpossibleStack for what it cannot do, or cannot do here."""
-    if request.pruning is None:
-        asked, known = str(request.method), METHODS
-    else:
-        asked, known = request.pruning.method, PRUNERS
+    asked, known = (str(request.method), METHODS) if request.pruning is None else (request.pruning.method, PRUNERS)
     if asked not in known:
         raise ImpossibleStack(f"llm-compressor has no `{asked}` here: it has {', '.join(known)}.")
 

@@ -12,8 +12,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -50,7 +51,9 @@ def ask(engine: str, python: Path, request: BaseModel, progress: Progress) -> di
     ) as process:
         try:
             assert process.stdin is not None and process.stdout is not None
-            _tell(process.stdin, request)
+            with suppress(BrokenPipeError):  # a child that is gone before it read says why on its own standard error
+                process.stdin.write(request.model_dump_json() + "\n")
+                process.stdin.flush()
             answer = _listen(process.stdout, progress)
         except BaseException:
             process.kill()
@@ -59,15 +62,6 @@ def ask(engine: str, python: Path, request: BaseModel, progress: Progress) -> di
     if answer is None:
         raise WorkError(_silence(engine, process.returncode))
     return answer
-
-
-def _tell(sink: IO[str], request: BaseModel) -> None:
-    """A child that is gone before it read says why on its own standard error."""
-    try:
-        sink.write(request.model_dump_json() + "\n")
-        sink.flush()
-    except BrokenPipeError:
-        return
 
 
 def _listen(lines: Iterable[str], progress: Progress) -> dict[str, Any] | None:

@@ -53,6 +53,10 @@ class Stats:
             raise ValueError("this pipeline collects no Gram matrices")
         return self.gram
 
+    def power(self) -> torch.Tensor:
+        """||X_j||^2 of each input channel [in]."""
+        return self.rows.square().sum(0) if self.rows is not None else self.matrix().diagonal()
+
     def rough(self) -> Stats:
         """In bfloat16 where the hardware multiplies it itself. `squared` is then off by about 1e-4 of its value: it may rank."""
         import torch

@@ -72,12 +72,12 @@ class Optimization:
 
     def run(self) -> None:
         self.channel.output.mkdir(parents=True)
+        if self.spec.neuron is not None or not self.rewrites:
+            self.progress.phase("copy", "Copying the weights", weight=0.5)
+            copy_model(Path(self.spec.model.path), self.model)
         if self.spec.neuron is not None:
             self._for_neuron(self.spec.neuron)
             return
-        if not self.rewrites:
-            self.progress.phase("copy", "Copying the weights", weight=0.5)
-            copy_model(Path(self.spec.model.path), self.model)
         for step in self.spec.plan.steps:
             getattr(self, f"_{step.technique}")(step)
         if self.rewrites:
@@ -85,8 +85,6 @@ class Optimization:
 
     def _for_neuron(self, plan: CompilePlan) -> None:
         """The stack rounds the weights itself: the artifact has the original ones beside what was compiled."""
-        self.progress.phase("copy", "Copying the weights", weight=0.5)
-        copy_model(Path(self.spec.model.path), self.model)
         draft = Path(self.spec.draft.path) if self.spec.draft else None
         if draft is not None:
             copy_model(draft, self.channel.output / "draft")

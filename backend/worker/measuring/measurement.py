@@ -92,9 +92,13 @@ class Measurement:
 
     def _measure(self, slot: order.Slot, pool: ServerPool) -> None:
         """Nothing of a variant whose server is gone."""
-        if slot.variant not in self.lost:
-            with self._kept(slot.variant):
-                self._slot(slot, self._ready(slot.variant, pool))
+        if slot.variant in self.lost:
+            return
+        with self._kept(slot.variant):
+            endpoint = self._ready(slot.variant, pool)
+            first_line, most = self.fresh.first(slot.block, slot.level), self.fresh.most(slot.level)
+            run = self._run(slot.variant, endpoint, self.loads[slot.level], first_line, most)
+            self._point(slot, run.records)
 
     def _is_decided(self) -> bool:
         """Of a rule (`blocks.rule`): test where it looks, note what came of it, and say whether that is enough."""
@@ -183,14 +187,10 @@ class Measurement:
 
     def levels(self, variant: int) -> list[Level]:
         """Those that were measured, also before a server went away."""
-        options, of = self.spec.options, self.spec.variants[variant]
-        if options.sweep:
-            found = self.swept.get(variant, [])
-            return load_plans.mark(
-                [runs.level(each.load, self.runs[variant, each.load], options, of, self._kinds) for each in found], found, options
-            )
-        done = (load for load in self.loads if (variant, load) in self.runs)
-        return [runs.level(load, self.runs[variant, load], options, of, self._kinds) for load in done]
+        options, of, found = self.spec.options, self.spec.variants[variant], self.swept.get(variant, [])
+        done = [each.load for each in found] if options.sweep else [load for load in self.loads if (variant, load) in self.runs]
+        levels = [runs.level(load, self.runs[variant, load], options, of, self._kinds) for load in done]
+        return load_plans.mark(levels, found, options) if options.sweep else levels
 
     def _measured(self) -> Iterator[Key]:
         """Every level so far, of a search those that were judged: a server may go away between two looks at one."""
@@ -225,12 +225,6 @@ class Measurement:
         """All that was measured, level by level."""
         for variant, load in self._measured():
             yield Measured(variant, load, [run.records for run in self.runs[variant, load]])
-
-    def _slot(self, slot: order.Slot, endpoint: Endpoint) -> None:
-        load = self.loads[slot.level]
-        first_line, most = self.fresh.first(slot.block, slot.level), self.fresh.most(slot.level)
-        run = self._run(slot.variant, endpoint, load, first_line, most)
-        self._point(slot, run.records)
 
     def _run(self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None) -> Run:
         """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.proof.case import Evidence
@@ -82,7 +81,7 @@ class ServerPool:
     def __enter__(self) -> ServerPool:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for index in list(self._up):
             self._stop(index, looked_at=kind is None)
 
@@ -140,8 +139,12 @@ class ServerPool:
         beside = len(indices) > 1
         waiting = {}
         for index in indices:
-            self._progress.note(f"Starting vLLM for {self.variants[index].name}.")
-            waiting[index] = self._up[index] = self._server(index)
+            variant = self.variants[index]
+            self._progress.note(f"Starting vLLM for {variant.name}.")
+            waiting[index] = self._up[index] = VllmServer(
+                variant, python=self._python(variant), log=self._log(f"server-{index}"), cache_root=self._cache,
+                progress=self._progress, held_tokens=self._held_tokens,
+            )  # fmt: skip
             waiting[index].begin()
         while waiting:
             for index in [index for index, server in waiting.items() if server.look()]:
@@ -151,13 +154,6 @@ class ServerPool:
             server.first_answer()
             assert server.startup is not None
             self.startups.setdefault(index, []).append(server.startup.model_copy(update={"beside": beside}))
-
-    def _server(self, index: int) -> VllmServer:
-        variant = self.variants[index]
-        return VllmServer(
-            variant, python=self._python(variant), log=self._log(f"server-{index}"), cache_root=self._cache,
-            progress=self._progress, held_tokens=self._held_tokens,
-        )  # fmt: skip
 
     def _stop(self, index: int, *, looked_at: bool = True) -> None:
         """Nobody looks at a server whose evaluation ends without a document."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ class Fitting:
         self.target: float | None = options.get("target_bits")
         self.candidates = precision.candidates(options, options["eight_bits"])
         self.missed: list[Attempt] = []
-        self._groups: list[Measured] | None = None
+        self._path = folder / "attempts.json"
 
     def run(self, score: Score) -> tuple[QuantizeResult, dict[str, Any] | None]:
         """What was kept, and what its artifact says of the precisions (None where no group differs).
@@ -57,14 +58,12 @@ class Fitting:
             self._keep(quality)
             chosen = self._next(chosen, quality)
 
-    @property
+    @cached_property
     def groups(self) -> list[Measured]:
-        if self._groups is None:
-            from backend.engines import native
+        from backend.engines import native
 
-            quantize = self.request.model_copy(update={"work_dir": self.folder / "probe"})
-            self._groups = native.measure(quantize, self.candidates, self.progress)
-        return self._groups
+        quantize = self.request.model_copy(update={"work_dir": self.folder / "probe"})
+        return native.measure(quantize, self.candidates, self.progress)
 
     def _first(self) -> Chosen | None:
         """The allocation within the average; None, every group as the step makes it, where none is asked for."""
@@ -118,10 +117,6 @@ class Fitting:
         if chosen is None:
             return None
         return fallback.record(self.groups, chosen, self.candidates[0], self.target, self.missed + attempts)
-
-    @property
-    def _path(self) -> Path:
-        return self.folder / "attempts.json"
 
     @property
     def _key(self) -> str:

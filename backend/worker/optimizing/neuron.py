@@ -12,8 +12,7 @@ from backend.domain.jobs.progress import Progress
 from backend.domain.neuron.compiling import CompilePlan
 from backend.domain.neuron.stacks import STACKS
 from backend.hardware import engines
-
-FOLDER = "compiled"
+from backend.serving.neuron import FOLDER
 
 
 def run(plan: CompilePlan, model: Path, draft: Path | None, output: Path, progress: Progress, *, device: bool) -> dict[str, Any]:
@@ -47,7 +46,6 @@ def _compile(
     graphs.mkdir(parents=True, exist_ok=True)
     request = CompileRequest(plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=device)
     compile_result = CompileResult.model_validate(outside.ask(plan.stack, python, request, progress))
-    if compile_result.versions.get("neuronx-cc") != plan.compiler:
-        here = compile_result.versions.get("neuronx-cc")
+    if (here := compile_result.versions.get("neuronx-cc")) != plan.compiler:
         raise WorkError(f"The compiler is {here} and the job was planned for {plan.compiler}: submit it again.")
     return compile_result.versions, {"proof": compile_result.proof} if compile_result.proof else {}

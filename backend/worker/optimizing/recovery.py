@@ -22,7 +22,6 @@ from backend.engines.attempts import Left
 
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
-    from backend.engines.native.recovery.recovery import RecoverResult
 
 PRUNED, RECOVERED = "pruned", "recovered"
 Made = TypeVar("Made", bound=BaseModel)
@@ -38,7 +37,8 @@ class _Done(Left):
 def rewrite(
     request: QuantizeRequest, options: Recover, progress: Progress, quantize: Callable[[QuantizeRequest], QuantizeResult]
 ) -> tuple[QuantizeResult, dict[str, Any]]:
-    """Fill the request's `out_dir`, by `quantize` where a method is asked for; the answer's second part is the recovery's own.
+    """Fill the request's `out_dir`, by `quantize` where a method is asked for; the answer's second part is the recovery's own,
+    for the manifest: what was asked, what came of it, and the loss curve.
 
     `request` asks for pruning, and a method or none; its `work_dir` is where stages are kept. Raises what the engines raise.
     """
@@ -61,7 +61,9 @@ def rewrite(
     later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
     made = quantize(request.model_copy(update=later)) if request.method else _moved(request, folder, pruned)
     versions = {**pruned.versions, **made.versions}
-    return made.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), _said(options, found, took)
+    told = {"asked": options.asked(), "objective": "kl" if options.teacher else "next token", "seconds": took}
+    told |= found.model_dump(mode="json", exclude={"versions"})
+    return made.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), told
 
 
 def _once(
@@ -90,12 +92,6 @@ def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> Qu
     with files.disk_errors(request.out_dir):
         shutil.copytree(folder / RECOVERED, request.out_dir, dirs_exist_ok=True)
     return pruned
-
-
-def _said(options: Recover, recover: RecoverResult, seconds: float) -> dict[str, Any]:
-    """For the manifest: what was asked, what came of it, and the loss curve."""
-    told = recover.model_dump(mode="json", exclude={"versions"})
-    return {"asked": options.asked(), "objective": "kl" if options.teacher else "next token", "seconds": seconds, **told}
 
 
 def scored(

@@ -61,7 +61,9 @@ def _swept(
 ) -> tuple[torch.Tensor, Grid]:
     order = _order(stats, act_order, weight.device)
     decision = _Round(rounding, grid, order, None if mask is None else mask[:, order], weight)
-    return sweep(weight, factor_of(stats, order), decision, _block_size(decision.group), order), decision.grid()
+    # Whole groups, so that a group's range is taken from weights with all updates made.
+    size = decision.group * (BLOCK // decision.group) or BLOCK
+    return sweep(weight, factor_of(stats, order), decision, size, order), decision.grid()
 
 
 def _order(stats: Stats, act_order: bool, device: torch.device) -> torch.Tensor:
@@ -70,13 +72,7 @@ def _order(stats: Stats, act_order: bool, device: torch.device) -> torch.Tensor:
 
     if not act_order:
         return torch.arange(len(stats.mean_abs), device=device)
-    power = stats.rows.square().sum(0) if stats.rows is not None else stats.matrix().diagonal()
-    return torch.argsort(power, descending=True, stable=True)
-
-
-def _block_size(group: int) -> int:
-    """Whole groups, so that a group's range is taken from weights with all updates made."""
-    return group * (BLOCK // group) if group <= BLOCK else BLOCK
+    return torch.argsort(stats.power(), descending=True, stable=True)
 
 
 class _Round:

@@ -110,13 +110,10 @@ def _rows(found: Snapped, part: slice) -> Snapped:
 
 def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None = None) -> dict[str, Any]:
     """`losses` are those of the rows as stored, where they are known."""
-    if losses is None or linear.pruned:
-        report: dict[str, Any] = {"relative_error": linear.relative_error(effective)}
-    else:
-        report = {"relative_error": linear.relative(float((losses * linear.rows.square()).sum()))}
     if linear.pruned:
-        report["zeros"] = float((linear.weight == 0).float().mean())
-    return report
+        return {"relative_error": linear.relative_error(effective), "zeros": float((linear.weight == 0).float().mean())}
+    known = None if losses is None else float((losses * linear.rows.square()).sum())
+    return {"relative_error": linear.relative_error(effective) if known is None else linear.relative(known)}
 
 
 def _input_scale(linears: Sequence[Linear], rounding: Rounding) -> dict[str, torch.Tensor]:

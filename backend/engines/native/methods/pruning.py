@@ -10,17 +10,15 @@ every M columns for N:M ("Extension to Semi-Structured Sparsity"). Pruned weight
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from backend.domain.errors import ImpossibleStack
-from backend.engines.base import Pruning
+from backend.engines.base import Pattern, Pruning
 from backend.engines.native.group import Linear, Stats
 from backend.engines.native.methods.obs import BLOCK, factor_of, sweep
 
 if TYPE_CHECKING:
     import torch
-
-Pattern = Literal["unstructured", "2:4", "4:8"]
 
 
 def by_magnitude(weight: torch.Tensor, sparsity: float, pattern: Pattern) -> torch.Tensor:
@@ -34,14 +32,8 @@ def by_wanda(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: Patte
     """The mask [out, in]; as by magnitude where no token was seen."""
     if stats.tokens == 0:
         return by_magnitude(weight, sparsity, pattern)
-    scores = weight.abs() * norms(stats)
+    scores = weight.abs() * stats.power().clamp(min=0).sqrt()
     return largest(scores, sparsity) if pattern == "unstructured" else n_of_m(scores, pattern)
-
-
-def norms(stats: Stats) -> torch.Tensor:
-    """||X_j||_2 of each input channel over the calibration tokens [in]."""
-    squares = stats.rows.square().sum(0) if stats.rows is not None else stats.matrix().diagonal()
-    return squares.clamp(min=0).sqrt()
 
 
 def largest(scores: torch.Tensor, sparsity: float) -> torch.Tensor:

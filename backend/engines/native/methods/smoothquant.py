@@ -22,16 +22,9 @@ STRENGTH = 0.5
 """The paper's migration strength a, its choice for most models."""
 
 
-def smoothing(max_input: torch.Tensor, max_weight: torch.Tensor, strength: float = STRENGTH) -> torch.Tensor:
-    """s [in] of the largest |input| and the largest |weight| of each input channel [in]; 1 where either is zero."""
-    import torch
-
-    scales = max_input.pow(strength) / max_weight.pow(1 - strength)
-    return torch.where((max_input > 0) & (max_weight > 0), scales, torch.ones_like(scales)).clamp(1e-4, 1e4)
-
-
 class Smoothing:
-    """Scales [in] for linears that share an input, ones where that does not come from a norm."""
+    """Scales s [in] for linears that share an input, ones where that does not come from a norm; of a channel whose inputs or
+    weights are all zero 1."""
 
     def __init__(self, strength: float = STRENGTH) -> None:
         self.strength = strength
@@ -43,7 +36,9 @@ class Smoothing:
             return torch.ones_like(linears[0].columns)
         max_input = torch.stack([linear.stats.max_abs for linear in linears]).amax(0)
         max_weight = torch.stack([linear.weight.abs().amax(0) for linear in linears]).amax(0)
-        return producer.exact(smoothing(max_input, max_weight, self.strength))
+        scales = max_input.pow(self.strength) / max_weight.pow(1 - self.strength)
+        found = torch.where((max_input > 0) & (max_weight > 0), scales, torch.ones_like(scales))
+        return producer.exact(found.clamp(1e-4, 1e4))
 
 
 def smoothquant(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:

@@ -85,9 +85,11 @@ class _Probe:
         self.plan, _ = planned(self.outline, own, request.group_size)
         self.gram = own.gram or not own.reads_text  # text is read here in any case, and losses are those of outputs
         self.candidates = [each for each in candidates if each.method is not None or request.pruning is not None]
-        self.groups = list(dict.fromkeys(unit.group for unit in self.plan))
+        groups = list(dict.fromkeys(unit.group for unit in self.plan))
+        self.linears = {each: [name for unit in self.plan if unit.group == each for name in unit.linears] for each in groups}
+        """By group."""
         every = range(self.outline.count)
-        self.slots = [Slot(number, group, each) for number in every for each in self.candidates for group in self.groups]
+        self.slots = [Slot(number, group, each) for number in every for each in self.candidates for group in groups]
         windows = max(1, min(WINDOWS, SEQUENCES // max(1, len(self.slots))))
         texts, length, seed = request.calibration_texts, request.length, request.seed
         self.tokens = calibration.sample_tokens(request.model_dir, texts, windows, length, seed)
@@ -115,7 +117,7 @@ class _Probe:
                 work.save(state)
             self.progress.advance(state.done)
         losses = dict(zip(self.slots, self._losses(hidden), strict=True))
-        return [self._measured(number, group, losses) for number in range(count) for group in self.groups]
+        return [self._measured(number, group, losses) for number in range(count) for group in self.linears]
 
     def _layer(self, number: int, hidden: Hidden) -> None:
         """The copies under way through the layer as it is, then a new one for each group and candidate."""
@@ -128,7 +130,7 @@ class _Probe:
             pipeline = pipelines.variant(self.request, candidate, self.dtype)
             work = LayerWork(self.outline, number, self.plan, pipeline, stats, self.dtype)
             work.run()
-            for group in self.groups:
+            for group in self.linears:
                 place = 1 + self.slots.index(Slot(number, group, candidate))
                 with self._rounded(layer, work, group):
                     self._through(number, layer, hidden, slice(0, windows), place * windows)
@@ -167,8 +169,7 @@ class _Probe:
     @contextmanager
     def _rounded(self, layer: Any, work: LayerWork, group: str) -> Iterator[None]:
         """The layer computes with what the linears of `group` would be, as long as this lasts."""
-        names = [name for unit in self.plan if unit.group == group for name in unit.linears]
-        modules = {name: layer.get_submodule(name) for name in names}
+        modules = {name: layer.get_submodule(name) for name in self.linears[group]}
         originals = {name: module.weight.data for name, module in modules.items()}
         hooks = []
         for name, module in modules.items():
@@ -199,8 +200,7 @@ class _Probe:
         return [max(0.0, float(total)) for total in totals / self.tokens.numel()]
 
     def _measured(self, number: int, group: str, losses: dict[Slot, float]) -> Measured:
-        linears = [name for unit in self.plan if unit.group == group for name in unit.linears]
-        layer, name_of = self.outline.layers[number], self.outline.stored_name
+        layer, name_of, linears = self.outline.layers[number], self.outline.stored_name, self.linears[group]
         return Measured(
             name=name_of(number, group),
             linears=[name_of(number, name) for name in linears],

@@ -277,11 +277,12 @@ def split_data(spare: torch.Tensor) -> Split:
 def places(count: int, step: int, size: int, seed: int) -> list[int]:
     """The `size` of `count` sequences of step `step` (from 0): epoch after epoch, each in an order of its own."""
     wanted = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
-    orders = {epoch: _order(count, seed, epoch) for epoch, _ in wanted}
+    orders = {epoch: order(count, seed * 1_000_003 + epoch) for epoch, _ in wanted}
     return [orders[epoch][place] for epoch, place in wanted]
 
 
-def _order(count: int, seed: int, epoch: int) -> list[int]:
+def order(count: int, seed: int) -> list[int]:
+    """The numbers below `count`, shuffled."""
     import torch
 
-    return torch.randperm(count, generator=torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)).tolist()
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed % 2**63)).tolist()
