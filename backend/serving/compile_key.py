@@ -40,8 +40,9 @@ def processor() -> str:
 def refusal(key: dict[str, Any], python: Path) -> str | None:
     """Why a cache with this key is of no use here, or None."""
     here = current(python)
-    for field, mine, its in keys.differing(here, key, LABELS):
-        return f"it was built for {LABELS[field]} ({its or 'not said'}; here {mine}), so vLLM compiles at start"
+    for each in keys.differing(here, key, LABELS):
+        sides = f"{each.there or 'not said'}; here {each.wanted}"
+        return f"it was built for {LABELS[each.field]} ({sides}), so vLLM compiles at start"
     return None
 
 

@@ -62,22 +62,22 @@ def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool 
 
     `like_it`: they were of the same model and recipe or variants, not just of the same kind.
     """
-    left = [duration - elapsed_s for duration in durations]
-    if not left or max(left) <= 0:
-        return None
-    jobs = "an earlier job" if len(left) == 1 else f"{len(left)} earlier jobs"
-    return Range(
-        max(0.0, min(left)), max(left), f"as long as {jobs} {'like it' if like_it else 'of this kind, of any model,'} took"
-    )
+    return _left(durations, elapsed_s, f"as long as {{}} {'like it' if like_it else 'of this kind, of any model,'} took")
 
 
 def from_paces(paces: Sequence[float], middle_s: float, elapsed_s: float = 0.0) -> Range | None:
     """Of other jobs, how long each took for what a formula reckoned it to take (`paces`), times what it reckons for this one."""
-    left = [pace * middle_s - elapsed_s for pace in paces]
+    basis = "at the pace of {} of other models or recipes, by what each had to do"
+    return _left([pace * middle_s for pace in paces], elapsed_s, basis)
+
+
+def _left(durations: Sequence[float], elapsed_s: float, basis: str) -> Range | None:
+    """`basis` has a place for the earlier jobs that say it."""
+    left = [duration - elapsed_s for duration in durations]
     if not left or max(left) <= 0:
         return None
     jobs = "an earlier job" if len(left) == 1 else f"{len(left)} earlier jobs"
-    return Range(max(0.0, min(left)), max(left), f"at the pace of {jobs} of other models or recipes, by what each had to do")
+    return Range(max(0.0, min(left)), max(left), basis.format(jobs))
 
 
 class Runs(NamedTuple):

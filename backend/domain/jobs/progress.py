@@ -26,17 +26,7 @@ class Progress(Protocol):
 class Silent:
     """A Progress that says nothing: for tests and library use."""
 
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def _nothing(self, *said: Any, **data: Any) -> None:
         return None
 
-    def advance(self, done: float, **data: Any) -> None:
-        return None
-
-    def note(self, message: str, **data: Any) -> None:
-        return None
-
-    def warn(self, message: str, **data: Any) -> None:
-        return None
-
-    def point(self, **data: Any) -> None:
-        return None
+    phase = advance = note = warn = point = _nothing

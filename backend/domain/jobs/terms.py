@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 from pydantic import Field
@@ -55,18 +56,19 @@ SIZES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 1 << 20, "gib": 1 << 30,
 
 def seconds(written: str, field: str) -> float:
     """`90`, `90s`, `30m`, `2h`, `1d`. Raises InvalidOptions."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
-    if match is None or match[2] not in SPANS or not float(match[1]):
-        raise InvalidOptions(f"is wrong: `{written[:40]}` is no time such as 90s, 30m or 2h.", field=field)
-    return float(match[1]) * SPANS[match[2]]
+    return _measured(written, field, SPANS, "time such as 90s, 30m or 2h")
 
 
 def size(written: str, field: str) -> int:
     """`8GB`, `8GiB`, in bytes. Raises InvalidOptions."""
+    return int(_measured(written, field, SIZES, "size such as 8GB or 16GiB"))
+
+
+def _measured(written: str, field: str, units: Mapping[str, float], wanted: str) -> float:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
-    if match is None or match[2] not in SIZES or not float(match[1]):
-        raise InvalidOptions(f"is wrong: `{written[:40]}` is no size such as 8GB or 16GiB.", field=field)
-    return int(float(match[1]) * SIZES[match[2]])
+    if match is None or match[2] not in units or not float(match[1]):
+        raise InvalidOptions(f"is wrong: `{written[:40]}` is no {wanted}.", field=field)
+    return float(match[1]) * units[match[2]]
 
 
 def span(length_s: float) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from backend.domain.frozen import Frozen
 
 DIGITS = 20
 
 
-class Difference(NamedTuple):
+class Difference(Frozen):
     """One field: its value in the key that is wanted, and in the one that is there."""
 
     field: str
@@ -26,4 +28,5 @@ def digest(fields: Mapping[str, Any]) -> str:
 def differing(wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None) -> list[Difference]:
     """The fields that differ, in the order of `names` or of the wanted key; a field that one of them lacks is None there."""
     chosen = list(names) if names is not None else list(dict.fromkeys([*wanted, *there]))
-    return [Difference(name, wanted.get(name), there.get(name)) for name in chosen if wanted.get(name) != there.get(name)]
+    pairs = ((name, wanted.get(name), there.get(name)) for name in chosen)
+    return [Difference(field=name, wanted=mine, there=its) for name, mine, its in pairs if mine != its]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -27,21 +27,13 @@ class Entry(Frozen):
         return sum(size for size, _ in self.files.values())
 
 
-class Differs(Frozen):
-    """One field: what is wanted, and what the nearest entry has."""
-
-    field: str
-    wanted: Any
-    there: Any
-
-
 class Lookup(Frozen):
     """`hit`: fetched, nothing is compiled. `nearest` and `differs` of a miss where the cache has anything of that stack."""
 
     state: Literal["hit", "miss"]
     key: str
     nearest: str | None = None
-    differs: tuple[Differs, ...] = ()
+    differs: tuple[keys.Difference, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -65,5 +57,4 @@ def look(plan: CompilePlan, entries: Iterable[Entry]) -> Lookup:
         return Lookup(state="hit", key=found[1].key)
     if found is None or found[1].fields.get("stack") != plan.stack:
         return Lookup(state="miss", key=plan.key)
-    differs = tuple(Differs(**each._asdict()) for each in found[0])
-    return Lookup(state="miss", key=plan.key, nearest=found[1].key, differs=differs)
+    return Lookup(state="miss", key=plan.key, nearest=found[1].key, differs=tuple(found[0]))
