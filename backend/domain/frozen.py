@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from typing import Annotated, Any
 
@@ -12,6 +14,11 @@ class Frozen(BaseModel):
     """A frozen model that refuses unknown fields, and NaN and infinity, which JSON cannot hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+def digest(document: Any) -> str:
+    """sha256 as hex over the canonical JSON: whatever the order of its fields, the same document has the same one."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def finite(value: Any) -> Any:

@@ -6,15 +6,13 @@ made, and makes nothing twice. Knows nothing of AWS's calls (`requests`) and of 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from backend.domain.evaluation.document import Speculation
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Frozen, digest
 from backend.domain.recipe.recipe import Serving
 from backend.domain.validation import BUCKET, matching
 
@@ -59,9 +57,7 @@ class Capacity(Frozen):
     maximum: int = Field(ge=1)
     invocations: float = Field(gt=0)
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Capacity:
-        return ordered(self)
+    _ordered = model_validator(mode="after")(ordered)
 
 
 class Scheduled(Frozen):
@@ -72,9 +68,7 @@ class Scheduled(Frozen):
     minimum: int = Field(ge=1)
     maximum: int = Field(ge=1)
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Scheduled:
-        return ordered(self)
+    _ordered = model_validator(mode="after")(ordered)
 
 
 class Idle(Frozen):
@@ -152,7 +146,7 @@ class Deployment(Frozen):
     def version(self) -> str:
         """The name of model and configuration: another for every content, since AWS lets neither be changed."""
         document = self.model_dump(mode="json", exclude={"owner", *AROUND})
-        return f"{self.endpoint}-{hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]}"
+        return f"{self.endpoint}-{digest(document)[:8]}"
 
     @property
     def key(self) -> str:

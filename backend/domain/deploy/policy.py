@@ -40,6 +40,8 @@ def document(deployment: Deployment) -> dict[str, Any]:
         *(SCALING[:1] if deployment.capacity or deployment.schedule else ()), *(SCALING[1:] if deployment.capacity else ()),
         *(("PutScheduledAction",) if deployment.schedule else ()), *SCALED,
     )  # fmt: skip
+    # SageMaker is granted the key of the volume by who creates the endpoint
+    key = deployment.kms_key and key_statement(deployment.kms_key, partition, deployment.region, account, "CreateGrant")
     alarm = f"arn:{partition}:cloudwatch:{deployment.region}:{account}:alarm:{idle_alarm(deployment.endpoint)}"
     return {
         "Version": "2012-10-17",
@@ -58,17 +60,9 @@ def document(deployment: Deployment) -> dict[str, Any]:
             allow("Scaling", "application-autoscaling", scaling, "*"),
             allow("Watch", "cloudwatch", ("DescribeAlarms", "GetMetricData"), "*"),
             allow("Idle", "cloudwatch", (*(WATCHING if deployment.idle else ()), "DeleteAlarms"), alarm),
-            *_key(deployment),
+            *(key or ()),
         ],
     }
-
-
-def _key(deployment: Deployment) -> list[dict[str, Any]]:
-    """SageMaker is granted the key of the volume by who creates the endpoint."""
-    if deployment.kms_key is None:
-        return []
-    partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
-    return key_statement(deployment.kms_key, partition, deployment.region, account, "CreateGrant")
 
 
 def key_statement(key: str, partition: str, region: str, account: str, action: str) -> list[dict[str, Any]]:

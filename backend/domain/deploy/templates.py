@@ -139,16 +139,13 @@ def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
         }  # fmt: skip
         blocks["aws_appautoscaling_policy"] = {"load": policy}
     if deployment.schedule:
-        actions = [_snaked(each | {"ScalableTargetAction": None}) for each in requests.scheduled(deployment)]
+        scheduled = requests.scheduled(deployment)
+        actions = [_snaked(each | {"ScalableTargetAction": _snaked(each["ScalableTargetAction"])}) for each in scheduled]
         blocks["aws_appautoscaling_scheduled_action"] = {
-            f"at_{number}": same | {"name": action.pop("scheduled_action_name")} | action | {"scalable_target_action": bounds}
-            for number, (action, bounds) in enumerate(zip(actions, _bounds(deployment), strict=True), 1)
+            f"at_{number}": same | {"name": action.pop("scheduled_action_name")} | action
+            for number, action in enumerate(actions, 1)
         }
     return blocks
-
-
-def _bounds(deployment: Deployment) -> list[dict[str, int]]:
-    return [{"min_capacity": each.minimum, "max_capacity": each.maximum} for each in deployment.schedule]
 
 
 def _alarm_block(deployment: Deployment) -> dict[str, Any]:

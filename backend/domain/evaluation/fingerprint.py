@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import PurePath
 
 from backend.domain.evaluation.document import Evaluation
+from backend.domain.frozen import digest
 
 
 def configuration_hash(evaluation: Evaluation) -> str:
@@ -32,4 +31,4 @@ def configuration_hash(evaluation: Evaluation) -> str:
     if evaluation.options.tasks:  # the folder of a task's copy ends with the hash of its files
         names = [PurePath(folder).name for folder in evaluation.options.tasks]
         asked["tasks"] = [*names, evaluation.options.task_limit]
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return digest(asked)

@@ -7,7 +7,7 @@ the load replayed prompts, and the level's times are not those of the prompts th
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ class Prefixes:
         """Tokens of the prompt that earlier prompts or answers begin with, in whole blocks; then it is one of them itself."""
         tokens, first = record.prompt_tokens or 0, not self._texts
         shared = self._longest(text) / len(text) if text else 0.0
-        self._add(text + record.text)
+        insort(self._texts, text + record.text)
         begun = 0 if first else min(self._template, tokens)
         kept = begun + (tokens - begun) * shared
         return int(min(kept, max(0, tokens - 1)) // self._block) * self._block
@@ -62,9 +62,6 @@ class Prefixes:
         """Characters that it has in common with the beginning of any earlier one: with a neighbour in their order."""
         place = bisect_left(self._texts, text)
         return max((_common(text, other) for other in self._texts[max(0, place - 1) : place + 1]), default=0)
-
-    def _add(self, text: str) -> None:
-        self._texts.insert(bisect_left(self._texts, text), text)
 
 
 def _common(first: str, second: str) -> int:

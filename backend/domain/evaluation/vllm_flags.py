@@ -49,13 +49,10 @@ def speculative_config(speculation: Speculation, draft: str) -> dict[str, Any]:
     if speculation.tokens_by_batch:
         config["num_speculative_tokens_per_batch_size"] = _ranges(speculation.tokens_by_batch)
     if speculation.synthetic is not None:
-        config |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": _rates(speculation)}
+        # the chance that the first token of a guess is accepted, that the first two are, and so on
+        rates = [speculation.synthetic**place for place in range(1, speculation.tokens + 1)]
+        config |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
     return config
-
-
-def _rates(speculation: Speculation) -> list[float]:
-    """The chance that the first token of a guess is accepted, that the first two are, and so on, as vLLM asks for it."""
-    return [(speculation.synthetic or 0.0) ** place for place in range(1, speculation.tokens + 1)]
 
 
 def _ranges(schedule: Schedule) -> list[list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
@@ -44,34 +44,30 @@ OPEN_LOOP = (
 )  # fmt: skip
 
 
-class _Lenient(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Percentiles(_Lenient):
+class _Percentiles(BaseModel):
     p50: float
     p90: float
     p95: float
     p99: float
 
 
-class _Summary(_Lenient):
+class _Summary(BaseModel):
     mean: float
     count: int
     percentiles: _Percentiles
 
 
-class _ByStatus(_Lenient):
+class _ByStatus(BaseModel):
     successful: _Summary
 
 
-class _Totals(_Lenient):
+class _Totals(BaseModel):
     successful: int
     errored: int
     incomplete: int
 
 
-class _Metrics(_Lenient):
+class _Metrics(BaseModel):
     request_totals: _Totals
     requests_per_second: _ByStatus
     request_concurrency: _ByStatus
@@ -85,17 +81,17 @@ class _Metrics(_Lenient):
     output_tokens_per_second: _ByStatus
 
 
-class _Strategy(_Lenient):
+class _Strategy(BaseModel):
     type_: str
     streams: int | None = None
     rate: float | None = None
 
 
-class _Config(_Lenient):
+class _Config(BaseModel):
     strategy: _Strategy
 
 
-class _Benchmark(_Lenient):
+class _Benchmark(BaseModel):
     config: _Config
     metrics: _Metrics
     start_time: float

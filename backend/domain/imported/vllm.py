@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
@@ -47,8 +47,6 @@ DEFINITIONS = (
 
 class _Result(BaseModel):
     """Those fields of a result that are read; statistics beside them are looked up by name."""
-
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     backend: str = ""
     model_id: str = "a model that the file does not name"

@@ -1,15 +1,11 @@
-"""Keys of compiled artifacts: fields that decide what one is good for, their digest, and in which fields two of them differ."""
+"""Keys of compiled artifacts: fields that decide what one is good for, and in which fields two of them differ."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from backend.domain.frozen import Frozen
-
-DIGITS = 20
 
 
 class Difference(Frozen):
@@ -18,11 +14,6 @@ class Difference(Frozen):
     field: str
     wanted: Any
     there: Any
-
-
-def digest(fields: Mapping[str, Any]) -> str:
-    """20 hex digits of the sha256 over the canonical JSON."""
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def differing(wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None) -> list[Difference]:

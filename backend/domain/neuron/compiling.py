@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from backend.domain.frozen import Frozen
-from backend.domain.machine import keys
+from backend.domain.frozen import Frozen, digest
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving
@@ -58,7 +57,8 @@ class CompilePlan(Frozen):
 
     @property
     def key(self) -> str:
-        return keys.digest(self.fields)
+        """20 hex digits."""
+        return digest(self.fields)[:20]
 
 
 def plan(
@@ -98,7 +98,5 @@ def doubled(least: int, most: int) -> list[int]:
 
 def parts(recipe: Recipe) -> list[str]:
     """The recipe in the words of `Stack.can`; what no stack has keeps its own name."""
-    found = []
-    for step in recipe.steps:
-        found.append(getattr(step, "method", step.technique))
+    found = [getattr(step, "method", step.technique) for step in recipe.steps]
     return [*found, *(["fp8-cache"] if recipe.serving.kv_cache_dtype == "fp8" else [])]

@@ -6,14 +6,12 @@ recipe. Knows nothing of files, YAML or the store.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Frozen, digest
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.validation import matching
@@ -87,7 +85,7 @@ class Preset(Frozen):
     @property
     def hash(self) -> str:
         """sha256 over the canonical JSON of all of it, names too: another hash is another preset under that id."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        return digest(self.model_dump(mode="json"))
 
 
 def load(concurrency: int, positions: int) -> ExpectedLoad:

@@ -6,14 +6,12 @@ hardware (`compat` does) and nothing of YAML (`service.recipes` does).
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
 from backend.domain.errors import InvalidRecipe
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Frozen, digest
 from backend.domain.recipe import recovery, speculation
 from backend.domain.recipe.methods import KnownMethod
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule
@@ -30,9 +28,8 @@ class _Step(Frozen):
 
     @model_serializer(mode="plain")
     def _written(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "technique"}
-        defaults = {name: info.default for name, info in type(self).model_fields.items()}
-        kept = {k: self._plain(k, v) for k, v in fields.items() if k in self._always() or v != defaults[k]}
+        fields, always = type(self).model_fields, self._always()
+        kept = {k: self._plain(k, v) for k, v in self if k in always or (k != "technique" and v != fields[k].default)}
         return {self.technique: kept}
 
     def _plain(self, field: str, value: Any) -> Any:
@@ -233,17 +230,12 @@ class Recipe(Frozen):
 
     def step(self, technique: str) -> Step | None:
         """The first step of that technique."""
-        for step in self.steps:
-            if step.technique == technique:
-                return step
-        return None
+        return next((step for step in self.steps if step.technique == technique), None)
 
     @property
     def hash(self) -> str:
         """sha256 over the canonical JSON, name left out: equal recipes hash equal whatever they are called."""
-        document = self.model_dump(mode="json")
-        document.pop("name")
-        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        return digest(self.model_dump(mode="json", exclude={"name"}))
 
 
 ORIGINAL = Recipe()

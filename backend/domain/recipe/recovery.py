@@ -41,13 +41,12 @@ class Recover(Frozen):
 
     @model_serializer(mode="plain")
     def _written(self) -> Any:
-        defaults = {name: info.default for name, info in type(self).model_fields.items()}
-        changed = {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
-        return changed or True
+        fields = type(self).model_fields
+        return {name: value for name, value in self if value != fields[name].default} or True
 
     def asked(self) -> dict[str, Any]:
         """Every option, as an engine is asked."""
-        return {name: getattr(self, name) for name in type(self).model_fields}
+        return dict(self)
 
 
 def read(value: Any) -> Any:

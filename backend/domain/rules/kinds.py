@@ -5,8 +5,6 @@ Pure. Knows nothing of the store that answers a filter and of the files that the
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from backend.domain.frozen import Frozen
+from backend.domain.frozen import Frozen, digest
 from backend.domain.model.facts import ModelFacts, PublishedCells, PublishedModel
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.domain.recipe.techniques import supported
@@ -73,8 +71,6 @@ def recipes() -> Mapping[str, Recipe]:
     found = {ORIGINAL_KIND: ORIGINAL}
     for technique, method, engine, _ in supported():
         options: dict[str, Any] = {"method": method} if method else {}
-        if technique == "quantize" and engine != "native":
-            options["engine"] = engine
         name = kind(technique, method, engine)
         found[name] = Recipe.model_validate({"name": name, "steps": [{technique: options}]})
     return MappingProxyType(found)
@@ -91,7 +87,7 @@ def shape(model: ModelFacts, draft: ModelFacts | None = None) -> str:
     Left out are what names a model (id, path, revision) and what describes it to people.
     """
     document = {"model": _read(model), "draft": _read(draft) if draft else None}
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:32]
+    return digest(document)[:32]
 
 
 def _read(model: ModelFacts) -> dict[str, Any]:

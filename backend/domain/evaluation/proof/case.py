@@ -10,7 +10,7 @@ from backend.domain.evaluation.proof.engine_log import EngineLog
 from backend.domain.evaluation.proof.record import Finding, What
 from backend.domain.evaluation.startup import Startup
 
-LOG, COUNTERS = "the engine's log", "the server's counters"
+LOG = "the engine's log"
 
 
 class Evidence(NamedTuple):

@@ -23,8 +23,8 @@ ARGUMENTS = (
     "num_speculative_tokens_per_batch_size",
 )
 """Of what was parsed from the command line, only what differs from vLLM's own choice is written."""
-_CONFIGURED = re.compile(r"LLM engine .*? with config: (?P<settings>.*)")
-_NOT_DEFAULT = re.compile(r"non-default args: (?P<arguments>\{.*\})")
+_CONFIGURED = re.compile(r"LLM engine .*? with config: (.*)")
+_NOT_DEFAULT = re.compile(r"non-default args: (\{.*\})")
 _SPECULATES = re.compile(
     r"\bspeculative_config=SpeculativeConfig\(method='(?P<method>[^']*)', "
     r"model=(?P<model>[^,]*)(?:, num_spec_tokens=(?P<tokens>\d+))?"
@@ -89,8 +89,7 @@ def read(lines: Iterable[str]) -> EngineLog:
     """Of the last start in these lines."""
     every = list(lines)
     since = of_last_start(every)
-    configured = next((match["settings"] for line in since if (match := _CONFIGURED.search(line))), "")
-    arguments = next((match["arguments"] for line in reversed(every) if (match := _NOT_DEFAULT.search(line))), "")
+    configured, arguments = _first(_CONFIGURED, since) or "", _first(_NOT_DEFAULT, reversed(every)) or ""
     mode = _MODE.search(configured)
     counts = [(int(match["accepted"]), int(match["drafted"])) for line in since if (match := _COUNTED.search(line))]
     checkpoint, cache = _first(_CHECKPOINT, since), _first(_CACHE, since)
