@@ -92,7 +92,8 @@ def waiting(entry: Entry, live: Sequence[Entry], ahead: Sequence[Entry], capacit
     """What stands in its way on that host; None where it may start. `ahead`: the queued ones before it that may start."""
     claim = entry.claim
     if not fits([claim], capacity):
-        return Waiting(f"It needs {_needs(claim, capacity)}; the machine has {_has_words(capacity)}.")
+        has = f"{capacity.cores} cores, {capacity.memory_bytes // GIB} GiB of memory, {capacity.gpus} GPUs"
+        return Waiting(f"It needs {_needs(claim, capacity)}; the machine has {has}.")
     if capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes:
         return Waiting(
             f"It needs {claim.disk_bytes / 1e9:.3g} GB of disk and {capacity.disk_bytes / 1e9:.3g} GB are free: free some."
@@ -119,10 +120,6 @@ def _needs(claim: Claim, capacity: Capacity) -> str:
     cores = "every core" if claim.cores is None else f"{found.cores} cores"
     parts = [cores if found.cores else "", f"{found.memory} GiB of memory" if found.memory else ""]
     return " and ".join(filter(None, [*parts, *(_name(name) for name in sorted(found.named))]))
-
-
-def _has_words(capacity: Capacity) -> str:
-    return f"{capacity.cores} cores, {capacity.memory_bytes // GIB} GiB of memory, {capacity.gpus} GPUs"
 
 
 def _wanted(claim: Claim, short: Sequence[str], live: Sequence[Entry], capacity: Capacity) -> str:

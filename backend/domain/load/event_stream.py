@@ -6,11 +6,12 @@ CRC-32 of all before it. Pure; both a body that is kept whole and one that is st
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from backend.domain.load import invocations
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 PRELUDE, CRC = 12, 4
@@ -40,11 +41,7 @@ class Message(NamedTuple):
             return None
         if kind == "error":
             return self.headers.get(":error-code", "error"), self.headers.get(":error-message", "")
-        try:
-            told = json.loads(self.payload)
-        except ValueError:
-            told = None
-        document = told if isinstance(told, dict) else {}
+        document = invocations.document(self.payload)
         words = str(document.get("Message") or document.get("message") or "")
         return str(document.get("ErrorCode") or self.headers.get(":exception-type", "exception")), words
 

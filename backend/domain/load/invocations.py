@@ -35,26 +35,26 @@ BROKEN = {
 
 def kind_of(fields: Mapping[str, str], body: bytes) -> str:
     """The name of an error, from the answer's header fields (names in lower case) or its body; empty where neither has one."""
-    stated = fields.get(KIND) or str(_document(body).get("__type") or "")
+    stated = fields.get(KIND) or str(document(body).get("__type") or "")
     return stated.partition(":")[0].rpartition("#")[2]
 
 
 def container_status(status: int, body: bytes) -> int:
     """The status that the container gave, where SageMaker wrapped it; else `status`."""
-    found = _document(body).get("OriginalStatusCode") if status == MODEL_ERROR else None
+    found = document(body).get("OriginalStatusCode") if status == MODEL_ERROR else None
     return found if type(found) is int else status
 
 
 def container_words(body: bytes) -> bytes:
     """The container's own answer inside a ModelError, else `body`."""
-    found = _document(body).get("OriginalMessage")
+    found = document(body).get("OriginalMessage")
     return found.encode() if isinstance(found, str) and found else body
 
 
 def refusal(status: int, fields: Mapping[str, str], body: bytes) -> str:
     """One sentence, with the full stop."""
-    kind, document = kind_of(fields, body), _document(body)
-    said = " ".join(str(document.get("Message") or document.get("message") or "").split()).rstrip(".")[:200]
+    kind, told = kind_of(fields, body), document(body)
+    said = " ".join(str(told.get("Message") or told.get("message") or "").split()).rstrip(".")[:200]
     if kind in EXPIRED or "security token included in the request is expired" in said:
         return "The AWS credentials in use have expired: renew them, then measure again."
     if kind in UNKNOWN:
@@ -67,8 +67,8 @@ def refusal(status: int, fields: Mapping[str, str], body: bytes) -> str:
     if kind in THROTTLED or status == 429:
         return f"SageMaker throttles the requests ({kind or status}): ask less, or have the account's quota raised."
     if status == MODEL_ERROR:
-        inner = " ".join(str(document.get("OriginalMessage") or "").split()).rstrip(".")[:120] or "no reason given"
-        return f"The container answered with HTTP {document.get('OriginalStatusCode', 'an error')}: {inner}."
+        inner = " ".join(str(told.get("OriginalMessage") or "").split()).rstrip(".")[:120] or "no reason given"
+        return f"The container answered with HTTP {told.get('OriginalStatusCode', 'an error')}: {inner}."
     if "not found" in said.lower() or "could not find" in said.lower():
         return "There is no such endpoint in service in this region: see `whetstone endpoints list`."
     if status >= 500:
@@ -84,7 +84,8 @@ def broken(kind: str, words: str) -> str:
     )
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def document(body: bytes) -> dict[str, Any]:
+    """The JSON object that it is; empty where it is none."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -7,7 +7,7 @@ is the greedy walk along the groups' convex hulls. Knows nothing of bits and mod
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -82,10 +82,7 @@ def least_budget(groups: Sequence[Sequence[Choice]], most_loss: float) -> int | 
 
     if loss(high) > most_loss:
         return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if loss(middle) <= most_loss else (middle + 1, high)
-    return low
+    return low + bisect_left(range(low, high), True, key=lambda budget: loss(budget) <= most_loss)
 
 
 def _spread(choices: Sequence[Choice]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from backend.domain.maths.student_t import SIGNIFICANCE, quantile
 
@@ -23,11 +24,8 @@ def pairs_needed(mean: float, deviation: float, pairs: int, band: float, alpha: 
     distance = max(abs(mean), band - abs(mean))
     if not _enough(MOST, distance, deviation, alpha):
         return None
-    low, high = max(2, pairs), MOST
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _enough(middle, distance, deviation, alpha) else (middle + 1, high)
-    return low
+    numbers = range(max(2, pairs), MOST)
+    return numbers.start + bisect_left(numbers, True, key=lambda number: _enough(number, distance, deviation, alpha))
 
 
 def _enough(pairs: int, distance: float, deviation: float, alpha: float) -> bool:

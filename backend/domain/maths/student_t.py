@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 _TINY = 1e-300
 _PRECISION = 1e-15
@@ -83,7 +83,7 @@ def _coefficients(a: float, b: float, x: float) -> Iterator[float]:
 def _continued_fraction(a: float, b: float, x: float) -> float:
     """Modified Lentz's method; converges in O(sqrt(max(a, b))) terms where x < (a + 1) / (a + b + 2)."""
     value, c, d = _TINY, _TINY, 0.0
-    for coefficient in islice(_with_leading_one(a, b, x), _TERMS):
+    for coefficient in islice(chain([1.0], _coefficients(a, b, x)), _TERMS):
         d = _away_from_zero(1 + coefficient * d)
         c = _away_from_zero(1 + coefficient / c)
         d = 1 / d
@@ -91,11 +91,6 @@ def _continued_fraction(a: float, b: float, x: float) -> float:
         if abs(c * d - 1) < _PRECISION:
             break
     return value
-
-
-def _with_leading_one(a: float, b: float, x: float) -> Iterator[float]:
-    yield 1.0
-    yield from _coefficients(a, b, x)
 
 
 def _away_from_zero(value: float) -> float:

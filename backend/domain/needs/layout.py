@@ -46,12 +46,7 @@ def layouts(
 ) -> list[Layout]:
     """Every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as there is room for."""
     rooms = (serving.room(model, recipe, device, degree, draft) for degree in serving.degrees(model, recipe, device))
-    return [Layout(room, device.units // room.tensor_parallel, device.units) for room in rooms if holds(room, tokens)]
-
-
-def holds(room: Room, tokens: int) -> bool:
-    """Whether that many tokens of cache surely are left."""
-    return room.cache[0] >= max(0, tokens * room.kv_bytes_per_token)
+    return [Layout(room, device.units // room.tensor_parallel, device.units) for room in rooms if room.holds(tokens)]
 
 
 def default(

@@ -157,6 +157,10 @@ class Room(NamedTuple):
         least, most = (max(0, size) // self.kv_bytes_per_token if self.kv_bytes_per_token else 0 for size in self.cache)
         return least, most
 
+    def holds(self, tokens: int) -> bool:
+        """Whether that many tokens of cache surely are left."""
+        return self.cache[0] >= max(0, tokens * self.kv_bytes_per_token)
+
 
 def sequences(found: Room, recipe: Recipe, length: int) -> tuple[int, int]:
     """(least, most) sequences of `length` tokens that the server holds at once."""
@@ -227,11 +231,8 @@ def least_room(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
 ) -> Room | None:
     """The lowest tensor parallel degree at which all of it and `tokens` of cache fit; None where none does."""
-    for degree in degrees(model, recipe, device):
-        found = room(model, recipe, device, degree, draft)
-        if found.cache[0] >= tokens * found.kv_bytes_per_token and found.cache[0] >= 0:
-            return found
-    return None
+    rooms = (room(model, recipe, device, degree, draft) for degree in degrees(model, recipe, device))
+    return next((found for found in rooms if found.holds(tokens)), None)
 
 
 def cache_tokens(model: ModelFacts, recipe: Recipe) -> int:

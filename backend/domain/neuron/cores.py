@@ -67,8 +67,7 @@ def as_compiled(model: ModelFacts, degree: int) -> ModelFacts:
 
 def fits(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> bool:
     """Whether weights, the runtime and the cache of every sequence at its full length surely fit on each core."""
-    found = room(model, recipe, device, degree, draft)
-    return found.cache[0] >= max(0, batch(recipe) * positions(model, recipe) * found.kv_bytes_per_token)
+    return room(model, recipe, device, degree, draft).holds(batch(recipe) * positions(model, recipe))
 
 
 def batch(recipe: Recipe) -> int:

@@ -30,22 +30,19 @@ class Footprint(NamedTuple):
         return self.room.weights_per_device + self.room.activations + self.room.runtime[1]
 
 
-def footprint(model: ModelFacts, recipe: Recipe, device: Device, name: str) -> Footprint:
+def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[str, ...]) -> Footprint:
     """Fits where the weights and a cache of `serving.cache_tokens` do, as the planner's memory rule has it."""
     found = layout.default(model, recipe, device, tokens=serving.cache_tokens(model, recipe))
     if found is not None:
-        return Footprint((name,), device, True, found.room, found.replicas)
+        return Footprint(names, device, True, found.room, found.replicas)
     degree = max(serving.degrees(model, recipe, device), default=1)
-    return Footprint((name,), device, False, serving.room(model, recipe, device, degree))
+    return Footprint(names, device, False, serving.room(model, recipe, device, degree))
 
 
 def footprints(model: ModelFacts, recipe: Recipe, places: list[tuple[str, Device]]) -> list[Footprint]:
     """One a kind of hardware, least memory first; targets with the same accelerators share it."""
-    alike: dict[tuple[str, int, int], list[str]] = {}
-    devices: dict[tuple[str, int, int], Device] = {}
+    alike: dict[tuple[str, int, int], dict[str, Device]] = {}
     for name, device in places:
-        key = (device.name, device.units, device.memory_bytes)
-        alike.setdefault(key, []).append(name)
-        devices[key] = device
-    found = [footprint(model, recipe, devices[key], names[0])._replace(names=tuple(names)) for key, names in alike.items()]
+        alike.setdefault((device.name, device.units, device.memory_bytes), {})[name] = device
+    found = [footprint(model, recipe, list(each.values())[-1], tuple(each)) for each in alike.values()]
     return sorted(found, key=lambda each: (each.device.units * each.device.memory_bytes, each.names))

@@ -47,14 +47,8 @@ MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
 """Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the probe's own
 matrix-vector product reaches of its best; the rest is assumed."""
 
-ACCEPTANCE: dict[str, tuple[float, float]] = {
-    "draft": (0.8, 0.5),
-    "eagle": (0.8, 0.5),
-    "eagle3": (0.8, 0.5),
-    "medusa": (0.8, 0.5),
-    "dflash": (0.8, 0.5),
-}
-"""(best, worst) probability that a proposed token is accepted. An assumption: only an evaluation can tell."""
+ACCEPTANCE = (0.8, 0.5)
+"""(best, worst) probability that a token of a draft or head is accepted. An assumption: only an evaluation can tell."""
 LOOKUP_ACCEPTANCE = (0.7, 0.0)
 """The same for look-up methods (n-gram, suffix, a class of one's own): nothing where the text does not repeat itself."""
 
@@ -216,7 +210,9 @@ def acceptance_of(rate: float, drafted: int) -> float:
 
 def acceptance_range(step: Speculate, measured: float | None) -> tuple[float, float]:
     """(best, worst) probability of acceptance."""
-    return (measured, measured) if measured is not None else ACCEPTANCE.get(step.method, LOOKUP_ACCEPTANCE)
+    if measured is not None:
+        return measured, measured
+    return ACCEPTANCE if step.drafts else LOOKUP_ACCEPTANCE
 
 
 def token_seconds(

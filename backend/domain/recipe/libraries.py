@@ -45,15 +45,9 @@ ENGINES: dict[str, Engine] = {
 
 PLACES = frozenset({"cpu", "cuda"})
 SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
-    ("quantize", "awq", "llm-compressor"): PLACES,
-    ("quantize", "gptq", "llm-compressor"): PLACES,
-    ("quantize", "smoothquant", "llm-compressor"): PLACES,
-    ("quantize", "w8a8", "llm-compressor"): PLACES,
-    ("quantize", "fp8", "llm-compressor"): PLACES,
-    ("quantize", "rtn", "llm-compressor"): PLACES,
+    **{("quantize", method, "llm-compressor"): PLACES for method in ("awq", "gptq", "smoothquant", "w8a8", "fp8", "rtn")},
+    **{("prune", method, "llm-compressor"): PLACES for method in ("wanda", "sparsegpt")},
     ("quantize", "awq", "autoawq"): PLACES,
-    ("prune", "wanda", "llm-compressor"): PLACES,
-    ("prune", "sparsegpt", "llm-compressor"): PLACES,
 }
 """Rows of the capability table."""
 

@@ -74,10 +74,8 @@ def find(recipe: Recipe, hardware: str) -> tuple[Stack | None, str | None]:
         return row, row.neuron if hardware == "neuron" else row.gpu
     if "shard" in parts:
         return None, _ALONE
-    return None, _NO_SPECULATION if {
-        "compile",
-        "speculate",
-    } <= parts else "this combination is not in its table: keep fewer steps"
+    both = {"compile", "speculate"} <= parts
+    return None, _NO_SPECULATION if both else "this combination is not in its table: keep fewer steps"
 
 
 def _others(recipe: Recipe) -> str:

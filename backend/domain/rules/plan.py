@@ -200,9 +200,12 @@ def _mixed(step: PlannedStep, recipe: Recipe, facts: Facts) -> PlannedStep:
 def _own(step: Any) -> PlannedStep:
     match step:
         case Quantize():
-            return _quantize(step)
+            options = methods.options(step)
+            return PlannedStep(technique="quantize", engine=step.engine, title=methods.title(step), options=options)
         case Prune():
-            return _prune(step)
+            options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
+            options |= {"recover": step.recover.asked()} if step.recover else {}
+            return PlannedStep(technique="prune", engine=step.engine, title=methods.prune_title(step), options=options)
         case Speculate():
             own = {name: value for name, value in step.model_dump(mode="json")["speculate"].items() if name != "draft"}
             title = f"Speculate with {SPECULATE[step.method].title}, {step.tokens} tokens"
@@ -211,13 +214,3 @@ def _own(step: Any) -> PlannedStep:
             return PlannedStep(technique="compile", engine="vllm", title="Compile ahead of time")
         case _:
             return PlannedStep(technique=step.technique, engine="native", title=step.technique.capitalize())
-
-
-def _quantize(step: Quantize) -> PlannedStep:
-    return PlannedStep(technique="quantize", engine=step.engine, title=methods.title(step), options=methods.options(step))
-
-
-def _prune(step: Prune) -> PlannedStep:
-    options: dict[str, Any] = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
-    options |= {"recover": step.recover.asked()} if step.recover else {}
-    return PlannedStep(technique="prune", engine=step.engine, title=methods.prune_title(step), options=options)

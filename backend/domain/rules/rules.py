@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.model.shapes import linears
-from backend.domain.needs import layout, serving
+from backend.domain.needs import serving
 from backend.domain.neuron import stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
@@ -196,7 +196,7 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
     if device is None or not device.memory_bytes or asked > device.units:
         return
     draft, tokens = facts.serving_draft(recipe), serving.cache_tokens(model, recipe)
-    if layout.holds(serving.room(model, recipe, device, asked, draft), tokens):
+    if serving.room(model, recipe, device, asked, draft).holds(tokens):
         return
     least = serving.least_room(model, recipe, device, draft, tokens=tokens)
     if least is not None and facts.place != "local":

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from backend.domain.evaluation.document import Evaluation, Level, Price, Variant, VariantResult
-from backend.domain.evaluation.prices import SECONDS_AN_HOUR, Pricing, price
+from backend.domain.evaluation.prices import MILLION, SECONDS_AN_HOUR, Pricing, price
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
 from backend.domain.limits.slo import Slo
@@ -22,7 +22,6 @@ from backend.domain.maths import monotone
 
 HOURS_A_MONTH = 730.0
 """365 days of 24 hours over 12, as AWS counts."""
-MILLION = 1_000_000
 
 
 class Operating(Frozen):
@@ -72,9 +71,7 @@ def within(result: VariantResult, limits: Slo) -> Operating | None:
     """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them, keeps them."""
     levels = _rising([level for level in result.levels if is_sound(level)])
     highest = _highest(levels, limits)
-    if highest is None:
-        return None
-    return _operating(levels, highest)
+    return None if highest is None else _operating(levels, highest)
 
 
 def _rising(levels: Sequence[Level]) -> list[Level]:
@@ -128,7 +125,7 @@ def _operating(levels: Sequence[Level], at: float) -> Operating:
 
 def _requests_per_s(level: Level) -> float:
     """Answered requests a second of the level's duration."""
-    return (level.invocations - level.invocation_errors) / level.duration_s if level.duration_s > 0 else 0.0
+    return level.answers / level.duration_s if level.duration_s > 0 else 0.0
 
 
 def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> BreakEven:

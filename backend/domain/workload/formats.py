@@ -114,8 +114,7 @@ def _own(where: str, row: Any, columns: Mapping[str, str]) -> dict[str, Any]:
     body = row["body"] if isinstance(row.get("body"), dict) else row
     messages = next((body[name] for name in ("messages", "conversations", "conversation") if body.get(name)), None)
     own = _spoken(where, messages) if messages is not None and "prompt" not in columns else _single(where, body, columns)
-    own |= _numbers(where, body, columns)
-    return own
+    return own | _numbers(where, body, columns)
 
 
 def _single(where: str, row: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_replicas_have_all_streams_between_them(workspace: Workspace) -> None:
 def test_no_default_leaves_anything_idle(name: str, where: str) -> None:
     model, device = known(name), target(where).device
     found = layout.default(model, Recipe(), device, tokens=2048) or layout.default(model, AWQ, device, tokens=2048)
-    assert found is not None and found.idle == 0 and layout.holds(found.room, 2048)
+    assert found is not None and found.idle == 0 and found.room.holds(2048)
 
 
 def test_what_does_not_fit_is_an_outcome_of_its_own_with_what_would(workspace: Workspace) -> None:
