@@ -49,8 +49,7 @@ def engine_python(settings: Settings, name: str) -> Path:
         return Path(sys.executable)
     if marker(settings.engines, name) is None:
         more = " --index URL" if environment.vendor else ""
-        what = environment.unavailable or f"install it with `whetstone engines install {name}{more}`"
-        raise EngineMissing(f"The engine `{name}` is not installed: {what}.")
+        raise EngineMissing(f"The engine `{name}` is not installed: install it with `whetstone engines install {name}{more}`.")
     return settings.engines / name / "bin" / "python"
 
 
@@ -101,8 +100,6 @@ def _status(environment: EnvironmentInfo, engines_dir: Path) -> EngineStatus:
 
 def _can(environment: EnvironmentInfo) -> str:
     """The techniques of the capability table that this environment runs on the hardware attached here."""
-    if environment.unavailable is not None:
-        return ""
     if environment is RAY:
         return "run jobs on the nodes of a cluster"
     if environment.vendor:
@@ -129,8 +126,6 @@ def _by_library(hardware: str) -> str:
 
 
 def _reason(environment: EnvironmentInfo, installed: bool) -> str | None:
-    if environment.unavailable is not None:
-        return f"not available: {environment.unavailable}"
     if environment is SERVE and not probe.accelerators() and not {"avx2", "avx512f", "asimddp"} & set(probe.probe()["flags"]):
         return f"needs {environment.hardware}; this machine has neither"
     if environment.vendor and not installed:

@@ -109,7 +109,8 @@ def steady_window(records: Records) -> tuple[float, float] | None:
     due to the last one due. None where it would be empty.
     """
     if any(record.clock == "intended" for record in records):
-        return _due_window(records)
+        due = [record.intended for record in records if not record.warm and not record.turn]
+        return (min(due), max(due)) if due and max(due) > min(due) else None
     streams: dict[int, list[RequestRecord]] = defaultdict(list)
     for record in records:
         streams[record.stream].append(record)
@@ -118,11 +119,6 @@ def steady_window(records: Records) -> tuple[float, float] | None:
     start = max(_left_warmup(stream) for stream in streams.values())
     end = min(max(record.end for record in stream) for stream in streams.values())
     return (start, end) if end > start else None
-
-
-def _due_window(records: Records) -> tuple[float, float] | None:
-    due = [record.intended for record in records if not record.warm and not record.turn]
-    return (min(due), max(due)) if due and max(due) > min(due) else None
 
 
 def tokens_between(records: Iterable[RequestRecord], start: float, end: float) -> float:

@@ -117,10 +117,8 @@ def read(name: str, document: dict[str, Any]) -> Contents:
         raise InvalidImport(f"{name} holds no finished benchmark of GuideLLM: let it run to its end.")
     kinds = [each.config.strategy.type_ for each in benchmarks]
     levels = tuple(_level(name, each) for each in benchmarks)
-    return Contents(
-        TOOL, version, _model(document), _moment(min(each.start_time for each in benchmarks)), levels, _definitions(kinds),
-        _notes(benchmarks),
-    )  # fmt: skip
+    began = datetime.fromtimestamp(min(each.start_time for each in benchmarks), UTC).isoformat(timespec="seconds")
+    return Contents(TOOL, version, _model(document), began, levels, _definitions(kinds), _notes(benchmarks))
 
 
 def _benchmark(name: str, number: int, document: Any) -> _Benchmark:
@@ -183,10 +181,6 @@ def _model(document: dict[str, Any]) -> str:
     for name in ("spec", "backend", "model"):
         spec = spec.get(name) if isinstance(spec, dict) else None
     return str(spec) if spec else "a model that the file does not name"
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _definitions(kinds: list[str]) -> tuple[Definition, ...]:

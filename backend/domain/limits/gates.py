@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from backend.domain.errors import RequestError
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Quality, VariantResult
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import counted, figure
 from backend.domain.load.load import Load
 
@@ -231,12 +231,8 @@ def _variant_figure(metric: str, result: VariantResult) -> float | None:
     if quality is None:
         return None
     if metric == "perplexity_increase":
-        return _increase(quality)
+        before, after = quality.perplexity_original, quality.perplexity
+        return after / before - 1 if before and after is not None else None
     value: float | None = getattr(quality, metric)
     # The original's own weights do not diverge from themselves: nothing was scored, nothing is missing.
     return 0.0 if value is None and metric == "kl_mean" and quality.scored == "original" else value
-
-
-def _increase(quality: Quality) -> float | None:
-    before, after = quality.perplexity_original, quality.perplexity
-    return after / before - 1 if before and after is not None else None

@@ -1,4 +1,4 @@
-"""The engine environments as data: what each is for, what hardware it needs, its locks, and why some cannot be had yet.
+"""The engine environments as data: what each is for, what hardware it needs, and its locks.
 
 Each lives in a virtual environment of its own, since their libraries pin different versions of the same packages.
 Knows nothing of disks, pip or what is installed here.
@@ -6,6 +6,7 @@ Knows nothing of disks, pip or what is installed here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,10 +29,9 @@ class EnvironmentInfo(NamedTuple):
     hardware: str
     packages: tuple[str, ...]
     locks: dict[Build, str]
-    removed: dict[Build, tuple[str, ...]]
     main: dict[Build, str]
     """The package whose version is the environment's version."""
-    unavailable: str | None = None
+    removed: Mapping[Build, tuple[str, ...]] = {"cpu": (), "gpu": ()}
     built: tuple[str, ...] = ()
     """Packages that come as source and are built against the rest of the lock, which is installed first."""
     loads: tuple[str, ...] = ()
@@ -48,7 +48,6 @@ STUDIO = EnvironmentInfo(
     hardware="any x86-64 or Arm processor; uses an NVIDIA GPU where there is one",
     packages=("streamlit", "torch", "transformers", "compressed-tensors"),
     locks={"cpu": "studio.txt", "gpu": "studio.txt"},
-    removed={"cpu": (), "gpu": ()},
     main={"cpu": "whetstone", "gpu": "whetstone"},
 )
 SERVE = EnvironmentInfo(
@@ -80,7 +79,6 @@ QUALITY = EnvironmentInfo(
     packages=("lm-eval", "datasets", "transformers"),
     # It asks a server and loads no weights, so there is no torch and no build for a GPU.
     locks={"cpu": "quality.txt", "gpu": "quality.txt"},
-    removed={"cpu": (), "gpu": ()},
     main={"cpu": "lm-eval", "gpu": "lm-eval"},
     built=("rouge-score", "sqlitedict", "word2number"),
     loads=("lm_eval.models.openai_completions",),
@@ -92,7 +90,6 @@ RAY = EnvironmentInfo(
     hardware="any x86-64 or Arm processor, on each machine of the cluster",
     packages=("ray",),
     locks={"cpu": "ray.txt", "gpu": "ray.txt"},
-    removed={"cpu": (), "gpu": ()},
     main={"cpu": "ray", "gpu": "ray"},
 )
 
@@ -100,7 +97,7 @@ RAY = EnvironmentInfo(
 def _neuron(name: str, purpose: str, hardware: str, *vendor: str, module: str) -> EnvironmentInfo:
     """No lock: what AWS's index has is for the user's eyes alone, and the marker says what was installed."""
     main: dict[Build, str] = {"cpu": vendor[0], "gpu": vendor[0]}
-    return EnvironmentInfo(name, purpose, hardware, vendor, {}, {"cpu": (), "gpu": ()}, main, module=module, vendor=vendor)
+    return EnvironmentInfo(name, purpose, hardware, vendor, {}, main, module=module, vendor=vendor)
 
 
 NEURON = _neuron(
@@ -133,8 +130,6 @@ def check_installable(name: str) -> EnvironmentInfo:
     environment = find(name)
     if environment is STUDIO:
         raise RequestError("The studio environment is the one that runs this: `make setup` keeps it up to date.")
-    if environment.unavailable is not None:
-        raise RequestError(f"`{name}` cannot be installed: {environment.unavailable}.")
     return environment
 
 

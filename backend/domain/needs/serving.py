@@ -96,18 +96,16 @@ def weights(model: ModelFacts, recipe: Recipe) -> Weights:
 @lru_cache(maxsize=1024)
 def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
     if chosen is None:
-        return Weights(parts.embedding * width, parts.head * width, parts.linears * width, 0, parts.other * width)
-    if chosen.average is not None:
-        width = min(width, 2)
-        mixed = int(parts.linears * chosen.average / 8)
-        return Weights(parts.embedding * width, parts.head * width, mixed, 0, parts.other * width)
-    if chosen.group:
-        scales = parts.linears // chosen.group * chosen.scale_bytes
+        stored, scales = parts.linears * width, 0
+    elif chosen.average is not None:
+        stored, scales = int(parts.linears * chosen.average / 8), 0
+    elif chosen.group:
+        stored, scales = parts.linears * chosen.bits // 8, parts.linears // chosen.group * chosen.scale_bytes
         scales += parts.linears // chosen.group * chosen.bits // 8 if chosen.zero_point else 0
     else:
-        scales = parts.channels * chosen.scale_bytes
-    small = min(width, 2)
-    return Weights(parts.embedding * small, parts.head * small, parts.linears * chosen.bits // 8, scales, parts.other * small)
+        stored, scales = parts.linears * chosen.bits // 8, parts.channels * chosen.scale_bytes
+    rest = min(width, 2) if chosen else width
+    return Weights(parts.embedding * rest, parts.head * rest, stored, scales, parts.other * rest)
 
 
 def serving_of(recipe: Recipe) -> Serving:

@@ -44,9 +44,7 @@ class Calibration(Frozen):
 
     def applied(self, speed: Speed) -> Speed:
         """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own measurement."""
-        return Speed(
-            _scaled(speed.ttft, self.ttft), _scaled(speed.tpot, self.tpot), _scaled(speed.output_tokens_per_s, self.rate)
-        )
+        return Speed(scaled(speed.ttft, self.ttft), scaled(speed.tpot, self.tpot), scaled(speed.output_tokens_per_s, self.rate))
 
 
 TTFT, TPOT, RATE = "ttft_ms", "tpot_ms", "output_tokens_per_s"
@@ -91,5 +89,5 @@ def calibrate(
     return calibration.model_copy(update={"after": after})
 
 
-def _scaled(ends: tuple[float, float], factor: float) -> tuple[float, float]:
+def scaled(ends: tuple[float, float], factor: float) -> tuple[float, float]:
     return ends[0] * factor, ends[1] * factor

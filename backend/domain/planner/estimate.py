@@ -11,10 +11,10 @@ from backend.domain.machine import instructions
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import duration, recovery, serving
 from backend.domain.needs import job as job_memory
-from backend.domain.needs.rates import Rates
+from backend.domain.needs.rates import Range, Rates
 from backend.domain.neuron import cores
 from backend.domain.planner import roofline
-from backend.domain.planner.correction import Calibration
+from backend.domain.planner.correction import Calibration, scaled
 from backend.domain.planner.payoff import PayoffMap, Shape
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import methods
@@ -25,8 +25,6 @@ from backend.domain.rules.facts import Facts
 COMPILE_CACHE_BYTES = 200_000_000
 """What vLLM's compile cache of one model took here at most, rounded up."""
 MARGIN_BYTES = 64_000_000
-
-Range = tuple[float, float]
 
 FORMULAS = {
     "weights": "16-bit embeddings, output head and norms + linears x bits / 8 + a 16-bit scale and a zero point a group, or a "
@@ -195,8 +193,8 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         runtime_bytes=room.runtime if room else None, weights_per_device=room.weights_per_device if room else None,
         device_bytes=facts.device.memory_bytes if facts.device else None,
         usable_bytes=serving.usable(facts.device) if facts.device else None,
-        devices=facts.device.units if facts.device else None, ttft_ms=_thousandth(speed.ttft) if speed else None,
-        tpot_ms=_thousandth(speed.tpot) if speed else None, output_tokens_per_s=rate,
+        devices=facts.device.units if facts.device else None, ttft_ms=scaled(speed.ttft, 1000) if speed else None,
+        tpot_ms=scaled(speed.tpot, 1000) if speed else None, output_tokens_per_s=rate,
         price_per_million_output=_price(context.price_per_hour, rate), price_per_hour=context.price_per_hour,
         price_note=context.price_note,
         job_seconds=job, job_cost=_cost(context, job), disk_bytes=wanted.disk_bytes, memory_bytes=wanted.memory_bytes,
@@ -233,11 +231,11 @@ def _speed(
             model, recipe, facts.device, degree, load, draft, likely, held, replicas, context.gains(recipe)
         )
     if speed is None:
-        unknown.append(f"speed: {_why(model, recipe, facts)}")
+        unknown.append(f"speed: {_why(model, facts)}")
     return context.calibration.applied(speed) if speed and context.calibration else speed
 
 
-def _why(model: ModelFacts, recipe: Recipe, facts: Facts) -> str:
+def _why(model: ModelFacts, facts: Facts) -> str:
     if not model.generates:
         return "an embedding model generates no tokens"
     if facts.device is None or not facts.device.bandwidth or not facts.device.flops:
@@ -315,7 +313,3 @@ def _mapped(context: Context, recipe: Recipe) -> dict[str, str]:
 def _price(per_hour: float | None, rate: Range | None) -> Range | None:
     least, most = (per_million(per_hour, tokens) for tokens in (rate[1], rate[0])) if rate else (None, None)
     return None if least is None or most is None else (least, most)
-
-
-def _thousandth(seconds: Range) -> Range:
-    return seconds[0] * 1000, seconds[1] * 1000

@@ -104,7 +104,7 @@ class Served(NamedTuple):
 def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Served:
     """The embedding table is looked up, not read, so it is traffic only where it is the output head too."""
     parts, chosen = sizes(model), format_of(model, recipe)
-    stored = weights(model, recipe)
+    stored, step = weights(model, recipe), recipe.step("quantize")
     read = stored.total - (stored.embedding if parts.head else 0)
     of_experts = _expert_bytes(model, stored.linears + stored.scales)
     head = parts.head or parts.embedding
@@ -114,13 +114,8 @@ def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Serve
         token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
         eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16,
         products=Products(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
-        kernel=_kernel(recipe),
+        kernel=methods.of(step).kernel if isinstance(step, Quantize) else None,
     )  # fmt: skip
-
-
-def _kernel(recipe: Recipe) -> Kernel | None:
-    step = recipe.step("quantize")
-    return methods.of(step).kernel if isinstance(step, Quantize) else None
 
 
 def _expert_bytes(model: ModelFacts, linears: float) -> float:

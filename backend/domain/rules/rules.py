@@ -124,13 +124,10 @@ def _serving_types(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[
     if recipe.serving.dtype == "bfloat16" and has < BFLOAT16[0]:
         message = f"`serving.dtype: bfloat16` needs compute capability 8.0 and {mine}: use float16 or auto."
         yield Reason(rule="compute-capability", message=message, source=BFLOAT16[1])
-    if _fp8_cache(recipe) and has < FP8_CACHE[0]:
+    cached = recipe.serving.kv_cache_dtype == "fp8" or methods.caches_fp8(recipe.step("quantize"))
+    if cached and has < FP8_CACHE[0]:
         message = f"An FP8 key-value cache needs compute capability 8.9 and {mine}: leave it out."
         yield Reason(rule="compute-capability", message=message, source=FP8_CACHE[1])
-
-
-def _fp8_cache(recipe: Recipe) -> bool:
-    return recipe.serving.kv_cache_dtype == "fp8" or methods.caches_fp8(recipe.step("quantize"))
 
 
 def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -221,8 +218,7 @@ def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         yield Reason(
             rule="sagemaker-stacking", message=f"The SageMaker toolkit refuses this: {why}.", source=sagemaker_toolkit.SDK
         )
-    needs_degree = row is not None and "shard" in row.parts and recipe.serving.tensor_parallel == 1
-    if needs_degree:
+    if row is not None and "shard" in row.parts and recipe.serving.tensor_parallel == 1:
         message = "Sharding needs a tensor parallel degree: set `serving.tensor_parallel`."
         yield Reason(rule="sagemaker-shard", message=message, source=sagemaker_toolkit.SDK)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from backend.domain.model.facts import HeadOf, ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import OWN, SPECULATE
-from backend.domain.rules.facts import Facts, Reason
+from backend.domain.rules.facts import Facts, Place, Reason
 
 LEVIATHAN = "Leviathan et al. 2023, section 2.3: draft and target share one vocabulary"
 TRIED = "vLLM 0.32.0, docs/decisions/0033-speculation.md"
@@ -57,7 +57,7 @@ def draft(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         yield Reason(rule="no-draft", message=message, source="catalog")
         return
     yield from _size(model, facts.draft)
-    yield from _vocabulary(model, step, facts)
+    yield from _vocabulary(model, facts.draft, step, facts.place)
 
 
 def _size(model: ModelFacts, drafting: ModelFacts) -> Iterator[Reason]:
@@ -71,17 +71,16 @@ def _size(model: ModelFacts, drafting: ModelFacts) -> Iterator[Reason]:
         )
 
 
-def _vocabulary(model: ModelFacts, step: Speculate, facts: Facts) -> Iterator[Reason]:
-    assert facts.draft is not None
-    other = other_vocabulary(model, facts.draft)
+def _vocabulary(model: ModelFacts, drafting: ModelFacts, step: Speculate, place: Place) -> Iterator[Reason]:
+    other = other_vocabulary(model, drafting)
     if other and not step.heterogeneous_vocab:
-        mend = "set `heterogeneous_vocab: true`" if facts.place in {"local", "planned"} else "use a draft made for it"
-        message = f"The draft {facts.draft.id} has another vocabulary ({facts.draft.vocabulary}) than {model.id} "
+        mend = "set `heterogeneous_vocab: true`" if place in {"local", "planned"} else "use a draft made for it"
+        message = f"The draft {drafting.id} has another vocabulary ({drafting.vocabulary}) than {model.id} "
         yield Reason(
             rule="draft-vocabulary", message=f"{message}({model.vocabulary}): {mend}, or use `method: ngram`.", source=LEVIATHAN
         )
     if step.heterogeneous_vocab and not other:
-        message = f"The draft {facts.draft.id} has the vocabulary of {model.id}: leave `heterogeneous_vocab` out."
+        message = f"The draft {drafting.id} has the vocabulary of {model.id}: leave `heterogeneous_vocab` out."
         yield Reason(rule="draft-vocabulary", message=message, source="vLLM 0.32.0, VocabMapping")
 
 

@@ -58,7 +58,8 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reci
         mended = _mend_limits(recipe.model_copy(update={"steps": steps, "serving": serving}), facts)
         yield mended
         if any(step.technique == "shard" for step in steps) and facts.device is not None and facts.device.units > 1:
-            yield from _with_degrees(model, mended, facts)
+            for degree in memory.degrees(model, mended, facts.device)[1:]:
+                yield mended.model_copy(update={"serving": serving.model_copy(update={"tensor_parallel": degree})})
 
 
 def _cost(row: tuple[Choice, ...]) -> tuple[int, tuple[Any, ...]]:
@@ -127,12 +128,6 @@ def _mend_limits(recipe: Recipe, facts: Facts) -> Recipe:
     if not limits.fall_back or (floor and raised and facts.place != "managed"):
         return recipe
     return recipe.model_copy(update={"limits": limits.model_copy(update={"fall_back": False})})
-
-
-def _with_degrees(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
-    assert facts.device is not None
-    for degree in memory.degrees(model, recipe, facts.device)[1:]:
-        yield recipe.model_copy(update={"serving": recipe.serving.model_copy(update={"tensor_parallel": degree})})
 
 
 def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:

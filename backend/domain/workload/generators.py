@@ -65,7 +65,7 @@ def generate(name: str, count: Count, *, seed: int = 0, context: int | None = No
     chance = random.Random(f"{name}-{seed}")
     makers = {
         "chat": _chat,
-        "code-completion": lambda *given: _code(*given),
+        "code-completion": _code,
         "shared-prefix": _shared,
         "summarization": lambda *given: _prose("Summarize the following text in three sentences.", *given),
     }
