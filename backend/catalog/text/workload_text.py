@@ -21,7 +21,7 @@ def convert(name: str, content: bytes, columns: dict[str, str]) -> bytes:
     """The content of the file `name` as our own JSONL. Raises InvalidWorkload with what is wrong first."""
     suffix = Path(name).suffix.lower()
     if suffix == ".csv":
-        made = formats.from_csv(content, columns)
+        made = formats.from_table(formats.csv_rows(content), columns)
     elif suffix == ".parquet":
         made = formats.from_table(_table(name, content).to_pylist(), columns)
     else:

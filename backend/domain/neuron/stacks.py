@@ -101,10 +101,8 @@ ORDER: dict[str, tuple[StackName, ...]] = {
 
 def choose(accelerator: str, model_type: str, asked: StackName | None = None) -> StackName | None:
     """The stack that was asked for, else the first for that accelerator that names the model type; None where none does."""
-    possible = [name for name in ORDER.get(accelerator, ()) if model_type in STACKS[name].model_types]
-    if asked is not None:
-        return asked if asked in possible else None
-    return possible[0] if possible else None
+    possible = (name for name in ORDER.get(accelerator, ()) if model_type in STACKS[name].model_types)
+    return next((name for name in possible if asked in {None, name}), None)
 
 
 def named(accelerator: str) -> list[str]:

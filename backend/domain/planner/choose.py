@@ -92,7 +92,8 @@ def choose(candidates: Iterable[Candidate], goal: Goal) -> Choice:
         return Choice(
             winner=None, why="No instance fits the model and meets the goal: lower it, or use fewer bits.", losers=(*losers,)
         )
-    return Choice(winner=ranked[0], why=_why(ranked[0], goal), losers=(*beaten, *losers), job=for_job(given))
+    why = f"The lowest that fits and meets the goal: {_worth(ranked[0], goal):,.4g} {UNITS[goal.wanted]}."
+    return Choice(winner=ranked[0], why=why, losers=(*beaten, *losers), job=for_job(given))
 
 
 def for_job(candidates: Iterable[Candidate]) -> JobPlace | None:
@@ -154,7 +155,3 @@ def _behind(estimate: Estimate, winner: Estimate, goal: Goal) -> str:
     if mine == best:
         return f"As good as {winner.target} at {best:,.4g} {UNITS[goal.wanted]}, and not cheaper."
     return f"{mine:,.4g} against {best:,.4g} {UNITS[goal.wanted]}."
-
-
-def _why(winner: Estimate, goal: Goal) -> str:
-    return f"The lowest that fits and meets the goal: {_worth(winner, goal):,.4g} {UNITS[goal.wanted]}."

@@ -20,7 +20,7 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.maths import student_t
 from backend.domain.maths.least_squares import nonnegative
 from backend.domain.model.facts import ModelFacts
-from backend.domain.planner.roofline import BEST, End, Gains, tokens_per_pass
+from backend.domain.planner.roofline import BEST, End, Gains, acceptance_of, tokens_per_pass
 from backend.domain.recipe.recipe import Recipe, Serving
 
 LENGTHS = tuple(range(1, 9))
@@ -31,7 +31,6 @@ ROUNDS = 4
 """Of all servers and streams, where nobody asks for another number: with what four say, some 14 minutes on two cores."""
 KNEES = (0, 4, 8, 16, 32, 64)
 """Rows of the target at which a further one may begin to cost more: a convex line of straight pieces, as a roofline is."""
-BISECTIONS = 40
 
 
 class Shape(Frozen):
@@ -189,13 +188,7 @@ class PayoffMap(Frozen):
         """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long as the
         model says; None where none is high enough."""
         needed = slower * self.costs.step(streams, tokens, draft) / self.costs.plain(streams)
-        if needed > tokens + 1:
-            return None
-        low, high = 0.0, 1.0
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if tokens_per_pass(middle, tokens) < needed else (low, middle)
-        return high
+        return None if needed > tokens + 1 else acceptance_of((needed - 1) / tokens, tokens)
 
     def break_even(self, streams: float, draft: Shape) -> BreakEven | None:
         """None where not even a draft that is always right would pay, at any length."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from backend.domain.recipe import libraries
-from backend.domain.recipe.methods import GROUP_SIZE as GROUP_SIZE
 from backend.domain.recipe.methods import PRUNE, QUANTIZE, WHY_NOT
 from backend.domain.recipe.speculation import OFFERED, SPECULATE
 

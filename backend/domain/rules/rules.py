@@ -14,7 +14,7 @@ from backend.domain.needs import serving
 from backend.domain.neuron import stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS, NATIVE_FAMILIES, capability
+from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, KERNELS, NATIVE_FAMILIES, capability
 from backend.domain.rules import method_rules, neuron_rules, speculation
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
@@ -132,9 +132,9 @@ def _serving_types(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[
 
 def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     for step in recipe.steps:
-        if not isinstance(step, Quantize) or step.method not in GROUP_SIZE:
+        if not isinstance(step, Quantize) or step.method not in methods.GROUP_SIZE:
             continue
-        size = step.group_size or GROUP_SIZE[step.method]
+        size = step.group_size or methods.GROUP_SIZE[step.method]
         widths = {"hidden": model.hidden_size, "intermediate": model.intermediate_size, "attention": model.heads * model.head_dim}
         for name, width in widths.items():
             if width % size:

@@ -14,7 +14,7 @@ from backend.domain.model.shapes import linears
 from backend.domain.needs import serving as memory
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
-from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, GROUP_SIZE, KERNELS
+from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, KERNELS
 from backend.domain.rules import neuron_rules, rules, speculation
 from backend.domain.rules.facts import Facts
 
@@ -92,7 +92,7 @@ def _choices(technique: str, step: Any) -> Iterator[Choice]:
 def _quantize_choices(step: Quantize) -> Iterator[Choice]:
     if step.engine != "native":
         yield 1, step.model_copy(update={"engine": "native"})
-    if step.method in GROUP_SIZE:
+    if step.method in methods.GROUP_SIZE:
         yield from ((1, step.model_copy(update={"group_size": size, "engine": "native"})) for size in SMALLER_GROUPS)
     yield from ((EXCHANGED, Quantize(method=method)) for method in LIKE[step.method])
     yield from ((EXCHANGED + 1, Quantize(method="awq", group_size=size)) for size in SMALLER_GROUPS)
@@ -145,13 +145,13 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: Facts) -> Quantize:
     changes: dict[str, Any] = dict.fromkeys(strange)
     if model.model_type in methods.NO_CACHE_SCALES:
         changes["kv_cache"] = None
-    if step.format == "autoawq" and (step.method not in GROUP_SIZE or methods.bits(step) != 4 or step.kv_cache):
+    if step.format == "autoawq" and (step.method not in methods.GROUP_SIZE or methods.bits(step) != 4 or step.kv_cache):
         changes["format"] = "compressed-tensors"
-    if step.method not in GROUP_SIZE or facts.place == "managed":
+    if step.method not in methods.GROUP_SIZE or facts.place == "managed":
         changes |= dict.fromkeys(methods.MIXED)
-    if step.method not in GROUP_SIZE:
+    if step.method not in methods.GROUP_SIZE:
         return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
-    size = step.group_size or GROUP_SIZE[step.method]
+    size = step.group_size or methods.GROUP_SIZE[step.method]
     divides = all(shape.inputs % size == 0 for shape in linears(model))
     changes |= {"bits": None} if step.method == "awq" else {}
     changes |= {"symmetric": None} if step.bits == 8 else {}

@@ -35,13 +35,8 @@ def from_json(name: str, content: bytes, columns: Mapping[str, str]) -> bytes:
     return lines(rows, columns)
 
 
-def from_csv(content: bytes, columns: Mapping[str, str]) -> bytes:
-    """A table with a first row of names. Raises InvalidWorkload."""
-    return from_table(csv_rows(content), columns)
-
-
 def csv_rows(content: bytes) -> Iterator[dict[str, Any]]:
-    """Row by row. Raises InvalidWorkload."""
+    """Row by row, of a table with a first row of names. Raises InvalidWorkload."""
     try:
         text = content.decode("utf-8-sig")
         csv.field_size_limit(2**30)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.formats import from_csv, from_json, from_table
+from backend.domain.workload.formats import csv_rows, from_json, from_table
 from backend.domain.workload.workload import parse
 
 SHAREGPT = {
@@ -51,8 +51,8 @@ def test_our_own_lines_stay_byte_for_byte() -> None:
 
 def test_a_table_finds_its_prompts_or_is_told_which_they_are() -> None:
     table = b'id,question,length,at\r\n1,"What, now?",12,2026-01-01T00:00:00+00:00\r\n2,Why?,,2026-01-01T00:00:02+00:00\r\n'
-    assert rows(from_csv(table, {})) == [{"prompt": "What, now?"}, {"prompt": "Why?"}]
-    mapped = rows(from_csv(table, {"prompt": "question", "max_tokens": "length", "timestamp": "at"}))
+    assert rows(from_table(csv_rows(table), {})) == [{"prompt": "What, now?"}, {"prompt": "Why?"}]
+    mapped = rows(from_table(csv_rows(table), {"prompt": "question", "max_tokens": "length", "timestamp": "at"}))
     assert [row.get("max_tokens") for row in mapped] == [12, None]
     assert mapped[1]["timestamp"] - mapped[0]["timestamp"] == 2
     assert rows(from_table([{"text": "a", "messages": None}], {})) == [{"prompt": "a"}]
@@ -90,4 +90,4 @@ def test_what_cannot_be_used_is_named_by_its_line(content: bytes, says: str) -> 
 )
 def test_a_table_that_cannot_be_used_says_why(content: bytes, columns: dict[str, str], says: str) -> None:
     with pytest.raises(InvalidWorkload, match=says):
-        from_csv(content, columns)
+        from_table(csv_rows(content), columns)
