@@ -43,76 +43,43 @@ class Sizes(NamedTuple):
     channels: int
 
 
-class _Shape(NamedTuple):
-    """What the sizes depend on. They are asked for thousands of times when a model is held against all instances."""
-
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    parameters: int
-    head: bool
-    gated: bool
-    experts: int | None
-    experts_per_token: int | None
-    expert_parameters: int | None
-    outside: int
-
-
+# Both are kept: they are asked for thousands of times when a model is held against all instances.
+@lru_cache(maxsize=1024)
 def linears(model: ModelFacts) -> tuple[Linear, ...]:
     """The quantizable matrices of one decoder layer. An expert model's router is not among them: it stays 16-bit."""
-    return _linears(_shape(model))
-
-
-def sizes(model: ModelFacts) -> Sizes:
-    """Where the shapes do not explain the total (an architecture we do not know), all but the embeddings counts as linears."""
-    return _sizes(_shape(model))
-
-
-def _shape(model: ModelFacts) -> _Shape:
     gated = model.model_type in GATED_TYPES if model.gated_mlp is None else model.gated_mlp
-    head = not model.tied_embeddings if model.stored_head is None else model.stored_head
-    return _Shape(
-        model.layers, model.hidden_size, model.intermediate_size, model.heads, model.kv_heads, model.head_dim, model.vocabulary,
-        model.parameters, head, gated, model.experts, model.experts_per_token, model.expert_parameters,
-        model.outside_parameters,
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=1024)
-def _linears(shape: _Shape) -> tuple[Linear, ...]:
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    copies = shape.experts or 1
+    hidden, queries, keys = model.hidden_size, model.heads * model.head_dim, model.kv_heads * model.head_dim
+    copies = model.experts or 1
     return (
-        Linear("query", shape.hidden, queries),
-        Linear("key and value", shape.hidden, keys, 2),
-        Linear("output", queries, shape.hidden),
-        Linear("up", shape.hidden, shape.intermediate, (2 if shape.gated else 1) * copies),
-        Linear("down", shape.intermediate, shape.hidden, copies),
+        Linear("query", hidden, queries),
+        Linear("key and value", hidden, keys, 2),
+        Linear("output", queries, hidden),
+        Linear("up", hidden, model.intermediate_size, (2 if gated else 1) * copies),
+        Linear("down", model.intermediate_size, hidden, copies),
     )
 
 
 @lru_cache(maxsize=1024)
-def _sizes(shape: _Shape) -> Sizes:
-    matrices = _linears(shape)
-    embedding = shape.vocabulary * shape.hidden
-    head = embedding if shape.head else 0
-    counted = shape.layers * sum(matrix.parameters for matrix in matrices)
-    parameters = shape.parameters - shape.outside
+def sizes(model: ModelFacts) -> Sizes:
+    """Where the shapes do not explain the total (an architecture we do not know), all but the embeddings counts as linears."""
+    matrices = linears(model)
+    embedding = model.vocabulary * model.hidden_size
+    stored = not model.tied_embeddings if model.stored_head is None else model.stored_head
+    head = embedding if stored else 0
+    counted = model.layers * sum(matrix.parameters for matrix in matrices)
+    parameters = model.parameters - model.outside_parameters
     other = parameters - embedding - head - counted
-    if not 0 <= other <= max(UNEXPLAINED * parameters, shape.layers * 20 * shape.hidden):
+    if not 0 <= other <= max(UNEXPLAINED * parameters, model.layers * 20 * model.hidden_size):
         counted, other = max(parameters - embedding - head, 0), 0
-    channels = shape.layers * sum(matrix.outputs * matrix.copies for matrix in matrices)
-    return Sizes(embedding, head, counted, _active(shape, matrices, counted), other + shape.outside, channels)
+    channels = model.layers * sum(matrix.outputs * matrix.copies for matrix in matrices)
+    active = _active(model, matrices, counted)
+    return Sizes(embedding, head, counted, active, other + model.outside_parameters, channels)
 
 
-def _active(shape: _Shape, matrices: tuple[Linear, ...], counted: int) -> int:
-    if not shape.experts or not shape.experts_per_token:
+def _active(model: ModelFacts, matrices: tuple[Linear, ...], counted: int) -> int:
+    if not model.experts or not model.experts_per_token:
         return counted
-    of_experts = shape.expert_parameters
+    of_experts = model.expert_parameters
     if of_experts is None:
-        of_experts = shape.layers * sum(matrix.parameters for matrix in matrices if matrix.name in {"up", "down"})
-    return counted - of_experts * (shape.experts - shape.experts_per_token) // shape.experts
+        of_experts = model.layers * sum(matrix.parameters for matrix in matrices if matrix.name in {"up", "down"})
+    return counted - of_experts * (model.experts - model.experts_per_token) // model.experts
