@@ -22,8 +22,8 @@ from backend.domain.evaluation.document import Comparison, Level, VariantResult
 from backend.domain.evaluation.proof.record import off
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
 from backend.domain.evaluation.verdict import EQUIVALENCE, Obstacle, Outcome, of_interval
-from backend.domain.maths import student_t
 from backend.domain.maths.intervals import Tested, holm
+from backend.domain.maths.paired import Means
 from backend.domain.maths.power import pairs_needed
 from backend.domain.maths.student_t import SIGNIFICANCE
 
@@ -51,18 +51,13 @@ class _Pair(NamedTuple):
         return _exp(fmean(self.logs)) if self.logs else None
 
     @property
-    def standard_error(self) -> float:
-        return stdev(self.logs) / math.sqrt(len(self.logs))
+    def means(self) -> Means:
+        return Means(tuple(self.logs))
 
-    @property
-    def p_value(self) -> float:
-        return student_t.two_sided_p(fmean(self.logs) / self.standard_error, len(self.logs) - 1)
-
-    def interval(self, alpha: float) -> tuple[float, float]:
+    def interval(self, alpha: float) -> tuple[float, float] | None:
         """The t-interval of the ratio at confidence 1 - alpha."""
-        half = student_t.quantile(1 - alpha / 2, len(self.logs) - 1) * self.standard_error
-        mean = fmean(self.logs)
-        return _exp(mean - half), _exp(mean + half)
+        found = self.means.interval(alpha)
+        return found and (_exp(found[0]), _exp(found[1]))
 
 
 def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> list[Comparison]:
@@ -73,8 +68,8 @@ def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> li
     `why` says what stands in the way.
     """
     pairs = [pair for result in results[1:] for pair in _pairs(results[0], result)]
-    testable = [index for index, pair in enumerate(pairs) if pair.obstacle is None]
-    outcomes = dict(zip(testable, holm([pairs[index].p_value for index in testable], alpha), strict=True))
+    testable = {n: p for n, pair in enumerate(pairs) if pair.obstacle is None and (p := pair.means.p_value) is not None}
+    outcomes = dict(zip(testable, holm([*testable.values()], alpha), strict=True))
     return [_comparison(pair, outcomes.get(index), alpha) for index, pair in enumerate(pairs)]
 
 
