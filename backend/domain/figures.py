@@ -51,7 +51,7 @@ def streams(number: int) -> str:
     return counted(number, "stream")
 
 
-def counted(number: int, name: str) -> str:
+def counted(number: float, name: str) -> str:
     """`1 repeat`, `5 repeats`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from itertools import count
+from itertools import accumulate, count
 from typing import Literal
 
 Process = Literal["constant", "poisson"]
@@ -30,11 +30,9 @@ def offsets(
 
 def _numbers(process: Process, seed: int) -> Iterator[float]:
     if process == "constant":
-        yield from (float(number) for number in count())
-    chance, total = random.Random(seed), 0.0
-    while True:
-        total += chance.expovariate(1.0)
-        yield total
+        return map(float, count())
+    chance = random.Random(seed)
+    return accumulate(chance.expovariate(1.0) for _ in count())
 
 
 def _when(number: float, rate: float, rate_to: float, seconds: float | None) -> float | None:

@@ -11,6 +11,8 @@ from typing import Literal, get_args
 from pydantic import ConfigDict, field_validator
 from pydantic.dataclasses import dataclass
 
+from backend.domain.figures import counted
+
 Mode = Literal["burst", "closed", "rate", "ramp", "trace"]
 """`closed`: the end of an earlier answer decides. `rate`, `ramp`, `trace`: a clock that does not wait for the server. `burst`:
 everything at once, which only other tools do."""
@@ -46,7 +48,7 @@ class Load:
     def words(self) -> str:
         """`4 streams`, `8 requests/s`, `up to 20 requests/s` or `the trace`."""
         if self.is_closed:
-            return f"{self.value:,} stream{'' if self.value == 1 else 's'}"
+            return counted(self.value, "stream")
         if self.mode in {"rate", "ramp"}:
             return f"{'up to ' * (self.mode == 'ramp')}{self.value:g} requests/s"
         return "the trace" if self.mode == "trace" else "all at once"

@@ -69,14 +69,11 @@ class Monthly(Frozen):
 
 def within(result: VariantResult, limits: Slo) -> Operating | None:
     """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them, keeps them."""
-    levels = _rising([level for level in result.levels if is_sound(level)])
+    # one a load: at low rates several levels come to the same number of requests under way
+    by_load = {level.load: level for level in result.levels if is_sound(level)}
+    levels = [by_load[load] for load in sorted(by_load)]
     highest = _highest(levels, limits)
     return None if highest is None else _operating(levels, highest)
-
-
-def _rising(levels: Sequence[Level]) -> list[Level]:
-    """By their load, one a load: at low rates several levels come to the same number of requests under way."""
-    return [found for _, found in sorted({level.load: level for level in levels}.items())]
 
 
 def _place(level: Level) -> float:
