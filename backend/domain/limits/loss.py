@@ -28,8 +28,8 @@ def nats(kl_mean: float | None, before: float | None, after: float | None) -> fl
     return max(known, default=None)
 
 
-def grade(lost: float, floor: float = FLOOR) -> Grade:
-    if lost > floor:
+def grade(lost: float) -> Grade:
+    if lost > FLOOR:
         return "ruined"
     return next((name for most, name in GRADES if lost <= most), "clear")
 

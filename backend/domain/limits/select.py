@@ -16,7 +16,7 @@ MANY = 12
 """Up to so many variants, all are drawn."""
 
 
-def foremost(evaluation: Evaluation, most: int = MOST) -> list[str]:
+def foremost(evaluation: Evaluation) -> list[str]:
     """The baseline, then those with the most levels on the Pareto front, then those with the highest throughput; in the
     evaluation's order."""
     names = [result.name for result in evaluation.variants]
@@ -27,7 +27,7 @@ def foremost(evaluation: Evaluation, most: int = MOST) -> list[str]:
         front[point.variant] += point.on_front
         highest[point.variant] = max(highest[point.variant], point.total)
     ranked = sorted(range(1, len(names)), key=lambda index: (-front[index], -highest[index]))
-    return [names[index] for index in sorted([0, *ranked[: most - 1]])]
+    return [names[index] for index in sorted([0, *ranked[: MOST - 1]])]
 
 
 def only(evaluation: Evaluation, names: Collection[str]) -> Evaluation:

@@ -315,6 +315,6 @@ def check_size(target: ModelFacts, parameters: int) -> None:
         raise RequestError(f"A draft is smaller than its target, and {size}: give fewer with {{}}.", "draft_parameters")
 
 
-def shape_of(parameters: int, layers: int = DRAFT_LAYERS) -> Shape:
+def shape_of(parameters: int) -> Shape:
     """A draft of which only so many parameters are known."""
-    return Shape(parameters=parameters, layers=layers)
+    return Shape(parameters=parameters, layers=DRAFT_LAYERS)
