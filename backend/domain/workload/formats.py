@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.workload import MOST_TOKENS, documents, parse
+from backend.domain.workload.workload import MOST_TOKENS, documents, kind_of, parse
 
 PROMPT_COLUMNS = ("prompt", "question", "input", "instruction", "query", "text")
 FIELDS = ("prompt", "max_tokens", "timestamp", "system")
@@ -109,7 +109,8 @@ def _own(where: str, row: Any, columns: Mapping[str, str]) -> dict[str, Any]:
     body = row["body"] if isinstance(row.get("body"), dict) else row
     messages = next((body[name] for name in ("messages", "conversations", "conversation") if body.get(name)), None)
     own = _spoken(where, messages) if messages is not None and "prompt" not in columns else _single(where, body, columns)
-    return own | _numbers(where, body, columns)
+    kind = kind_of(row)
+    return own | _numbers(where, body, columns) | ({"kind": kind} if isinstance(kind, str) else {})
 
 
 def _single(where: str, row: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

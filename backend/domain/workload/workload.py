@@ -12,7 +12,7 @@ import json
 import math
 from typing import Any
 
-from pydantic import AliasChoices, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, field_validator
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.frozen import Frozen
@@ -37,7 +37,7 @@ class Prompt(Frozen):
     turns: tuple[str, ...] | None = None
     system: str | None = None
     timestamp: float | None = None
-    kind: str | None = Field(None, validation_alias=AliasChoices("kind", "category"))
+    kind: str | None = None
     """What sort of prompt it is, in the workload's own word; None where the line says none."""
 
     @field_validator("kind", mode="before")
@@ -142,11 +142,16 @@ def _prompt(where: str, document: Any) -> Prompt:
     tokens, time = document.get("max_tokens"), document.get("timestamp")
     found = Prompt(
         prompt=prompt, turns=tuple(turns) if turns else None, system=document.get("system") if turns else None,
-        max_tokens=_tokens(where, tokens), timestamp=_time(where, time),
+        max_tokens=_tokens(where, tokens), timestamp=_time(where, time), kind=kind_of(document),
     )  # fmt: skip
     if not all(_is_unicode(text) for text in found.texts()):
         raise InvalidWorkload(f"{where} of the workload has half a character (a lone surrogate): write the file anew.")
     return found
+
+
+def kind_of(document: dict[str, Any]) -> Any:
+    """Under its own name or that of MT-bench's lines; what is no word is left out later."""
+    return document.get("kind") or document.get("category")
 
 
 def _check_turns(where: str, turns: Any, system: Any) -> None:

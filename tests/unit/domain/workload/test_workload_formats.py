@@ -44,6 +44,18 @@ def test_known_formats_are_recognized(given: dict[str, Any], own: dict[str, Any]
     assert len(parse("w", made).prompts) == 1
 
 
+def test_what_sort_of_prompt_a_line_is_is_kept_in_every_format() -> None:
+    bench = (
+        b'{"question_id": 81, "category": "writing", "turns": ["Write.", "Again."]}\n{"prompt": "Sum it.", "kind": " maths "}\n'
+    )
+    bench += b'{"prompt": "Odd.", "kind": 3}\n'
+    assert [prompt.kind for prompt in parse("w", from_json("w", bench, {})).prompts] == ["writing", "maths", None]
+    spoken = json.dumps([{**OPENAI, "category": "chat"}, OPENAI, {"body": OPENAI["messages"], **OPENAI, "kind": ["no"]}]).encode()
+    assert [prompt.kind for prompt in parse("w", from_json("w", spoken, {})).prompts] == ["chat", None, None]
+    table = from_table(csv_rows(b"question,category\r\nWhy?,reason\r\n"), {"prompt": "question"})
+    assert rows(table) == [{"prompt": "Why?", "kind": "reason"}]
+
+
 def test_our_own_lines_stay_byte_for_byte() -> None:
     content = b'{"prompt":  "a", "extra": 1}\n\n{"turns": ["b", "c"]}\n'
     assert from_json("w", content, {}) is content
