@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from backend.artifacts import places
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
+from backend.domain.machine.environments import SERVE
 from backend.hardware import engines, probe
 from backend.launchers.cluster import launcher
 from backend.launchers.cluster.requests import HOW, Node
@@ -61,14 +62,17 @@ def _compiler() -> Finding:
 
 
 def _engines(workspace: Workspace) -> list[Finding]:
+    """Without the one that serves nothing is measured; the others are each for what a recipe may ask of them."""
     findings = []
     for engine in engines.list_engines(workspace.settings):
-        subject, told = f"Engine {engine.name}", f"{engine.version}" if engine.installed else engine.reason
-        if told:
-            findings.append(Finding(subject=subject, level="ok", finding=told))
-        else:
+        subject, told = f"Engine {engine.name}", str(engine.version if engine.installed else engine.reason)
+        if engine.name == SERVE.name and not engine.installed and told.startswith("not installed"):
             fix = f"whetstone engines install {engine.name}"
-            findings.append(Finding(subject=subject, level="problem", finding="not installed", fix=fix))
+            findings.append(
+                Finding(subject=subject, level="warning", finding="not installed: nothing is served or measured", fix=fix)
+            )
+        else:
+            findings.append(Finding(subject=subject, level="ok", finding=told))
     return findings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from pathlib import Path
 
@@ -69,3 +70,10 @@ def test_a_supervisor_that_is_silent_with_jobs_is_a_warning(home: Workspace) -> 
 def test_metrics_that_do_not_answer_are_a_warning(tmp_path: Path) -> None:
     home = open_home(tmp_path, metrics_port=1)
     assert found(home, "Metrics")[0].level == "warning"
+
+
+def test_the_engine_that_serves_is_missed_and_the_others_are_not(home: Workspace, tmp_path: Path) -> None:
+    without = dataclasses.replace(home, settings=home.settings.model_copy(update={"engines": tmp_path / "none"}))
+    (serve,), (compress,) = found(without, "Engine serve"), found(without, "Engine compress")
+    assert (serve.level, serve.fix) == ("warning", "whetstone engines install serve")
+    assert compress.level == "ok" and "whetstone engines install compress" in compress.finding
