@@ -20,7 +20,7 @@ from backend.artifacts import folders
 from backend.artifacts.base import Ledger, Place, Published, Tell, silent
 from backend.artifacts.cache import Cache
 from backend.aws.objects import Objects
-from backend.aws.s3 import ConnectionLost, ObjectChanged
+from backend.aws.s3 import ObjectChanged
 from backend.domain.errors import ArtifactCorrupt, DownloadFailed, RequestError
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
 from backend.transfer import Digest, SourceDropped
@@ -223,8 +223,6 @@ class _Contents:
         wanted = self._files[file]
         try:
             yield from self._objects.stream_from(self._keys[wanted.sha256], start, wanted.size)
-        except ConnectionLost as error:
-            raise SourceDropped(str(error)) from None
         except (ObjectChanged, KeyError):
             raise ArtifactCorrupt(f"{file} of {self.name} is not in its bucket any more: run the optimize job again.") from None
 

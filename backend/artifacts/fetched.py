@@ -14,11 +14,11 @@ from backend import files, transfer
 from backend.artifacts import folders
 from backend.artifacts.base import Tell
 from backend.aws.objects import Objects
-from backend.aws.s3 import ConnectionLost, S3Object
+from backend.aws.s3 import S3Object
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import ManagedSpec
-from backend.transfer import Digest, SourceDropped
+from backend.transfer import Digest
 
 CONFIG = "config.json"
 KEPT = {".safetensors", ".json", ".model", ".txt", ".jinja"}
@@ -83,7 +83,4 @@ class _Output:
         return Digest(*found) if found else None
 
     def stream(self, file: str, start: int) -> Iterator[bytes]:
-        try:
-            yield from self._objects.stream(self._wanted[file], start)
-        except ConnectionLost as error:
-            raise SourceDropped(str(error)) from None
+        return self._objects.stream(self._wanted[file], start)

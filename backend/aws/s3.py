@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from backend.domain.errors import AccessRefused, SourceUnreachable, UnknownModel, WhetstoneError, WorkError
+from backend.transfer import SourceDropped
 
 CONNECT_SECONDS, READ_SECONDS = 10, 30
 CHUNK_BYTES = 1 << 20
@@ -28,7 +29,7 @@ class ObjectChanged(WorkError):
     """An object was changed or removed while it was read; import the model again."""
 
 
-class ConnectionLost(WorkError):
+class ConnectionLost(SourceDropped):
     """The connection to S3 broke; resume the job to carry on where it stopped."""
 
 

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 from backend import settings as configuration
-from backend.aws.s3 import Bucket, ConnectionLost
+from backend.aws.s3 import Bucket
 from backend.catalog.cards.source import RemoteSource
 from backend.domain.errors import AccessRefused, UnknownModel
-from backend.transfer import Digest, SourceDropped
+from backend.transfer import Digest
 
 SCHEME = "s3://"
 
@@ -31,11 +31,8 @@ class S3Source(RemoteSource):
                 f"{self.name} is not open to those who share this studio: list its bucket or prefix in WHETSTONE_SHARED_BUCKETS "
                 "where `whetstone up` is started."
             )
-        try:
-            self._bucket = Bucket(bucket)
-            s3_objects = self._bucket.objects(f"{prefix}/" if prefix else "")
-        except ConnectionLost as error:
-            raise SourceDropped(str(error)) from None
+        self._bucket = Bucket(bucket)
+        s3_objects = self._bucket.objects(f"{prefix}/" if prefix else "")
         self._objects = {one.key.rpartition("/")[2]: one for one in s3_objects if not one.key.endswith("/")}
         if not self._objects:
             raise UnknownModel(f"There is nothing directly below {self.name}/: give the prefix that holds config.json.")
@@ -46,24 +43,13 @@ class S3Source(RemoteSource):
         return {name: one.size for name, one in self._objects.items()}
 
     def digest(self, file: str) -> Digest | None:
-        try:
-            stated = self._bucket.checksum(self._objects[file])
-        except ConnectionLost as error:
-            raise SourceDropped(str(error)) from None
+        stated = self._bucket.checksum(self._objects[file])
         return Digest(*stated) if stated else None
 
     def fetch(self, file: str, start: int, end: int | None) -> bytes:
         one = self._objects[file]
         end = one.size if end is None else min(end, one.size)
-        if start >= end:
-            return b""
-        try:
-            return self._bucket.read(one, start, end)
-        except ConnectionLost as error:
-            raise SourceDropped(str(error)) from None
+        return self._bucket.read(one, start, end) if start < end else b""
 
     def stream(self, file: str, start: int) -> Iterator[bytes]:
-        try:
-            yield from self._bucket.stream(self._objects[file], start)
-        except ConnectionLost as error:
-            raise SourceDropped(str(error)) from None
+        return self._bucket.stream(self._objects[file], start)
