@@ -5,9 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation, shell
-from app.labels import sentence
 from app.session import frozen
-from app.words import plain
+from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -97,4 +96,4 @@ def _stop(opened: Workspace) -> None:
     try:
         first_run.stop(opened)
     except WhetstoneError as error:
-        st.toast(sentence(error), icon=":material/error:")
+        st.toast(message(error), icon=":material/error:")

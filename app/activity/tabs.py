@@ -94,7 +94,7 @@ def _table(shown: list[dict[str, Any]], key: str, alt: str) -> int | None:
         key=navigation.own(key),
         on_select="rerun",
         selection_mode="single-cell",
-        alt=f"{alt}, latest first",
+        alt=alt,
     )
     st.caption("Choose a row to open its job.")
     return int(picked.selection.cells[0][0]) if picked.selection.cells else None

@@ -188,7 +188,7 @@ def turns(sources: Sequence[str]) -> None:
     st.caption("Each time is of one answer, seen from this page, and is no measurement: to compare speed, evaluate.")
     with st.container(horizontal=True, vertical_alignment="center"):
         if sources:
-            navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=",".join(sources))
+            navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=navigation.several(*sources))
         st.button(
             "New talk",
             icon=":material/add_comment:",

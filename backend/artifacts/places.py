@@ -14,7 +14,7 @@ from backend.settings import Settings
 CACHE_BYTES = 50_000_000_000
 UNITS: dict[str, int] = {unit: 1000**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p")) if power}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?i?)B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*((?:[KMGTP]i?)?)B?", re.IGNORECASE)
 
 
 def chosen(settings: Settings) -> Place:

@@ -20,6 +20,7 @@ from backend.service.models import models
 from backend.service.plans import cases, compilations
 
 app = typer.Typer(no_args_is_help=True)
+MOST_DAYS = 36_500
 ArtifactId = Annotated[str, typer.Argument(help="An artifact id, as `whetstone artifacts list` shows it.")]
 
 
@@ -75,9 +76,9 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     unused_for: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DAYS", help="Also artifacts so old that no job, preset, endpoint or evaluation names."),
+        number("Also artifacts so old that no job, preset, endpoint or evaluation names.", 0, MOST_DAYS, metavar="DAYS"),
     ] = None,
-    grace: Annotated[float, number("What nothing names stays for so long.", 0, metavar="HOURS")] = 24.0,
+    grace: Annotated[float, number("What nothing names stays for so long.", 0, 24 * MOST_DAYS, metavar="HOURS")] = 24.0,
     json: Json = False,
 ) -> None:
     """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still need."""

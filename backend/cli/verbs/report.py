@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from backend import service
 from backend.cli.options.numbers import number
 from backend.cli.output import Json, emit
 from backend.domain.errors import RequestError
-from backend.domain.limits.slo import Slo
-from backend.domain.validation import first_flaw
+from backend.domain.validation import checked
 from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.service.evaluations import reports
 
@@ -39,14 +37,11 @@ def report_command(
     api = None
     if api_input is not None or api_output is not None:
         api = ApiPrice(per_million_input=api_input or 0.0, per_million_output=api_output or 0.0)
-    try:
-        what_if = WhatIf(
-            limits=Slo(ttft_p95_ms=ttft_p95, tpot_p95_ms=tpot_p95), request_limits=limits, per_hour=price_per_hour,
-            discount=discount, input_output_ratio=ratio, api=api, requests_a_month=requests_a_month,
-        )  # fmt: skip
-    except ValidationError as error:
-        flaw = first_flaw(error)
-        raise RequestError(f"{flaw.problem}.", field=flaw.field) from None
+    given = {
+        "limits": {"ttft_p95_ms": ttft_p95, "tpot_p95_ms": tpot_p95}, "request_limits": limits, "per_hour": price_per_hour,
+        "discount": discount, "input_output_ratio": ratio, "api": api, "requests_a_month": requests_a_month,
+    }  # fmt: skip
+    what_if = checked(WhatIf, given, RequestError)
     page = reports.page(service.open_workspace(), evaluation, what_if, imported or [])
     try:
         to.write_bytes(page)

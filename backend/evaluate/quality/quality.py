@@ -1,6 +1,6 @@
 """How much of the original's output quality a saved variant keeps: perplexity, KL divergence, agreement of greedy answers.
 
-Scores the files as saved: `quality_states` takes the text through each of them, with integers turned back into weights and
+Scores the files as saved: `states` takes the text through each of them, with integers turned back into weights and
 activations rounded where the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or servers.
 """
 

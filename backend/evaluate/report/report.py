@@ -1,4 +1,4 @@
-"""Writes an evaluation as one self-contained HTML file that needs no network, ever. What it says is `report_content`'s job.
+"""Writes an evaluation as one self-contained HTML file that needs no network, ever. What it says is `content`'s job.
 
 The charting script is the one that the plotly package brings; a policy in the page forbids it every connection.
 `python -m backend.evaluate.report.report FOLDER` reads FOLDER/request.json (`evaluation`, `extras`), writes FOLDER/report.html.

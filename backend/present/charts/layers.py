@@ -17,7 +17,7 @@ WHOLE = "decoder layer"
 def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light", done: str = "quantized") -> Figure:
     """Relative error of each linear's output against its layer number, one series a kind of linear. Percent.
 
-    `done` says what was done to them (`layer_words.done`); empty where weights stayed as they were.
+    `done` says what was done to them (`words.layers.done`); empty where weights stayed as they were.
     """
     series = _series(layers) if done else {}
     if not series:

@@ -119,7 +119,7 @@ def unbroken(title: str) -> str:
 
 
 def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **meta: Any) -> dict[str, Any]:
-    """`meta` is what `charts_words` says of it besides: provenance, which way is better, what marks and whiskers are."""
+    """`meta` is what is said of it besides: provenance, which way is better, what marks and whiskers are."""
     colours, title = COLOURS[theme], broken(title)
     top = 72 if "<br>" in title else 52
     return {

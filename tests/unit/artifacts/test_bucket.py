@@ -410,7 +410,7 @@ def test_sizes_are_read_with_their_unit(written: str, bytes_: int) -> None:
     assert places.size(written, "X") == bytes_
 
 
-@pytest.mark.parametrize("written", ["many", "-1GB", "1 GBit", "1e9"])
+@pytest.mark.parametrize("written", ["many", "-1GB", "1 GBit", "1e9", "500i", "500iB"])
 def test_what_is_no_size_is_refused(written: str) -> None:
     with pytest.raises(RequestError, match="WHETSTONE_ARTIFACTS_QUOTA is `"):
         places.size(written, "WHETSTONE_ARTIFACTS_QUOTA")
