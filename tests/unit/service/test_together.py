@@ -26,7 +26,7 @@ from backend import service
 from backend.service.evaluations import imported, task_files, tasks, workloads
 from backend.service.models import models
 from backend.service.plans import calibration
-from backend.service.presets import presets
+from backend.service.presets import preset_text, presets
 
 folder, number, rounds, together = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 opened = service.open_workspace()
@@ -42,7 +42,7 @@ for turn in range(rounds):
     workloads.save(opened, "shared.jsonl", b'{"prompt": "the same of all"}\\n')
     models.remember(opened, str(folder / "model"))
     imported.add_files(opened, [Path(sys.argv[5])])
-    presets.take(opened, presets.read_file(folder / "presets.yaml"), replace=True)
+    presets.take(opened, preset_text.read_file(folder / "presets.yaml"), replace=True)
     tasks.kept(opened, [task_files.read(folder / "task.yaml")])
 """
 PRESETS = "presets:\n- {id: a/b, model: starter, goal: balanced, recipe: {name: x, steps: []}}\n"
