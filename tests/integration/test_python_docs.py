@@ -61,6 +61,7 @@ def before_measuring(blocks: list[str]) -> list[str]:
     return blocks[:found]
 
 
+@pytest.mark.campaign
 def test_the_examples_optimize_and_preview_a_deployment(opened: Workspace) -> None:
     first, second = run(before_measuring(page())), run(before_measuring(notebook()))
     made = first["artifact"]

@@ -100,6 +100,7 @@ def test_a_trace_is_replayed_and_a_table_says_so(exact: str, tmp_path: Path) -> 
     assert "the trace" in done.stderr
 
 
+@pytest.mark.campaign
 def test_a_sweep_ends_at_the_highest_level_that_keeps_the_objective(tmp_path: Path) -> None:
     """Two answers at a time of 0.3 s each: a third stream waits, so that two is the most within 0.1 s."""
     with running("exact_server.py", "--rate", 100, "--ttft-ms", 10, "--slots", 2) as url:

@@ -79,6 +79,7 @@ def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
 
 
+@pytest.mark.campaign
 def test_a_recipe_with_recovery_from_the_command_line(model: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(TEXT * 6)

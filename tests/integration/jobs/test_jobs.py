@@ -177,6 +177,7 @@ def test_two_homes_on_one_database_share_its_jobs_and_lose_none(home: Workspace,
     assert processes_of(other) == []
 
 
+@pytest.mark.campaign
 def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_SILENT_S", "6")
     job, behind = submit(home, LONGER), submit(home, QUICK)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from backend.domain.jobs.jobs import JobState
 from backend.domain.recipe import recipe
 from backend.service import Workspace
@@ -56,6 +58,7 @@ def test_a_supervisor_that_is_stopped_puts_it_back_and_the_next_one_starts_it_ag
     assert until_state(home, demo.id, JobState.RUNNING).attempt == 2
 
 
+@pytest.mark.campaign
 def test_a_supervisor_that_dies_while_it_makes_room_changes_nothing(home: Workspace) -> None:
     demo = running(home)
     worker = worker_pid(home)
@@ -69,6 +72,7 @@ def test_a_supervisor_that_dies_while_it_makes_room_changes_nothing(home: Worksp
     assert until_state(home, demo.id, JobState.RUNNING).attempt == 2
 
 
+@pytest.mark.campaign
 def test_lost_with_its_supervisor_it_starts_again_by_itself(home: Workspace) -> None:
     demo = running(home)
     kill_supervisor(home)

@@ -45,6 +45,7 @@ def ended(home: Workspace, spec: EvaluateSpec) -> EvaluationView:
     return evaluations.show(home, str(done.result["evaluation"]))
 
 
+@pytest.mark.campaign
 def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for(home: Workspace, tmp_path: Path) -> None:
     options = evaluations.options(
         concurrency=(1, 2), requests=3, repeats=5, warmup_requests=1, max_tokens=3, quality=False, workload=lines(tmp_path, 110)
