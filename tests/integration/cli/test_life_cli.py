@@ -79,6 +79,7 @@ def called(home: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.campaign
 @pytest.mark.process
 def test_a_drained_supervisor_ends_and_takes_jobs_again_once_started(home: Path) -> None:
     """Each call a process of its own, as a user makes it."""

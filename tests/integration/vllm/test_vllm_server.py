@@ -62,6 +62,7 @@ def test_a_server_answers_and_counts_what_it_did(vllm_server: VllmServer) -> Non
     assert vllm_server.peak_rss_bytes > 500 << 20
 
 
+@pytest.mark.campaign
 def test_prompts_that_are_read_in_parts_may_have_seeds(vllm_server: VllmServer) -> None:
     """More tokens than one step of the server reads: without the plugin's mend the server ends."""
     many = [[3 + (row * 7 + place) % 900 for place in range(400)] for row in range(24)]
