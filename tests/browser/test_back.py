@@ -60,6 +60,7 @@ def test_the_running_studio_answers_under_its_own_names_alone(made: tuple[Studio
     connection.close()
 
 
+@pytest.mark.campaign
 def test_back_returns_to_what_was_there(chromium: Browser, made: tuple[Studio, str]) -> None:
     running, job = made
     with visiting(chromium, running.url) as visit:

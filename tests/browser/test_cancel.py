@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 PATIENCE_MS = 120_000
 
 
+@pytest.mark.campaign
 def test_cancel_while_the_server_is_loading(chromium: Browser, studio: Studio) -> None:
     known = len(evaluations.listing(studio.workspace))
     with visiting(chromium, studio.url) as visit:

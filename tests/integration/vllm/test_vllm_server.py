@@ -194,6 +194,7 @@ def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tm
     assert min(shares) > 0.4, shares
 
 
+@pytest.mark.campaign
 def test_a_failed_start_is_one_sentence_and_leaves_no_process(
     starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
 ) -> None:
