@@ -43,8 +43,10 @@ def home(folder: Path, monkeypatch: MonkeyPatch) -> Iterator[Workspace]:
     monkeypatch.setenv("WHETSTONE_HOME", str(folder))
     monkeypatch.delenv("DATABASE_URL", raising=False)
     st.cache_resource.clear()
-    yield open_home(folder, probed=False)
+    opened = open_home(folder, probed=False)
+    yield opened
     st.cache_resource.clear()
+    opened.store.engine.dispose()  # hundreds of homes in one process have more files open than a process may
 
 
 @cache

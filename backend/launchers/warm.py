@@ -114,7 +114,7 @@ class Template:
 
     def _listen(self, seconds: float) -> None:
         """Take in what it said, waiting so long for the first word."""
-        while self._socket is not None and select.select([self._socket], [], [], seconds)[0]:
+        while self._socket is not None and _speaks(self._socket, seconds):
             seconds = 0.0
             try:
                 message = self._socket.recv(MESSAGE_BYTES)
@@ -146,3 +146,10 @@ class Template:
                 self._process.wait(0)
         self._socket, self._ready = None, False
         self._answers, self._alive = {}, {}
+
+
+def _speaks(end: socket.socket, seconds: float) -> bool:
+    """Whether something can be read there within that time, its end included. `select` knows no descriptor above 1,023."""
+    waiting = select.poll()
+    waiting.register(end, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,17 @@ def test_each_job_has_a_process_a_log_and_an_exit_code_of_its_own(tmp_path: Path
         result = each.result()
         assert result is not None and result.outcome == "failed" and result.error and result.error in each.log()
         assert each.log().count("The worker has started.") == 1
+
+
+def test_a_supervisor_with_a_thousand_files_open_starts_workers_too(tmp_path: Path, launcher: LocalLauncher) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
+    with ExitStack() as held:
+        for _ in range(1100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        handle = launcher.start("j-1", channel(tmp_path, "j-1"))
+        assert not launcher._children, "it was not started cold"
+        assert ended(launcher, handle).code == 1
 
 
 def test_a_worker_is_found_by_its_mark_and_ends_with_its_signal(tmp_path: Path, launcher: LocalLauncher) -> None:
