@@ -1,16 +1,44 @@
 """What a person writes as a path, without surprises: too long, a user who does not exist, a null byte are just not there.
 
-Where others reach the studio they name files of its home, of the checkout's assets and of the folders that the owner listed, and
-of no others.
+Where others reach the studio they name files of the rooms of its home that hold what people bring, of the checkout's assets and
+of the folders that the owner listed, and of no others: the home also holds the secret that sign-ins are signed with, the
+database, logs and settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from backend import settings
 from backend.domain.errors import RequestError
+from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
+from backend.domain.jobs.jobs import ImportSpec, ManagedSpec, OptimizeSpec, PayoffSpec, TrainSpec
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Prune, Quantize, Speculate
+from backend.settings import Settings
+
+ROOMS = ("workloads", "calibration", "texts", "tasks", "models")
+"""Folders of the home that hold what people bring. Artifacts have a folder of their own (`Settings.artifacts`)."""
+WRITTEN_AS_PATH = (".", "/", "~")
+PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
+    EvaluateOptions: ("workload", "quality_text", "tasks"),
+    Quantize: ("calibration",),
+    Prune: ("calibration",),
+    Speculate: ("draft",),
+    Speculation: ("draft_path",),
+    OptimizeSpec: ("calibration_path",),
+    TrainSpec: ("prompts_path",),
+    PayoffSpec: ("prompts",),
+    ImportSpec: ("source",),
+    ManagedSpec: ("weights",),
+    ModelCard: ("path",),
+    Variant: ("source", "model_path", "original_path"),
+}
+"""Every field of a job's specification that may hold a path which a person named. Their subclasses have them too."""
 
 
 def resolved(source: str) -> Path | None:
@@ -37,6 +65,40 @@ def folder(source: str) -> Path | None:
     return _confined(source, Path.is_dir)
 
 
+def nameable(path: Path, chosen: Settings) -> bool:
+    """Whether somebody else may name that resolved path. A listed folder that holds the home opens nothing of the home."""
+    roots = [chosen.home.joinpath(room).resolve() for room in ROOMS] + [settings.ASSETS, chosen.artifacts, *chosen.import_folders]
+    if path.is_relative_to(chosen.home):
+        roots = [root for root in roots if not chosen.home.is_relative_to(root)]
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def check_specification(spec: BaseModel, is_remembered: Callable[[Path], bool]) -> None:
+    """Check every path of a job's specification, also of one that is repeated and was written before others reached the studio.
+
+    `is_remembered`: whether a model was imported from that folder, which may be used wherever it lies. Raises RequestError.
+    """
+    chosen = settings.load()
+    for written in _named(spec) if chosen.shared else ():
+        path = resolved(written) if written.startswith(WRITTEN_AS_PATH) else None
+        if path is None or nameable(path, chosen) or path.is_relative_to(chosen.cache) or is_remembered(path):
+            continue
+        raise _outside(path, chosen)
+
+
+def _named(value: Any) -> Iterator[str]:
+    """The texts in PATH_FIELDS of a specification and of all that it holds."""
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _named(each)
+    elif isinstance(value, BaseModel):
+        fields = {name for model, names in PATH_FIELDS.items() if isinstance(value, model) for name in names}
+        for name, held in value:
+            texts = held if isinstance(held, tuple) else (held,)
+            yield from (text for text in texts if name in fields and isinstance(text, str))
+            yield from _named(held)
+
+
 def _confined(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
     """None also where what is written need not be meant as a path: a hub id may be the name of a folder here, too."""
     path = resolved(source)
@@ -46,13 +108,16 @@ def _confined(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
     except OSError:
         return None
     chosen = settings.load()
-    within = (chosen.home, settings.ASSETS, chosen.artifacts, *chosen.import_folders)
-    if not chosen.shared or any(path.is_relative_to(each) for each in within):
+    if not chosen.shared or nameable(path, chosen):
         return path
-    if not source.startswith((".", "/", "~")):
+    if not source.startswith(WRITTEN_AS_PATH):
         return None
-    named = ", ".join(map(str, chosen.import_folders)) or "none is listed"
-    raise RequestError(
-        f"{path} lies outside of the folders that this studio reads for others ({named}): move it there, or ask its owner to "
+    raise _outside(path, chosen)
+
+
+def _outside(path: Path, chosen: Settings) -> RequestError:
+    listed = ", ".join(map(str, chosen.import_folders)) or "none is listed"
+    return RequestError(
+        f"{path} lies outside of the folders that this studio reads for others ({listed}): move it there, or ask its owner to "
         "list the folder in WHETSTONE_IMPORT_FOLDERS."
     )

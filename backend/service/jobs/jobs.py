@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ from backend.domain.jobs.jobs import (
 from backend.domain.jobs.terms import Priority, Terms
 from backend.domain.recipe.recipe import Speculate
 from backend.domain.roles import Action
+from backend.service import paths
 from backend.service.jobs import claims, limits, supervisors
 from backend.service.workspace import Workspace
-from backend.store import history, queue
+from backend.store import history, models, queue
 from backend.store.history import JobFilter
 from backend.store.tables import JobRow
 
@@ -187,6 +189,7 @@ def queued(
     kind, asked = JobKind(spec.kind), terms or Terms()
     if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
+    paths.check_specification(spec, partial(_is_remembered, workspace))
     if isinstance(spec, EvaluateSpec):  # also one that was asked for where nobody else reaches it, and is now repeated
         for variant in spec.variants:
             if variant.url is not None and variant.remote is None:
@@ -198,6 +201,11 @@ def queued(
         spec=spec.model_dump_json(), parent=parent, submission=submission, claim=claims.of(spec, asked).text, terms=asked.text,
         after=after, yields=yields,
     )  # fmt: skip
+
+
+def _is_remembered(workspace: Workspace, folder: Path) -> bool:
+    with workspace.store.read() as session:
+        return models.find(session, str(folder)) is not None
 
 
 def show(workspace: Workspace, job_id: str) -> JobView:

@@ -60,6 +60,7 @@ def inspect(workspace: Workspace, source: str, *, revision: str | None = None, t
         raise RequestError(
             "A file or package has no revisions: leave {} out; a package's version is written after ==.", "revision"
         )
+    paths.file(source)  # raises where others may not name it
     return sources.inspect_converted(source, timeout_s=timeout_s)
 
 

@@ -23,6 +23,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.roles import Actor, Role
 from backend.domain.validation import first_flaw
 from backend.place import is_loopback
+from backend.service import paths
 from backend.settings import SIGN_IN, Settings
 from backend.store.home import PRIVATE_FILE
 
@@ -129,6 +130,8 @@ def secret(sign_in: SignIn) -> str:
     else:
         file = Path(str(sign_in.oidc_secret_file)).expanduser()
         value, where = "", str(file)
+        if paths.nameable(file.resolve(), configuration.load()):
+            raise RequestError(f"{where} holds the OIDC client's secret where operators may read files: move it elsewhere.")
         with suppress(OSError, ValueError):
             value = file.read_text(encoding="utf-8")
     if not value.strip():
@@ -137,10 +140,11 @@ def secret(sign_in: SignIn) -> str:
 
 
 def cookie_secret(settings: Settings) -> str:
-    """What cookies are signed with, made once in this home, for its owner alone."""
+    """What cookies are signed with, made once in this home, for its owner alone; outside of what anybody may name as a path."""
     file = settings.home / COOKIE_SECRET
     with suppress(FileExistsError), os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE), "w") as made:
         made.write(secrets.token_urlsafe(48))
+    file.chmod(PRIVATE_FILE)  # one that was restored or copied
     return file.read_text()
 
 

@@ -177,6 +177,8 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
     found += [f"{variants[index].name}: {why}" for index, why in measurement.spent.items()]
     found += former_quantization(variants)
+    if options.quality and told.stays_here(variants, options.quality_text):
+        found.append("The held-out text was not sent to endpoints: what is said as served is of the bundled text.")
     if options.sweep:
         found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
     elif options.most_blocks < 5:

@@ -142,7 +142,7 @@ class Measurement:
     def _tell(self, variant: int, endpoint: Endpoint) -> None:
         """The server's own probabilities on the held-out text, where the original's server tells them too."""
         if self._asked_tokens is None:
-            self._asked_tokens = told.windows(self.spec.variants[0], self.spec.options.quality_text)
+            self._asked_tokens = told.windows(self.spec.variants, self.spec.options.quality_text)
         if variant and 0 not in self.told:
             return
         bearer = self.spec.options.bearer_env if endpoint.server is None else None

@@ -21,18 +21,27 @@ MOST = 20
 Windows = Sequence[Sequence[Told]]
 
 
-def windows(baseline: Variant, text: str | None) -> list[list[int]]:
-    """Token ids to ask with; none where the baseline's tokenizer is not at hand or the text is too short."""
-    if baseline.model_path is None:
+def windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
+    """Token ids to ask with; none where the baseline's tokenizer is not at hand or the text is too short.
+
+    The first variant is the baseline. A person's own text is not sent to an address: then the bundled text is taken for all.
+    """
+    if variants[0].model_path is None:
         return []
     from backend.evaluate.quality import quality
 
-    folder = Path(baseline.model_path)
+    folder = Path(variants[0].model_path)
+    sent = None if stays_here(variants, text) else text
     try:
-        found: list[list[int]] = quality.window_tokens(folder, held_out.read(text, folder).documents, LENGTH, WINDOWS).tolist()
+        found: list[list[int]] = quality.window_tokens(folder, held_out.read(sent, folder).documents, LENGTH, WINDOWS).tolist()
     except InvalidWorkload:
         return []
     return found
+
+
+def stays_here(variants: Sequence[Variant], text: str | None) -> bool:
+    """Whether the text is a person's own and some variant is a server elsewhere, which is not to read it."""
+    return text is not None and text not in held_out.BUNDLED and any(variant.kind == "url" for variant in variants)
 
 
 def ask(endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | None) -> Windows | None:

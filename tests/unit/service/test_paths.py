@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
+from backend import settings
 from backend.domain.errors import RequestError, UnknownModel
 from backend.domain.evaluation.document import Variant
-from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, TrainSpec
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.training import Training
 from backend.service import Workspace, paths
-from backend.service.evaluations import evaluations, task_files
+from backend.service.evaluations import evaluations, task_files, tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.models import imports, models
+from backend.service.plans import calibration, training
 from tests.heads import head
 from tests.homes import open_home
 from tests.tiny import tiny_llama
+
+NO_PATHS = {
+    "CompilePlan": "model model_type model_hash accelerator target dtype weights cache draft_hash compiler",
+    "Continued": "evaluation folder", "Deployment": "target why",
+    "EvaluateOptions": "sweep columns bearer_env", "EvaluateSpec": "seen",
+    "ImportSpec": "revision name endpoint licence", "InstallSpec": "engine index", "JobPlace": "target", "Loser": "target why",
+    "ManagedSpec": "model target request region", "OptimizeSpec": "seen target", "PayoffSpec": "seen revision weights",
+    "ModelCard": "id architecture model_type dtype quantization draft revision tokenizer_hash bytes_by_dtype licence notes",
+    "Plan": "notes", "PlannedStep": "technique engine title options kernel", "QuantizedBefore": "format", "Recipe": "name",
+    "Remote": "endpoint region instances artifact price_region findings", "ServeSpec": "seen", "Speculate": "proposer",
+    "Speculation": "proposer proposers", "TrainSpec": "seen",
+    "Variant": "name url served_name compile_cache neuron stored_at recipe_hash",
+}  # fmt: skip
+"""Model of a job's specification -> its texts that are no paths of a person: names, and what Whetstone itself fills in."""
 
 
 @pytest.fixture
@@ -31,7 +52,6 @@ def test_only_listed_folders_are_read_for_others(shared: Workspace, tmp_path: Pa
     for at in ("listed", "other"):
         (tmp_path / at / "prompts.jsonl").write_text("{}")
     assert paths.file(f"{tmp_path}/listed/prompts.jsonl") == tmp_path / "listed" / "prompts.jsonl"
-    assert paths.folder(str(shared.settings.home)) == shared.settings.home
     (tmp_path / "listed" / "link").symlink_to(tmp_path / "other")
     for named in ("other/prompts.jsonl", "listed/../other/prompts.jsonl", "listed/link/prompts.jsonl"):
         with pytest.raises(RequestError, match=r"lies outside of the folders that this studio reads .*listed, /mnt/none\)"):
@@ -103,3 +123,99 @@ def test_an_evaluation_of_a_private_address_is_not_repeated_by_others(shared: Wo
     jobs.cancel(shared, job.id)
     with pytest.raises(RequestError, match="WHETSTONE_ALLOWED_ADDRESSES"):
         jobs.clone(shared, job.id)
+
+
+def models_of(annotation: Any, seen: set[type[BaseModel]]) -> set[type[BaseModel]]:
+    """Every model that a value of that type may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if annotation not in seen:
+            seen.add(annotation)
+            for field in annotation.model_fields.values():
+                models_of(field.annotation, seen)
+    else:
+        for part in get_args(annotation):
+            models_of(part, seen)
+    return seen
+
+
+def texts_of(model: type[BaseModel]) -> Iterator[str]:
+    """The fields that may hold any text; not those of a few fixed words."""
+
+    def holds_text(annotation: Any) -> bool:
+        if get_origin(annotation) is Literal:
+            return False
+        return annotation in (str, Path, Any) or any(map(holds_text, get_args(annotation)))
+
+    return (name for name, field in model.model_fields.items() if holds_text(field.annotation))
+
+
+def test_every_text_of_a_job_is_known_to_be_a_path_or_none() -> None:
+    """A new field has to be written into `paths.PATH_FIELDS`, or here."""
+    for model in models_of(JobSpec, set()):
+        written = {name for parent, names in paths.PATH_FIELDS.items() if issubclass(model, parent) for name in names}
+        plain = set(NO_PATHS.get(model.__name__, "").split())
+        assert not written & plain and set(texts_of(model)) == written | plain, model.__name__
+
+
+@pytest.mark.parametrize("name", ["cookie.secret", "sign-in.toml", "whetstone.db", "studio.log", "jobs/j-1/1/log", "cache/x"])
+def test_the_homes_own_files_are_named_by_nobody_else(
+    shared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Neither by their path, nor by a link in a room, nor since a folder around the home is listed."""
+    home = shared.settings.home
+    secret, link = home / name, home / "workloads" / "link.jsonl"
+    secret.parent.mkdir(parents=True, exist_ok=True)
+    secret.touch()
+    link.parent.mkdir()
+    link.symlink_to(secret)
+    monkeypatch.setenv("WHETSTONE_IMPORT_FOLDERS", f"{tmp_path},{home}")
+    for written in (str(secret), f"{home}/workloads/../{name}", str(link)):
+        with pytest.raises(RequestError, match="lies outside"):
+            paths.file(written)
+    with pytest.raises(RequestError, match="lies outside"):
+        paths.folder(str(home))
+
+
+def test_what_people_bring_into_the_home_is_named_by_everybody(shared: Workspace) -> None:
+    for room in (*paths.ROOMS, "artifacts"):
+        file = shared.settings.home / room / "x" / "file"
+        file.parent.mkdir(parents=True)
+        file.touch()
+        assert paths.file(str(file)) == file and paths.folder(str(file.parent)) == file.parent
+
+
+def test_no_field_that_takes_a_file_takes_the_homes_secret(shared: Workspace) -> None:
+    secret = str(shared.settings.home / "cookie.secret")
+    Path(secret).write_text("of the sign-in")
+    gguf = f"{shared.settings.home}/secret.gguf"
+    Path(gguf).symlink_to(secret)
+    starter = models.resolve(shared, "starter")
+    options = evaluations.options(quality_text=secret)
+    for act in (
+        lambda: evaluations.prepare(shared, ["starter"], options),
+        lambda: workloads.path(secret),
+        lambda: tasks.find(secret),
+        lambda: training.prepare(shared, "starter", Training(), secret),
+        lambda: calibration.named(Recipe.model_validate(
+            {"name": "x", "steps": [{"quantize": {"method": "awq", "calibration": secret}}]})),
+        lambda: imports.is_remote(shared, gguf),
+        lambda: imports.inspect(shared, gguf),
+        lambda: jobs.submit(shared, TrainSpec(model=starter, options=Training(), prompts_path=secret), "Train"),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match="lies outside"):
+            act()
+
+
+def test_a_job_of_before_that_names_a_file_elsewhere_is_not_repeated_by_others(
+    shared: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = shared.settings.home / "cookie.secret"
+    secret.write_text("of the sign-in")
+    monkeypatch.setenv("WHETSTONE_SHARED", "0")
+    spec = TrainSpec(model=models.resolve(shared, "starter"), options=Training(), prompts_path=str(secret))
+    job = jobs.submit(shared, spec, "Train")
+    jobs.cancel(shared, job.id)
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    with pytest.raises(RequestError, match="lies outside"):
+        jobs.clone(shared, job.id)
+    assert settings.load().shared

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def server(share: float | None) -> Iterator[Endpoint]:
 
 def test_two_servers_are_compared_on_the_held_out_text() -> None:
     baseline = Variant(name="s", source="starter", kind="model", model_path=str(ASSETS / "starter" / "target"))
-    windows = told.windows(baseline, "code")
+    windows = told.windows([baseline], "code")
     assert len(windows) == told.WINDOWS and {len(window) for window in windows} == {told.LENGTH}
     with server(0.6) as first, server(0.5) as second:
         found = told.figures({0: told.ask(first, windows, None) or [], 1: told.ask(second, windows, None) or []})
@@ -62,5 +63,16 @@ def test_a_server_that_tells_nothing_costs_nothing_else() -> None:
     with server(None) as silent:
         assert told.ask(silent, [[1, 2, 3]], None) is None
     assert told.ask(silent, [[1, 2, 3]], None) is None, "nor one that is gone"
-    assert told.windows(Variant(name="u", source="http://a", kind="url", url="http://a"), None) == []
+    assert told.windows([Variant(name="u", source="http://a", kind="url", url="http://a")], None) == []
     assert told.figures({1: []}) == {}
+
+
+def test_a_text_of_ones_own_goes_to_no_address(tmp_path: Path) -> None:
+    """The bundled text is taken for all variants, so that they are compared on the same one."""
+    baseline = Variant(name="s", source="starter", kind="model", model_path=str(ASSETS / "starter" / "target"))
+    address = Variant(name="u", source="http://a", kind="url", url="http://a")
+    own = tmp_path / "own.txt"
+    own.write_text("private words " * 4000)
+    assert told.windows([baseline], str(own)) != told.windows([baseline], None)
+    assert told.windows([baseline, address], str(own)) == told.windows([baseline], None) != []
+    assert told.windows([baseline, address], "prose") == told.windows([baseline], "prose")
