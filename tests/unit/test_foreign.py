@@ -193,6 +193,18 @@ def test_the_settings_of_a_task(tmp_path: Path, content: str) -> None:
         task_files.read(tmp_path / "x.yaml")
 
 
+@pytest.mark.parametrize("template", ["{{ 9**(9**9) }}", "{{ 'a' * 1500000000 }}"])
+def test_what_a_template_of_a_task_computes_while_it_is_read(tmp_path: Path, template: str) -> None:
+    """Jinja computes what is constant in it, though nothing is filled in."""
+    (tmp_path / "rows.jsonl").write_text('{"a": "b"}\n')
+    (tmp_path / "x.yaml").write_text(
+        "task: x\ndataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\n"
+        f'output_type: loglikelihood\ndoc_to_text: "{template}"\ndoc_to_target: "{{{{a}}}}"\n'
+    )
+    with pytest.raises(InvalidTask, match=r"The templates of the task x\.yaml cannot be read within 3 GiB of memory and 2 s"):
+        task_files.read(tmp_path / "x.yaml")
+
+
 def grow() -> int:
     return len(bytearray(8 * 2**30))
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
-import jinja2.meta
-
-from backend.domain.errors import InvalidRecipe, RequestError
+from backend import foreign
+from backend.catalog.text import task_templates
+from backend.domain.errors import InvalidRecipe, RequestError, TooDemanding
 from backend.domain.evaluation import task_rules
 from backend.service import paths
 from backend.service.plans import recipes
@@ -90,16 +90,25 @@ def _beside(source: Path, name: str) -> Path:
 
 def _fields(source: Path, config: dict[str, Any]) -> dict[str, str]:
     """Fields that every row must have -> the setting that asks for it."""
-    found: dict[str, str] = {}
-    for setting, texts in task_rules.templates(config).items():
-        for text in texts:
-            try:
-                names = jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(text))  # parsed, never run
-            except (jinja2.TemplateSyntaxError, RecursionError) as error:
-                why = error.message if isinstance(error, jinja2.TemplateSyntaxError) else "it is nested too deeply"
-                raise InvalidTask(f"The task {source.name} cannot be used: `{setting}` is no template ({why}).") from None
-            found |= dict.fromkeys(sorted(names), setting)
-    return found
+    written = [(setting, text) for setting, texts in task_rules.templates(config).items() for text in texts]
+    fields: dict[str, str] = {}
+    is_ours = foreign.is_ours(source.resolve())
+    for (setting, _), template in zip(written, _templates(source.name, is_ours, tuple(text for _, text in written)), strict=True):
+        if why := template.get(task_templates.PROBLEM):
+            raise InvalidTask(f"The task {source.name} cannot be used: `{setting}` is no template ({why}).")
+        fields |= dict.fromkeys(template[task_templates.NAMES], setting)
+    return fields
+
+
+@lru_cache(maxsize=64)
+def _templates(name: str, is_ours: bool, texts: tuple[str, ...]) -> list[dict[str, list[str] | str]]:
+    """As `task_templates.read`, in the limited child unless the task comes with Whetstone. Raises InvalidTask."""
+    if is_ours:
+        return task_templates.read(list(texts))
+    try:
+        return foreign.call(task_templates.read, list(texts), about=f"The templates of the task {name}")
+    except TooDemanding as error:
+        raise InvalidTask(str(error)) from None
 
 
 def _rows(source: Path, file: Path, fields: dict[str, str]) -> int:
