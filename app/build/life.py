@@ -63,8 +63,8 @@ def choose(target: str) -> Life:
                 "Ends after", key="build_run-limit", placeholder="no limit; 30m, 2h", max_chars=20, bind="query-params"
             )
             cores = st.number_input(
-                "Cores", min_value=1, value=None, key="build_cores", placeholder="all", bind="query-params", disabled=aws,
-                help="Jobs that fit run beside each other; a measurement has the machine to itself.",
+                "Cores", min_value=1, max_value=4096, value=None, key="build_cores", placeholder="all", bind="query-params",
+                disabled=aws, help="Jobs that fit run beside each other; a measurement has the machine to itself.",
             )  # fmt: skip
     try:
         run_s = terms.seconds(limit, "run_timeout_s") if limit and limit.strip() else None

@@ -21,6 +21,8 @@ TARGET, PLACE = "build_target", "build_place"
 LONGEST = 200
 """Characters of a target in the address that are taken."""
 MOST_TOKENS, MOST_STREAMS = 1_000_000, 4096
+HIGHEST = 1e9
+"""Of a price, and of a limit in milliseconds."""
 GOALS = {
     "cost": "lowest price an hour",
     "throughput": "lowest price a token",
@@ -147,7 +149,7 @@ def _whole(label: str, key: str, default: int, most: int) -> int:
 
 def _price() -> float | None:
     found: float | None = st.number_input(
-        "Price per hour (USD)", 0.0, None, None, key="build_price", bind="query-params", placeholder="none published",
+        "Price per hour (USD)", 0.0, HIGHEST, None, key="build_price", bind="query-params", placeholder="none published",
         help="What an hour of this machine costs you; the price per token follows from it.",
     )  # fmt: skip
     return found
@@ -160,5 +162,5 @@ def _goal() -> Goal:
     columns = st.columns(2)
     for number, (name, label) in enumerate(LIMITS.items()):
         look: dict[str, Any] = {"key": f"build_{name}", "bind": "query-params", "placeholder": "no limit"}
-        asked[name] = columns[number % 2].number_input(label, 1, None, None, **look) or None
+        asked[name] = columns[number % 2].number_input(label, 1, int(HIGHEST), None, **look) or None
     return Goal.model_validate(asked)

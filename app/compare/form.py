@@ -66,7 +66,7 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
         with columns[index % len(columns)]:
             prices.append(
                 st.number_input(
-                    f"Price per hour, {view.id}", min_value=0.0, value=value if value is not None else stored,
+                    f"Price per hour, {view.id}", min_value=0.0, max_value=1e12, value=value if value is not None else stored,
                     format="%.4f", key=address.key(f"compare_price_{view.id}"), placeholder="none",
                     help=f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. In one currency for all.",
                 )

@@ -55,7 +55,7 @@ def widget(place: DeltaGenerator, name: str) -> Any:
         return place.selectbox(LABELS[name], choices, choices.index(field.default), **url)
     if field.annotation is bool:
         return place.checkbox(LABELS[name], field.default, **url)
-    return place.number_input(LABELS[name], value=field.default, placeholder=EMPTY.get(name, "none"), **_limits(field), **url)
+    return place.number_input(LABELS[name], value=field.default, placeholder=EMPTY.get(name, "none"), **limits(name), **url)
 
 
 def words(field: FieldInfo) -> str:
@@ -64,8 +64,9 @@ def words(field: FieldInfo) -> str:
     return " ".join((field.description or "").format_map(named).split())
 
 
-def _limits(field: FieldInfo) -> dict[str, Any]:
-    """Least, most and step, of the type of the field."""
+def limits(name: str) -> dict[str, Any]:
+    """Least, most and step of a field of the options, of its type. An address asks for a value beyond them in vain."""
+    field = EvaluateOptions.model_fields[name]
     of = int if int in (field.annotation, *get_args(field.annotation)) else float
     said = {kind: getattr(each, kind) for each in field.metadata for kind in ("gt", "ge", "le") if hasattr(each, kind)}
     least = of(said["ge"]) if "ge" in said else max(of(said["gt"]), of(LEAST)) if "gt" in said else None

@@ -32,6 +32,7 @@ from backend.service.models import models
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
+HIGHEST_PRICE = 1e9
 TYPED = ("concurrency", "rate")
 """Fields of words, which `evaluate_load` reads."""
 
@@ -71,12 +72,13 @@ def load() -> dict[str, Any]:
     found["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="evaluate_max_tokens", **url)
     if found["way"] != RAMP:
         found["requests"] = right.number_input(
-            LABELS["requests"], 1, value=None, key="evaluate_requests", placeholder=_usual(found["way"]), **url,
+            LABELS["requests"], **fields.limits("requests"), value=None, key="evaluate_requests",
+            placeholder=_usual(found["way"]), **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         )  # fmt: skip
     left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
     found["price_per_hour"] = left.number_input(
-        LABELS["price_per_hour"], 0.0, value=None, format="%.4f", key="evaluate_price", placeholder="none", **url,
+        LABELS["price_per_hour"], 0.0, HIGHEST_PRICE, value=None, format="%.4f", key="evaluate_price", placeholder="none", **url,
         help="What an hour of the machine costs, in your currency; empty leaves prices out.",
     )  # fmt: skip
     found["discount"] = (

@@ -27,6 +27,7 @@ def choose(opened: Workspace) -> dict[str, Any]:
     limit = right.number_input(
         LABELS["task_limit"],
         1,
+        1_000_000,
         value=None,
         key="evaluate_task_limit",
         bind="query-params",

@@ -21,6 +21,7 @@ from backend.service.models import models
 from backend.service.plans import training
 
 PURPOSE, REFUSED, PROMPTS = "train", "train_refused", "train_prompts"
+MOST_MINUTES = 10_080.0
 ABOUT = {
     "small": "A small model of the same tokenizer, which proposes token after token. Works with every model; pays where the "
     "model is many times larger.",
@@ -60,7 +61,7 @@ def options() -> dict[str, Any]:
     st.caption(ABOUT[kind])
     left, right = st.columns(2)
     minutes = left.number_input(
-        "Minutes", min_value=1.0, value=10.0, step=5.0, key="train_minutes", bind="query-params",
+        "Minutes", min_value=1.0, max_value=MOST_MINUTES, value=10.0, step=5.0, key="train_minutes", bind="query-params",
         help="From the start of the job to the draft, the model's answers included.",
     )  # fmt: skip
     loss = right.selectbox(
@@ -71,7 +72,7 @@ def options() -> dict[str, Any]:
         tokens = st.number_input(
             "Tokens proposed a round", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
         )
-        seed = st.number_input("Seed", min_value=0, value=0, key="train_seed", bind="query-params")
+        seed = st.number_input("Seed", min_value=0, max_value=2**31 - 1, value=0, key="train_seed", bind="query-params")
         own = _of_small() if kind == "small" else {}
     return {"kind": kind, "loss": loss, "minutes": minutes, "tokens": tokens, "seed": seed, **own}
 
@@ -84,7 +85,9 @@ def _of_small() -> dict[str, Any]:
     layers = st.number_input("Layers", min_value=1, max_value=64, value=None, key="train_layers", bind="query-params")
     hidden = None
     if start == "fresh":
-        hidden = st.number_input("Width", min_value=32, value=None, step=32, key="train_hidden", bind="query-params")
+        hidden = st.number_input(
+            "Width", min_value=32, max_value=65_536, value=None, step=32, key="train_hidden", bind="query-params"
+        )
     own = st.slider(
         "Share of its own answers", 0.0, 1.0, 0.0, 0.1, key="train_on-policy", bind="query-params",
         help="Batches whose answers the draft says itself, as DistillSpec has it.",

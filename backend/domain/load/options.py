@@ -41,11 +41,11 @@ class LevelOptions(Frozen):
     chat model and starter-code for others."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Of a CSV or Parquet workload: prompt=question, max_tokens=length, ..."""
-    requests: int | None = Field(None, ge=1)
+    requests: int | None = Field(None, ge=1, le=1_000_000)
     """Requests a level and repeat, warm-up not counted."""
-    seconds: float | None = Field(None, gt=0)
+    seconds: float | None = Field(None, gt=0, le=604_800)
     """Seconds a level and repeat; or {requests}, whichever ends first."""
-    repeats: int = Field(5, ge=1)
+    repeats: int = Field(5, ge=1, le=1000)
     """Blocks; five or more give a verdict."""
     until_decided: bool = False
     """In place of {repeats}: blocks are added until each throughput is shown to be faster, slower or the same within 10%, looked
@@ -91,9 +91,9 @@ class RequestOptions(Frozen):
     """Without streaming only whole answers are timed."""
     connections: int = Field(1024, ge=1, le=4096)
     """Open loop: the most connections at once; requests beyond wait, which is counted."""
-    warmup_requests: int = Field(2, ge=0)
+    warmup_requests: int = Field(2, ge=0, le=10_000)
     """Closed loop: requests a stream at the start of each run that are not counted."""
-    warmup_seconds: float = Field(2.0, ge=0)
+    warmup_seconds: float = Field(2.0, ge=0, le=86_400)
     """With {rate}: seconds at the start that are not counted."""
     timeout_s: float = Field(120.0, gt=0)
     """Seconds until an answer that does not end counts as an error."""

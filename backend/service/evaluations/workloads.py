@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
 
 from backend import foreign
 from backend.catalog.text import held_out, workload_text
 from backend.catalog.text import token_lengths as tokenizers
-from backend.domain.errors import InvalidWorkload, RequestError, WhetstoneError
+from backend.domain.errors import InvalidWorkload, RequestError, TooDemanding, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Frozen
 from backend.domain.load import lines
@@ -33,6 +34,7 @@ COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
 """Most prompts whose tokens are counted for a preview, and most text of them."""
 GENERATING_S = 60
 """Of the processor, for lines that are made to a length by a model's own tokenizer."""
+_GENERATING = Lock()
 CHAT, CODE = "assistant", "starter-code"
 """Bundled loads: of chat models, and of those that only go on with a text."""
 _FOLDER = ASSETS / "workloads"
@@ -294,9 +296,25 @@ def _generated(asked: Asked) -> Made:
     exact = file is not None and tokenizers.lengths(file.parent, [""]) is not None
     asking = (asked.source, str(file) if exact else None, asked.seed, asked.context, asked.prompts)
     ours = not exact or file is None or foreign.is_ours(file.resolve())
-    make = workload_text.generate
-    content = make(*asking) if ours else foreign.call(make, *asking, about=str(file), cpu_s=GENERATING_S)
+    if ours and asked.prompts <= generators.KINDS[asked.source].prompts:
+        content = workload_text.generate(*asking)
+    else:
+        content = _generated_apart(asked, asking, "" if ours else str(file))
     return Made(content, workload.parse(asked.source if exact else f"{asked.source}-estimated-lengths", content))
+
+
+def _generated_apart(asked: Asked, asking: tuple[Any, ...], foreign_file: str) -> bytes:
+    """In the limited child, one at a time: whoever opens a page chooses how many lines there are."""
+    with _GENERATING:
+        try:
+            return foreign.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=GENERATING_S)
+        except TooDemanding:
+            if foreign_file:
+                raise
+            raise InvalidWorkload(
+                f"{asked.prompts:,} lines of the workload {asked.source} cannot be made in {GENERATING_S} s: ask for less "
+                "({}, {}), or give a file.", "repeats", "requests",
+            ) from None  # fmt: skip
 
 
 @lru_cache(maxsize=32)

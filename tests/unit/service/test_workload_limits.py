@@ -1,0 +1,41 @@
+"""A generated workload that an address asks to be long is made in the limited child, also for a model that comes along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.catalog.text import workload_text
+from backend.domain.errors import InvalidOptions, InvalidWorkload
+from backend.domain.workload import generators
+from backend.service.evaluations import evaluations, workloads
+from backend.service.models import variants
+from tests.homes import open_home
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("requests", 10**9), ("repeats", 10**9), ("seconds", 1e12), ("warmup_requests", 10**9)]
+)
+def test_a_size_beyond_its_field_is_refused_before_anything_is_made(name: str, value: float) -> None:
+    with pytest.raises(InvalidOptions, match="is wrong: it must be at most"):
+        evaluations.options(workload="question-answering", **{name: value})
+
+
+def test_a_long_one_of_our_own_model_comes_to_the_limit_of_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = open_home(tmp_path / "home")
+    starter = [variants.resolve(home, "starter")]
+    monkeypatch.setattr(workloads, "GENERATING_S", 0.5)
+    long = evaluations.options(workload="chat", requests=2000)
+    with pytest.raises(InvalidWorkload, match=r"lines of the workload chat cannot be made in 0.5 s: ask for less"):
+        workloads.check(long, starter)
+
+
+def test_what_the_child_makes_is_what_is_made_here(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home")
+    starter = variants.resolve(home, "starter")
+    asked = workloads.asked_by(evaluations.options(workload="chat", requests=200, repeats=1), [starter])
+    assert asked.prompts > generators.KINDS["chat"].prompts
+    tokenizer = f"{starter.model_path}/tokenizer.json"
+    expected = workload_text.generate("chat", tokenizer, 0, asked.context, asked.prompts)
+    assert workloads._made(asked).content == expected
