@@ -6,7 +6,9 @@ A small file can make the library take all memory (a normalizer that expands), o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from backend import foreign
 
@@ -37,10 +39,16 @@ def counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
 
 def count(path: str, texts: list[str]) -> list[tuple[int, int]] | None:
     """Of each text its tokens and the largest of their numbers; None where the library cannot read the file."""
-    from tokenizers import Tokenizer
-
     try:
-        tokenizer = Tokenizer.from_file(path)
+        tokenizer = _tokenizer(path, Path(path).stat().st_mtime_ns)
         return [(len(encoding.ids), max(encoding.ids, default=-1)) for encoding in tokenizer.encode_batch(texts)]
     except Exception:  # noqa: BLE001  the library raises nothing narrower
         return None
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(path: str, _changed: int) -> Any:
+    """Read once for texts that are counted in parts: a large file takes a second."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(path)

@@ -15,18 +15,20 @@ from itertools import accumulate, islice, takewhile
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import passages
+from backend.domain.workload import passages, sizes
 
 Count = Callable[[Sequence[str]], list[int]]
 """Texts -> tokens of each, with those a server adds."""
 FITTING_ROUNDS = 5
+FITTED_AT_ONCE = 512
+"""Texts that are held and counted together, so that memory does not grow with their number."""
 QA_LOW, QA_HIGH, QA_MEAN = 500, 1000, 622
 """The announcement's prompts: 500 to 1,000 tokens, 622 in the mean (Amazon SageMaker inference optimization toolkit, 2024)."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`low` to `high` tokens a prompt; `answer` is its max_tokens; `about` for people."""
+    """`low` to `high` tokens a prompt; `answer` is its max_tokens, 0 where the load says it; `about` for people."""
 
     about: str
     prompts: int
@@ -44,10 +46,11 @@ KINDS = {
     "code-completion": Kind("a Python module and a function to be completed", 128, 200, 1000, 64),
     "long-context": Kind("a question on a text that fills most of the context", 32, 8000, 8000, 200),
     "shared-prefix": Kind("eight long instructions, each shared by many short questions", 128, 48, 160, 100),
+    "short-questions": Kind("a question on a short passage; answers as long as the load asks", 128, 128, 256, 0),
 }
 PREFIX_TOKENS, PREFIXES = 768, 8
 LONGEST = 32_768
-LEAST_TURNS = 3
+LEAST_TURNS, MOST_TURNS = 3, 6
 """Of a generated conversation."""
 SPARE = 16
 """Tokens left free of a context, for what a chat template adds."""
@@ -57,11 +60,9 @@ def generate(name: str, count: Count, *, seed: int = 0, context: int | None = No
     """The JSONL of a built-in workload, as often twice as long as it takes for so many `prompts`. `context`: the model's, in
     tokens, None where it is not known.
 
-    Raises InvalidWorkload where the context is too short for it.
+    Raises InvalidWorkload where the context is too short for it, and where it would be larger than may be made.
     """
-    kind = _fitted(name, KINDS[name], context)
-    while kind.prompts < prompts:
-        kind = replace(kind, prompts=2 * kind.prompts)
+    kind = _long_enough(name, _fitted(name, KINDS[name], context), prompts)
     chance = random.Random(f"{name}-{seed}")
     makers = {
         "chat": _chat,
@@ -71,6 +72,29 @@ def generate(name: str, count: Count, *, seed: int = 0, context: int | None = No
     }
     rows = makers.get(name, _questions)(kind, chance, count)
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _long_enough(name: str, kind: Kind, prompts: int) -> Kind:
+    """With twice the prompts as often as it takes, or with exactly so many where twice would be too large.
+
+    Raises InvalidWorkload where even these are too large.
+    """
+    each = _mean_tokens(name, kind)
+    wanted = kind.prompts
+    while wanted < prompts:
+        wanted *= 2
+    if not sizes.fits(wanted, wanted * each):
+        wanted = max(kind.prompts, prompts)
+    sizes.check_generated(name, wanted, wanted * each)
+    return replace(kind, prompts=wanted)
+
+
+def _mean_tokens(name: str, kind: Kind) -> float:
+    """Tokens of a line, in the mean."""
+    if name == "chat":
+        return (kind.low + kind.high) / 2 * (LEAST_TURNS + MOST_TURNS) / 2
+    own = (kind.low + kind.high) / 2 if kind.mean is None else kind.mean
+    return own + (PREFIX_TOKENS if name == "shared-prefix" else 0)
 
 
 def lengths(kind: Kind, chance: random.Random) -> list[int]:
@@ -102,7 +126,7 @@ def _fitted(name: str, kind: Kind, context: int | None) -> Kind:
         size = min(LONGEST, int(0.75 * most))
         high, low = size, size
     elif name == "chat":
-        high, low = (kind.high, kind.low) if 6 * (kind.high + kind.answer + SPARE) <= context else (0, kind.low)
+        high, low = (kind.high, kind.low) if MOST_TURNS * (kind.high + kind.answer + SPARE) <= context else (0, kind.low)
     else:
         fixed = PREFIX_TOKENS if name == "shared-prefix" else 0
         high, low = min(kind.high, most - fixed), kind.low
@@ -125,12 +149,22 @@ def _prose(task: str, kind: Kind, chance: random.Random, count: Count) -> list[d
 
 
 def _code(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
-    """Whole functions as far as they fit, then the beginning of another."""
+    """Whole functions as far as they fit, then the beginning of another. Made in parts, as `fill` does."""
     wanted = lengths(kind, chance)
-    sources = [passages.functions(random.Random(chance.random())) for _ in wanted]
-    blocks = [[*islice(source, 2 + size // 40), passages.signature(chance)] for source, size in zip(sources, wanted, strict=True)]
-    sizes = iter(count([block for own in blocks for block in own]))  # counted at once: each counting reads the tokenizer anew
-    return _rows(kind, [_first(own, [next(sizes) for _ in own], size) for own, size in zip(blocks, wanted, strict=True)])
+    seeds = [chance.random() for _ in wanted]
+    lasts = [passages.signature(chance) for _ in wanted]
+    prompts: list[str] = []
+    for start in range(0, len(wanted), FITTED_AT_ONCE):
+        part = slice(start, start + FITTED_AT_ONCE)
+        prompts += _functions(wanted[part], seeds[part], lasts[part], count)
+    return _rows(kind, prompts)
+
+
+def _functions(wanted: Sequence[int], seeds: Sequence[float], lasts: Sequence[str], count: Count) -> list[str]:
+    sources = [passages.functions(random.Random(seed)) for seed in seeds]
+    blocks = [[*islice(source, 2 + size // 40), last] for source, size, last in zip(sources, wanted, lasts, strict=True)]
+    sizes = iter(count([block for own in blocks for block in own]))  # counted at once: a counting takes the library a moment
+    return [_first(own, [next(sizes) for _ in own], size) for own, size in zip(blocks, wanted, strict=True)]
 
 
 def _first(blocks: Sequence[str], sizes: Sequence[int], wanted: int) -> str:
@@ -141,7 +175,7 @@ def _first(blocks: Sequence[str], sizes: Sequence[int], wanted: int) -> str:
 
 
 def _chat(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
-    turns = [chance.randint(LEAST_TURNS, 6) for _ in range(kind.prompts)]
+    turns = [chance.randint(LEAST_TURNS, MOST_TURNS) for _ in range(kind.prompts)]
     sizes = [chance.randint(kind.low, kind.high) for _ in range(sum(turns))]
     texts = iter(_fill(["Tell me more about this."] * len(sizes), [" What do you think?"] * len(sizes), sizes, chance, count))
     system = "You are a helpful assistant. Answer briefly."
@@ -158,33 +192,53 @@ def _shared(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, A
 
 
 def _rows(kind: Kind, prompts: Sequence[str]) -> list[dict[str, Any]]:
-    return [{"prompt": prompt, "max_tokens": kind.answer} for prompt in prompts]
+    answer = {"max_tokens": kind.answer} if kind.answer else {}
+    return [{"prompt": prompt, **answer} for prompt in prompts]
 
 
 def _fill(heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], chance: random.Random, count: Count) -> list[str]:
+    """Texts of the wanted tokens, each with words of its own."""
+    seeds = [chance.random() for _ in wanted]
+    return fill(heads, tails, wanted, seeds, count)
+
+
+def fill(
+    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], seeds: Sequence[float | str], count: Count
+) -> list[str]:
     """Texts of the wanted tokens, or the fewest there can be: head, as many words of prose as it takes, tail.
 
-    The words are found by counting and correcting; what is left after some rounds is a token or two.
+    The same seed gives the same words. They are made in parts, so that memory holds a part at a time.
     """
-    words = [_Words(chance) for _ in wanted]
-    sizes = [size // 2 for size in wanted]
+    made: list[str] = []
+    for start in range(0, len(wanted), FITTED_AT_ONCE):
+        part = slice(start, start + FITTED_AT_ONCE)
+        made += _fit(heads[part], tails[part], wanted[part], [_Words(seed) for seed in seeds[part]], count)
+    return made
+
+
+def _fit(heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], words: Sequence[_Words], count: Count) -> list[str]:
+    """The number of words is found by counting and correcting; what is left after some rounds is a token or two."""
+    word_counts = [size // 2 for size in wanted]
     best: list[tuple[int, str]] = [(10**9, "")] * len(wanted)
     for _ in range(FITTING_ROUNDS):
-        texts = [head + word.first(size) + tail for head, word, size, tail in zip(heads, words, sizes, tails, strict=True)]
-        for number, (text, tokens) in enumerate(zip(texts, count(texts), strict=True)):
+        # 1. Only texts that are not yet as long as wanted are made and counted again.
+        open_ = [number for number, (off, _) in enumerate(best) if off]
+        texts = [heads[number] + words[number].first(word_counts[number]) + tails[number] for number in open_]
+        # 2. Keep the nearest, and correct the number of words by the words that a token takes.
+        for number, text, tokens in zip(open_, texts, count(texts) if texts else (), strict=True):
             missing = wanted[number] - tokens
             best[number] = min(best[number], (abs(missing), text), key=lambda pair: pair[0])
-            per_token = max(0.05, sizes[number] / max(1, tokens))
+            per_token = max(0.05, word_counts[number] / max(1, tokens))
             step = round(missing * per_token) or (missing > 0) - (missing < 0)
-            sizes[number] = max(0, sizes[number] + step)
+            word_counts[number] = max(0, word_counts[number] + step)
     return [text for _, text in best]
 
 
 class _Words:
     """The first so many words of an endless text."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._more: Iterator[str] = passages.sentences(random.Random(chance.random()))
+    def __init__(self, seed: float | str) -> None:
+        self._more: Iterator[str] = passages.sentences(random.Random(seed))
         self._words: list[str] = []
 
     def first(self, number: int) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
+from backend.domain.workload import generators, sizes
 from backend.domain.workload.generators import KINDS, PREFIX_TOKENS, PREFIXES, generate
 from backend.domain.workload.workload import Workload, parse
 from backend.settings import ASSETS
@@ -70,3 +71,36 @@ def test_long_context_grows_with_the_context() -> None:
 def test_a_context_too_short_for_it_is_told() -> None:
     with pytest.raises(InvalidWorkload, match="does not fit into a context of 512 tokens"):
         generate("question-answering", count, context=512)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_more_than_may_be_made_is_refused_before_anything_is_made(name: str) -> None:
+    def never(texts: Sequence[str]) -> list[int]:
+        raise AssertionError("a prompt was made")
+
+    with pytest.raises(InvalidWorkload, match="1,000,000 prompts.* ask for less") as refused:
+        generate(name, never, prompts=1_000_000)
+    assert refused.value.named == ("requests", "repeats", "prefix_cache")
+
+
+def test_a_size_whose_double_would_be_too_large_is_made_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "MOST_MADE_TOKENS", 200 * 192)
+    assert generate("short-questions", by_characters, prompts=150).count(b"\n") == 150
+
+
+def test_lines_made_in_parts_are_those_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("question-answering", "code-completion", "chat"):
+        whole = generate(name, by_characters)
+        monkeypatch.setattr(generators, "FITTED_AT_ONCE", 7)
+        assert generate(name, by_characters) == whole
+        monkeypatch.undo()
+
+
+def test_short_questions_leave_the_length_of_answers_to_the_load() -> None:
+    found = made("short-questions").prompts
+    assert {prompt.max_tokens for prompt in found} == {None}
+    assert len({prompt.prompt for prompt in found}) == len(found)
+
+
+def by_characters(texts: Sequence[str]) -> list[int]:
+    return [len(text) // 4 for text in texts]
