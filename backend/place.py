@@ -8,14 +8,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, NamedTuple
 
-from backend import settings
+from backend import public_addresses, settings
 from backend.domain.errors import RequestError
 
-NAT64 = ip_network("64:ff9b::/96")
-"""Addresses of version 4 as they are reached from a network of version 6 (RFC 6052)."""
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 SAGEMAKER = "sagemaker"
 """Begins what a person writes of an endpoint there, and its URL."""
@@ -58,9 +56,9 @@ def check_public(place: Address) -> None:
 def resolved(place: Address) -> list[tuple[Any, ...]]:
     """What `socket.getaddrinfo` says of it now, to be connected to as it is: each was looked at, and no name is asked twice.
 
-    Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not for all the
-    world: a cloud's metadata, this machine, its network. An address that was written as such was looked at when it was
-    named, so that servers which are started here can be measured.
+    Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not public
+    (`public_addresses`): a cloud's metadata, this machine, its network. An address that was written as such was
+    looked at when it was named, so that servers which are started here can be measured.
     """
     return _found(place, literal=False)
 
@@ -96,15 +94,9 @@ def _is_literal(host: str) -> bool:
 
 
 def _is_public(written: str, allowed: Iterable[str]) -> bool:
-    """Whether the address, and the one of version 4 that it may stand for, is for all the world or listed."""
-    found = ip_address(written.partition("%")[0])
-    if any(found in network for network in _networks(allowed)):
-        return True
-    inner: list[IPv4Address | None] = []
-    if isinstance(found, IPv6Address):
-        inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        inner += [IPv4Address(int(found) & 0xFFFFFFFF)] if found in NAT64 else []
-    return all(each.is_global and not each.is_multicast for each in (found, *filter(None, inner)))
+    """Whether the address is public, or listed by the owner."""
+    address = public_addresses.read(written)
+    return public_addresses.is_public(address) or any(address in network for network in _networks(allowed))
 
 
 def _networks(allowed: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
