@@ -156,11 +156,13 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
 
 
 def damaged_rows(opened: Workspace, kind: damaged.Kind, among: Sequence[str] | None = None) -> None:
-    """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove each."""
+    """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove each
+    that is damaged."""
     for found in damaged.listing(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
-            st.button(
-                "Remove", icon=":material/delete:", key=navigation.own(f"damaged_{found.id}"), on_click=damaged.remove,
-                args=(opened, found), **frozen(opened, Action.REMOVE_DAMAGED),
-            )  # fmt: skip
+            if not found.newer:
+                st.button(
+                    "Remove", icon=":material/delete:", key=navigation.own(f"damaged_{found.id}"), on_click=damaged.remove,
+                    args=(opened, found), **frozen(opened, Action.REMOVE_DAMAGED),
+                )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe as recipes_of
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
-from backend.service import Workspace
+from backend.service import Workspace, damaged
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
@@ -121,7 +122,8 @@ class Studio:
         return Artifact(self._workspace, artifacts.show(self._workspace, artifact_id))
 
     def artifacts(self, limit: int = 20) -> list[Artifact]:
-        """Newest first."""
+        """Newest first. Warns of each that this version cannot read."""
+        self._warn_of_unreadable("artifact")
         return [Artifact(self._workspace, view) for view in artifacts.listing(self._workspace, limit=limit)]
 
     def evaluation(self, evaluation_id: str) -> Evaluation:
@@ -129,8 +131,13 @@ class Studio:
         return Evaluation(self._workspace, evaluations.show(self._workspace, evaluation_id))
 
     def evaluations(self, limit: int = 20) -> list[Evaluation]:
-        """Newest first."""
+        """Newest first. Warns of each that this version cannot read."""
+        self._warn_of_unreadable("evaluation")
         return [Evaluation(self._workspace, view) for view in evaluations.listing(self._workspace, limit=limit)]
+
+    def _warn_of_unreadable(self, kind: damaged.Kind) -> None:
+        for each in damaged.listing(self._workspace, [kind]):
+            warnings.warn(f"Not in this list: {kind} {each.id}. {each.why}", stacklevel=3)
 
     def _case(
         self, model: Model, recipe: Recipe, target: str, goal: Goal | None = None, load: ExpectedLoad | None = None

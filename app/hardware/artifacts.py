@@ -33,6 +33,7 @@ def draw(opened: Workspace) -> None:
     quota = None if usage.quota is None else f"of {size(usage.quota)}"
     shell.figures([("Taken", size(usage.bytes), quota)])
     st.caption(plain(f"New ones go to {usage.place}."))
+    shell.damaged_rows(opened, "artifact")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         age = st.selectbox("Remove what nothing names, and with it", list(AGES), key=own("collect_age"), width=280)
         kept = own(f"collect {age}")

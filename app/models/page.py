@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, navigation
+from app import charts, navigation, shell
 from app.models.filters import CELLS, HERE
 from app.models.table import refused_alike
 from app.outcomes import artifact_rows, provenance, verdicts
@@ -168,6 +168,7 @@ def tried(opened: Workspace, card: ModelCard, own: str) -> None:
         for view in artifacts.listing(opened, model=card.id, limit=SHOWN)
         if view.manifest.parent.path == card.path and not view.manifest.is_draft
     ]
+    shell.damaged_rows(opened, "artifact", artifacts.ids(opened, model=card.id, limit=SHOWN))
     if made:
         st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
         with st.container(horizontal=True):

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from backend import files
-from backend.domain.errors import ArtifactCorrupt
+from backend.domain.errors import ArtifactCorrupt, Unreadable, WrittenByNewer
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
+from backend.domain.validation import read_stored
 
 MANIFEST = "manifest.json"
 
@@ -61,10 +62,12 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Raises ArtifactCorrupt where there is no readable manifest."""
+    """Raises ArtifactCorrupt where there is no readable manifest, WrittenByNewer."""
     try:
-        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError) as error:
+        return read_stored(Manifest, (folder / MANIFEST).read_bytes(), f"the manifest of {folder.name}")
+    except WrittenByNewer:
+        raise
+    except (OSError, ValueError, Unreadable) as error:
         raise ArtifactCorrupt(f"{folder.name} has no readable manifest ({type(error).__name__}): run the job again.") from error
 
 

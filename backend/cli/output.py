@@ -11,6 +11,7 @@ import typer
 from pydantic import BaseModel
 
 from backend.present.tables.text import table as table
+from backend.service import Workspace, damaged
 from backend.service.jobs.jobs import JobView
 
 err = sys.stderr
@@ -25,6 +26,14 @@ def emit(document: Any, *, as_json: bool, text: str) -> None:
 def say(line: str) -> None:
     """On standard error, at once."""
     print(line, file=sys.stderr, flush=True)
+
+
+def say_left_out(workspace: Workspace, kind: damaged.Kind) -> bool:
+    """Name on standard error what a list of that kind leaves out since it cannot be read; whether there is any."""
+    left_out = damaged.listing(workspace, [kind])
+    for each in left_out:
+        say(f"Not in this list: {each.kind} {each.id}. {each.why}")
+    return bool(left_out)
 
 
 def next_command(*arguments: str) -> str:

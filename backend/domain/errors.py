@@ -103,8 +103,12 @@ class InvalidImport(RequestError):
     """The file is no result that can be imported: give what GuideLLM or `vllm bench serve --save-result` writes as JSON."""
 
 
-class UnreadableEvaluation(RequestError):
-    """The stored evaluation cannot be read by this version: measure it again."""
+class Unreadable(RequestError):
+    """What is stored cannot be read by this version; `whetstone doctor` names it."""
+
+
+class WrittenByNewer(Unreadable):
+    """What is stored was written by a newer version of Whetstone: update this checkout to read it."""
 
 
 class NotFound(RequestError):

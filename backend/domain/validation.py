@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from backend.domain.errors import UnreadableEvaluation, WhetstoneError
+from backend.domain.errors import Unreadable, WhetstoneError, WrittenByNewer
 
 Row = TypeVar("Row")
 Read = TypeVar("Read")
@@ -93,6 +93,37 @@ def _wanted(kind: str, bound: dict[str, Any], words: str) -> str:
     return f"it must be {_KINDS[of]}" if of in _KINDS else f"{words[:1].lower()}{words[1:]}".replace("input should", "it must")
 
 
+NEWER = {
+    "extra_forbidden": "it has fields that this version does not know",
+    "union_tag_invalid": "it has a kind that this version does not know",
+    "literal_error": "it has a value that this version does not know",
+}
+"""By pydantic's type of an error, what a newer version may have added to a document of the same schema."""
+
+
+def read_stored(model: type[Model], document: str | bytes, whole: str) -> Model:
+    """A document of our own as that model. `whole` names it in a sentence, such as "the preset".
+
+    Raises WrittenByNewer where it has what this version does not know, else Unreadable.
+    """
+    try:
+        return model.model_validate_json(document)
+    except ValidationError as error:
+        raise unreadable(error, whole) from None
+
+
+def unreadable(error: ValidationError, whole: str) -> Unreadable:
+    """What to raise of a stored document that pydantic refused. One unknown part is enough: it may explain all other flaws."""
+    for each in error.errors(include_url=False, include_input=False):
+        if each["type"] in NEWER:
+            field = ".".join(map(str, each["loc"]))[:LONGEST]
+            return WrittenByNewer(
+                f"{whole[:1].upper()}{whole[1:]} was written by a newer version of Whetstone ({NEWER[each['type']]}: `{field}`): "
+                "update this checkout to read it. It stays as it is."
+            )
+    return Unreadable(first_flaw(error).of(whole))
+
+
 def matching(pattern: str, words: str) -> AfterValidator:
     """Of a text field: all of it must match `pattern`; `words` say what that is, in place of the pattern."""
 
@@ -108,6 +139,6 @@ def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> list[Read]:
     """What `read` makes of each row, without those whose document cannot be read: one bad row hides no other."""
     found = []
     for row in rows:
-        with suppress(ValidationError, UnreadableEvaluation):
+        with suppress(ValidationError, Unreadable):
             found.append(read(row))
     return found

@@ -1,19 +1,19 @@
-"""Rows of the store whose document cannot be read: lists leave them out, so here they are named, and can be removed."""
+"""Rows of the store whose document cannot be read: lists leave them out, so here they are named. Damaged ones can be removed;
+what a newer version of Whetstone wrote is never removed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidationError
-
-from backend.domain.errors import UnreadableEvaluation
+from backend.domain.errors import NotNow, Unreadable, WrittenByNewer
 from backend.domain.evaluation.document import read_evaluation
 from backend.domain.jobs.artifact import read_manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import Preset
 from backend.domain.roles import Action
-from backend.domain.validation import first_flaw
+from backend.domain.validation import read_stored
 from backend.service.workspace import Workspace
 from backend.store import rows
 from backend.store.tables import ArtifactRow, EvaluationRow, ModelRow, PresetRow
@@ -22,20 +22,21 @@ Kind = Literal["preset", "artifact", "evaluation", "model"]
 
 
 _KINDS: dict[Kind, tuple[type[Any], str, Callable[[str], object]]] = {
-    "preset": (PresetRow, "document", Preset.model_validate_json),
+    "preset": (PresetRow, "document", partial(read_stored, Preset, whole="the preset")),
     "artifact": (ArtifactRow, "manifest", read_manifest),
     "evaluation": (EvaluationRow, "document", read_evaluation),
-    "model": (ModelRow, "card", ModelCard.model_validate_json),
+    "model": (ModelRow, "card", partial(read_stored, ModelCard, whole="the model")),
 }
 """Of each kind its table, the column of the document, and what reads that."""
 
 
 class Damaged(NamedTuple):
-    """`id` is the row's key, for a model its folder; `why` is a sentence."""
+    """`id` is the row's key, for a model its folder; `why` is a sentence. `newer`: a newer version of Whetstone wrote it."""
 
     kind: Kind
     id: str
     why: str
+    newer: bool = False
 
 
 def listing(workspace: Workspace, kinds: Sequence[Kind] = tuple(_KINDS), among: Sequence[str] | None = None) -> list[Damaged]:
@@ -47,18 +48,20 @@ def _of(workspace: Workspace, kind: Kind, among: Sequence[str] | None) -> list[D
     table, column, read = _KINDS[kind]
     with workspace.store.read() as session:
         documents = rows.documents(session, table, column, among)
-    found = []
+    unreadable = []
     for key, document in documents:
         try:
             read(document)
-        except ValidationError as error:
-            found.append(Damaged(kind, key, first_flaw(error).of(f"the {kind}")))
-        except UnreadableEvaluation as error:
-            found.append(Damaged(kind, key, str(error)))
-    return found
+        except Unreadable as error:
+            unreadable.append(Damaged(kind, key, str(error), newer=isinstance(error, WrittenByNewer)))
+    return unreadable
 
 
 def remove(workspace: Workspace, damaged: Damaged) -> None:
-    """Take the row out of the store; files stay where they are. Raises ReadOnly in a demonstration."""
+    """Take the row out of the store; files stay where they are.
+
+    Raises ReadOnly in a demonstration, NotNow of what a newer version wrote."""
+    if damaged.newer:
+        raise NotNow(f"{damaged.id} is not damaged: {damaged.why}")
     (table, _, _), key = _KINDS[damaged.kind], damaged.id
     workspace.change(Action.REMOVE_DAMAGED, key, lambda session: rows.remove(session, table, key), detail=damaged.kind)

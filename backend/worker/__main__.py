@@ -17,13 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from backend.channel import JobChannel
 from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError, WorkError
 from backend.domain.jobs.claims import Granted
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import UNSAID, Event, JobSpec
+from backend.domain.validation import unreadable
 from backend.files import disk_full, stamp
 from backend.worker import stopping
 from backend.worker.resources import PeakMemory
@@ -84,7 +85,10 @@ def _used(channel: JobChannel, rss_bytes: int, cores: float) -> None:
 
 
 def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    spec = SPEC.validate_python(channel.spec())
+    try:
+        spec = SPEC.validate_python(channel.spec())
+    except ValidationError as error:
+        raise unreadable(error, "the job") from None
     began = "The worker has started."
     print(began, flush=True)
     channel.emit(Event(kind="state", message=began))

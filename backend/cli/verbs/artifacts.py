@@ -11,7 +11,7 @@ import typer
 from backend import service
 from backend.cli.options import auto_bits
 from backend.cli.options.numbers import number
-from backend.cli.output import Json, emit, table
+from backend.cli.output import Json, emit, say_left_out, table
 from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
 from backend.domain.figures import counted
@@ -30,7 +30,8 @@ def list_artifacts(mine: Mine = False, json: Json = False) -> None:
     workspace = service.open_workspace()
     artifact_views = artifacts.listing(workspace, owner=workspace.actor.name if mine else None)
     rows = [(a.id, a.model, a.recipe, a.bytes / 1e6, a.owner, f"{a.created_at:%Y-%m-%d %H:%M}") for a in artifact_views]
-    text = table(("artifact", "model", "recipe", "MB", "by", "created (UTC)"), rows) if rows else "No artifacts yet."
+    none = "No artifacts that this version can read." if say_left_out(workspace, "artifact") else "No artifacts yet."
+    text = table(("artifact", "model", "recipe", "MB", "by", "created (UTC)"), rows) if rows else none
     emit(artifact_views, as_json=json, text=text)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from backend.domain.errors import UnreadableEvaluation
+from backend.domain.errors import Unreadable, WrittenByNewer
 from backend.domain.evaluation.blocks.looks import Look
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.memory_limit import StepBytes
@@ -24,7 +24,7 @@ from backend.domain.load.options import LoadOptions
 from backend.domain.load.records import LevelAudit
 from backend.domain.recipe.recipe import Serving, Speculate
 from backend.domain.recipe.speculation import PROMPT_LOOKUP, SPECULATE, KnownSpeculation, Schedule
-from backend.domain.validation import matching
+from backend.domain.validation import matching, unreadable
 from backend.domain.workload.workload import WorkloadSummary
 
 SCHEMA: Literal[1] = 1
@@ -379,17 +379,22 @@ class Evaluation(Frozen):
 
 
 def read_evaluation(text: str | bytes) -> Evaluation:
-    """A stored document, as JSON. Raises UnreadableEvaluation where it is of another schema or no evaluation."""
+    """A stored document, as JSON. Raises WrittenByNewer where a newer version wrote it, Unreadable where it is of an older schema
+    or no evaluation."""
     try:
         return Evaluation.model_validate_json(text)
     except ValidationError as error:
-        raise UnreadableEvaluation(_why_not(error)) from None
+        raise _why_not(error) from None
 
 
-def _why_not(error: ValidationError) -> str:
+def _why_not(error: ValidationError) -> Unreadable:
     first = error.errors()[0]
-    if first["loc"] == ("schema",):
-        written = "of no schema" if first["type"] == "missing" else f"of schema {str(first['input'])[:40]}"
-        return f"The evaluation is {written}, and this version reads schema {SCHEMA}: measure it again."
+    stored = first["input"]
+    if first["loc"] == ("schema",) and not (isinstance(stored, int) and stored > SCHEMA):
+        written = "of no schema" if first["type"] == "missing" else f"of schema {str(stored)[:40]}"
+        return Unreadable(f"The evaluation is {written}, and this version reads schema {SCHEMA}: measure it again.")
+    reason = unreadable(error, "the evaluation")
+    if isinstance(reason, WrittenByNewer):
+        return reason
     place = ".".join(map(str, first["loc"])) or "its beginning"
-    return f"The evaluation is damaged at {place}: measure it again."
+    return Unreadable(f"The evaluation is damaged at {place}: measure it again.")

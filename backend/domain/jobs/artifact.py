@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import PurePosixPath
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.validation import read_stored
 
 SCORES = (
     "perplexity", "perplexity_original", "kl_mean", "kl_ci95", "kl_median", "kl_p99", "kl_p999", "same_top", "same_top_ci95",
@@ -51,7 +52,7 @@ class ArtifactFile(Frozen):
 class Manifest(Frozen):
     """Frozen at publication. `parent` is the model that was optimized."""
 
-    manifest_version: int = 1
+    manifest_version: Literal[1] = 1
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
     job: str
     parent: ModelCard
@@ -110,6 +111,6 @@ class Manifest(Frozen):
 def read_manifest(document: str) -> Manifest:
     """Of the same document the same manifest, read once: lists of artifacts are read at every look at a page.
 
-    Raises ValidationError.
+    Raises WrittenByNewer, Unreadable.
     """
-    return Manifest.model_validate_json(document)
+    return read_stored(Manifest, document, "the artifact's manifest")

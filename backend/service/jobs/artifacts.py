@@ -50,6 +50,12 @@ def listing(
         return readable(history.artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view)
 
 
+def ids(workspace: Workspace, *, model: str | None = None, limit: int = 100) -> list[str]:
+    """Of what `listing` looks at, also where a manifest cannot be read."""
+    with workspace.store.read() as session:
+        return [row.id for row in history.artifacts(session, model=model, owner=None, limit=limit, offset=0)]
+
+
 def variants(workspace: Workspace, *, limit: int = 100) -> list[ArtifactView]:
     """Those that can be served, newest first: all but drafts."""
     return [view for view in listing(workspace, limit=limit) if not view.manifest.is_draft]

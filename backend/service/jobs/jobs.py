@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from backend import channel, endpoint, files, place
 from backend.channel import Channel
@@ -38,6 +38,7 @@ from backend.domain.jobs.jobs import (
 from backend.domain.jobs.terms import Priority, Terms
 from backend.domain.recipe.recipe import Speculate
 from backend.domain.roles import Action
+from backend.domain.validation import unreadable
 from backend.service import paths
 from backend.service.jobs import claims, limits, supervisors
 from backend.service.workspace import Workspace
@@ -336,7 +337,10 @@ def clone(workspace: Workspace, job_id: str) -> JobView:
     evaluation, unless it has failed."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
-    spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
+    try:
+        spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
+    except ValidationError as error:
+        raise unreadable(error, f"job {job_id}") from None
     if isinstance(spec, EvaluateSpec) and spec.continues and row.state not in RESUMABLE:
         raise NotNow(f"Job {job_id} continues {spec.continues.evaluation}, which is done once: continue its own evaluation.")
     return submit(workspace, spec, row.title, parent=job_id, terms=Terms.model_validate_json(row.terms), after=row.after)

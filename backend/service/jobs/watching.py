@@ -14,6 +14,7 @@ from backend.domain.jobs.eta import Range, Reading
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
 from backend.domain.needs import duration, serving
 from backend.domain.needs.rates import of_measured
+from backend.domain.validation import readable
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
@@ -98,8 +99,8 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
     own = eta.from_rates(readings, now)
     if own is not None:
         return own
-    optimizing = job.kind == JobKind.OPTIMIZE
-    spec = OptimizeSpec.model_validate(jobs.specification(workspace, job.id)) if optimizing else None
+    specifications = [jobs.specification(workspace, job.id)] if job.kind == JobKind.OPTIMIZE else []
+    spec = next(iter(readable(specifications, OptimizeSpec.model_validate)), None)
     elapsed_s = (now - job.started_at).total_seconds()
     return expected(workspace, job.kind, job.title, spec=spec, elapsed_s=elapsed_s)
 
@@ -113,7 +114,7 @@ def expected(workspace: Workspace, kind: str, title: str, *, spec: JobSpec | Non
         same = watching.succeeded(session, kind, title)
         rows = same or watching.succeeded(session, kind)
     if not same and isinstance(spec, OptimizeSpec):
-        timed = ((_took(row), OptimizeSpec.model_validate_json(row.spec)) for row in rows)
+        timed = readable(rows, lambda row: (_took(row), OptimizeSpec.model_validate_json(row.spec)))
         paces = [seconds / _middle(other) for seconds, other in timed if seconds is not None]
         return eta.from_paces(paces, _middle(spec), elapsed_s)
     took = [seconds for row in rows if (seconds := _took(row)) is not None]

@@ -22,6 +22,8 @@ from backend.service.workspace import Workspace
 from backend.store import watching
 
 LOW_DISK_BYTES = 5_000_000_000
+DAMAGED = "`whetstone doctor --remove-damaged` takes it out of the database; its files stay"
+NEWER = "update this checkout to the version that wrote it; nothing is lost, and `--remove-damaged` leaves it"
 NEARLY_FULL = 0.9
 """Of the quota of artifacts."""
 
@@ -86,16 +88,17 @@ def _damaged(workspace: Workspace) -> list[Finding]:
     return [
         Finding(
             subject=f"Stored {each.kind} {each.id}", level="warning", finding=each.why,
-            fix="`whetstone doctor --remove-damaged` takes it out of the database; its files stay",
+            fix=NEWER if each.newer else DAMAGED,
         )
         for each in damaged.listing(workspace)
     ]  # fmt: skip
 
 
 def remove_damaged(workspace: Workspace) -> None:
-    """Take out of the database what cannot be read. Raises ReadOnly in a demonstration."""
+    """Take out of the database what is damaged; what a newer version wrote stays. Raises ReadOnly in a demonstration."""
     for each in damaged.listing(workspace):
-        damaged.remove(workspace, each)
+        if not each.newer:
+            damaged.remove(workspace, each)
 
 
 def _disk(workspace: Workspace) -> Finding:

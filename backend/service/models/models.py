@@ -18,7 +18,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
-from backend.domain.validation import readable
+from backend.domain.validation import read_stored, readable
 from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.models import catalog_sync
@@ -185,7 +185,7 @@ def remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
 
 
 def _known(row: ModelRow) -> KnownModel:
-    card = ModelCard.model_validate_json(row.card)
+    card = read_stored(ModelCard, row.card, "the model")
     return KnownModel(card=card, present=is_present(card), owner=row.owner)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from backend.domain.errors import ImpossibleStack
+from backend.domain.errors import ImpossibleStack, Unreadable
 from backend.domain.evaluation.document import Level, Variant, read_evaluation
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import serving
@@ -81,7 +81,11 @@ def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | N
 def _variants(store: Store, identity: str) -> tuple[Measured, ...]:
     """Read once a process: an evaluation never changes. Loads that the client limited say nothing of the server."""
     with store.read() as session:
-        document = read_evaluation(history.evaluation(session, identity).document)
+        row = history.evaluation(session, identity)
+    try:
+        document = read_evaluation(row.document)
+    except Unreadable:  # `damaged` names it; the other evaluations are still good
+        return ()
     where = _hardware(document.hardware)
     return tuple(
         Measured(identity, document.measured_at, where, result.variant, tuple(level for level in result.levels if _usable(level)))

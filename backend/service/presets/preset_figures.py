@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from backend.catalog.bundled import measured as bundled
-from backend.domain.errors import WhetstoneError
+from backend.domain.errors import Unreadable, WhetstoneError
 from backend.domain.evaluation.document import Evaluation, read_evaluation
 from backend.domain.machine import pricelist
 from backend.domain.model.facts import PublishedModel
@@ -70,7 +70,11 @@ class Evaluated:
 def _in_row(row: EvaluationRow, preset: Preset) -> Measurement | None:
     if preset.recipe.steps and preset.recipe.hash not in row.document:  # the document need not be read
         return None
-    return preset_figures.find(_document(row.document), preset.recipe, row.id)
+    try:
+        document = _document(row.document)
+    except Unreadable:  # `damaged` names it; the other evaluations are still good
+        return None
+    return preset_figures.find(document, preset.recipe, row.id)
 
 
 @lru_cache(maxsize=64)

@@ -11,13 +11,13 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from backend.catalog.bundled import presets as bundled
-from backend.domain.errors import InvalidPreset, NotFound
+from backend.domain.errors import InvalidPreset, NotFound, Unreadable, WrittenByNewer
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
-from backend.domain.validation import first_flaw, readable
+from backend.domain.validation import first_flaw, read_stored, readable
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models
@@ -95,7 +95,7 @@ def _row(preset: Preset, origin: Origin, rank: int = 0, owner: str = "") -> Pres
 
 def _known(row: PresetRow) -> KnownPreset:
     fields = {name: getattr(row, name) for name in KNOWN}
-    return KnownPreset.model_validate({"preset": Preset.model_validate_json(row.document), **fields})
+    return KnownPreset.model_validate({"preset": read_stored(Preset, row.document, f"the stored preset {row.id}"), **fields})
 
 
 def _synced(workspace: Workspace) -> None:
@@ -133,16 +133,17 @@ def with_presets(workspace: Workspace) -> list[str]:
 
 
 def find(workspace: Workspace, preset_id: str) -> KnownPreset:
-    """Raises NotFound with the nearest ids, InvalidPreset where what is stored under the id cannot be read."""
+    """Raises NotFound with the nearest ids, WrittenByNewer, InvalidPreset where what is stored under the id cannot be read."""
     _synced(workspace)
     with workspace.store.read() as session:
         row = kept.find(session, preset_id)
         if row is not None:
             try:
                 return _known(row)
-            except ValidationError as error:
-                said = first_flaw(error).of(f"the stored preset {preset_id}")
-                raise InvalidPreset(f"{said} `whetstone presets remove {preset_id}` takes it out.") from None
+            except WrittenByNewer:
+                raise
+            except Unreadable as error:
+                raise InvalidPreset(f"{error} `whetstone presets remove {preset_id}` takes it out.") from None
         ids = [preset.id for preset in kept.listing(session, [], limit=1000)]
     near = ", ".join(f"`{name}`" for name in nearest(preset_id, ids))
     raise NotFound(f"There is no preset `{preset_id[:120]}`: the nearest are {near}.")

@@ -44,7 +44,7 @@ def write(folder: Path, runs: Mapping[Key, Sequence[Run]], task_warnings: Iterab
 
 
 def read(continued: Continued) -> Earlier:
-    """Raises NotContinued where a file is gone or damaged, UnreadableEvaluation."""
+    """Raises NotContinued where a file is gone or damaged, Unreadable."""
     folder = Path(continued.folder)
     try:
         document = read_evaluation((folder / "evaluation.json").read_bytes())

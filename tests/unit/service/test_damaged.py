@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+import string
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+import whetstone
+from backend.catalog.bundled import models as bundled
 from backend.cli.main import main
-from backend.domain.errors import InvalidPreset
+from backend.domain.errors import InvalidPreset, NotNow, WrittenByNewer
+from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import Event
 from backend.domain.planner.presets import Claim, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace, damaged
 from backend.service.evaluations import evaluations
-from backend.service.jobs import artifacts
+from backend.service.jobs import artifacts, jobs, watching
+from backend.service.machines import doctor
 from backend.service.models import models
 from backend.service.presets import preset_text, presets
-from backend.store.tables import ArtifactRow, EvaluationRow, ModelRow, PresetRow
+from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow, PresetRow
 from tests.homes import open_home
+from tests.simulated import evaluation
 
 NAN = '{"id": "my/own", "model": "starter", "goal": "balanced", "published": [{"value": NaN}]}'
 ROWS = {
@@ -31,6 +38,7 @@ ROWS = {
     "evaluation": EvaluationRow(id="e-1", job_id="j-1", title="x", baseline="starter", path="", document="[]"),
     "model": ModelRow(path="/models/x", name="x", owner="me", card="{}"),
 }
+STARTER = bundled.card("starter")
 ANY = st.floats() | st.integers() | st.text(max_size=5) | st.booleans() | st.none()
 
 
@@ -118,3 +126,88 @@ def test_a_figure_that_is_no_number_is_not_known() -> None:
     with pytest.raises(ValueError, match="finite"):
         Claim(metric="m", value=math.nan, unit="u", statement="s", source="s")
     assert Recipe.model_validate({"name": "x", "steps": []}).name == "x"
+
+
+def newer_rows() -> dict[damaged.Kind, PresetRow | ArtifactRow | EvaluationRow | ModelRow]:
+    """Rows as the next version may write them: the same schema of the database, one field more in the document."""
+    preset = Preset.model_validate({"id": "my/own", "model": "starter", "goal": "balanced", "recipe": {"name": "x", "steps": []}})
+    manifest = Manifest(job="j-1", parent=STARTER, recipe=preset.recipe, recipe_hash="0", files=[], bytes_before=1, bytes_after=1)
+    documents: dict[damaged.Kind, BaseModel] = {
+        "preset": preset, "artifact": manifest, "evaluation": evaluation(), "model": STARTER,
+    }  # fmt: skip
+    columns = {"preset": "document", "artifact": "manifest", "evaluation": "document", "model": "card"}
+    rows = {}
+    for kind, document in documents.items():
+        text = json.dumps(document.model_dump(mode="json") | {"of_the_next_version": 1})
+        row = ROWS[kind]
+        rows[kind] = type(row)(**row.model_dump() | {columns[kind]: text})
+    return rows
+
+
+@pytest.fixture
+def newer(home: Workspace) -> Workspace:
+    with home.store.session() as session:
+        session.add_all(newer_rows().values())
+    return home
+
+
+def test_what_a_newer_version_wrote_is_called_so_and_never_removed(
+    newer: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = damaged.listing(newer)
+    assert [row.kind for row in rows] == list(ROWS) and all(row.newer for row in rows)
+    assert all("was written by a newer version of Whetstone" in row.why and "`of_the_next_version`" in row.why for row in rows)
+    command(newer, monkeypatch, "doctor", "--remove-damaged", "--json")
+    findings = [each for each in json.loads(capsys.readouterr().out) if each["subject"].startswith("Stored")]
+    assert [each["fix"] for each in findings] == [doctor.NEWER] * 4
+    assert damaged.listing(newer) == rows
+    for row in rows:
+        with pytest.raises(NotNow, match="is not damaged"):
+            damaged.remove(newer, row)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [(("artifacts", "list"), "artifact a-1"), (("presets", "list"), "preset my/own"), (("models", "list"), "model /models/x")],
+)
+def test_a_list_names_what_a_newer_version_wrote(
+    arguments: tuple[str, ...], name: str, newer: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(newer, monkeypatch, *arguments) == 0
+    said = capsys.readouterr()
+    assert f"Not in this list: {name}." in said.err and "newer version of Whetstone" in said.err
+    assert "No artifacts yet" not in said.out
+
+
+def test_one_artifact_of_a_newer_version_is_refused_in_a_sentence(
+    newer: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (("artifacts", "show", "a-1"), ("presets", "show", "my/own")):
+        assert command(newer, monkeypatch, *arguments) == 2
+        assert "was written by a newer version of Whetstone" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="artifact a-1"):
+        assert whetstone.open(newer.settings.home).artifacts() == []
+
+
+def test_a_job_of_a_newer_version_is_refused_in_a_sentence_and_spoils_no_estimate(home: Workspace) -> None:
+    spec = {"kind": "optimize", "of_the_next_version": 1}
+    with home.store.session() as session:
+        for number in (1, 2):
+            state = "failed" if number == 1 else "succeeded"
+            row = JobRow(id=f"j-{number}", kind="optimize", state=state, title=str(number), owner="me", spec=json.dumps(spec))
+            session.add(row)
+    with pytest.raises(WrittenByNewer, match="Job j-1 was written by a newer version"):
+        jobs.retry(home, "j-1")
+    assert watching.expected(home, "optimize", "another") is None
+
+
+@given(st.sampled_from(list(ROWS)), st.sets(st.text(string.ascii_lowercase, min_size=9, max_size=12), min_size=1, max_size=3))
+def test_a_document_with_any_field_more_is_of_a_newer_version(kind: damaged.Kind, names: set[str]) -> None:
+    row = newer_rows()[kind]
+    text = next(value for name, value in row.model_dump().items() if name in {"document", "manifest", "card"})
+    document = json.loads(text)
+    del document["of_the_next_version"]
+    _, _, read = damaged._KINDS[kind]
+    read(json.dumps(document))
+    with pytest.raises(WrittenByNewer):
+        read(json.dumps(document | dict.fromkeys(names, 0)))

@@ -9,7 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.options import terms
-from backend.cli.output import Json, emit, next_command, table
+from backend.cli.output import Json, emit, next_command, say_left_out, table
 from backend.cli.run import Wait, outcome, submit_and_finish
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.sources import Inspection
@@ -79,7 +79,9 @@ def import_model(
 @app.command("list")
 def list_models(json: Json = False) -> None:
     """The models that were imported, latest first."""
-    cards = models.remembered(service.open_workspace())
+    workspace = service.open_workspace()
+    cards = models.remembered(workspace)
+    say_left_out(workspace, "model")
     rows = [(known_model.card.id, "yes" if known_model.present else "no", known_model.card.path) for known_model in cards]
     emit(cards, as_json=json, text=table(("model", "there", "folder"), rows))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from backend import service
-from backend.cli.output import Json, emit, table
+from backend.cli.output import Json, emit, say_left_out, table
 from backend.domain.errors import ImpossibleStack, InvalidPreset
 from backend.domain.figures import figure
 from backend.domain.planner.presets import GOALS, Origin
@@ -42,6 +42,7 @@ def list_presets(
     workspace = service.open_workspace()
     chosen = Filter(model=model, goal=goal, origin=origin, target=target, words=search)
     preset_views = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
+    say_left_out(workspace, "preset")
     emit([_document(view) for view in preset_views], as_json=json, text=table(HEADER, [_row(view) for view in preset_views]))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.errors import UnreadableEvaluation
+from backend.domain.errors import Unreadable, WrittenByNewer
 from backend.domain.evaluation.document import read_evaluation
 from tests.simulated import evaluation
 
@@ -31,15 +31,27 @@ def test_a_verdict_is_stored_without_a_sentence() -> None:
     ("document", "says"),
     [
         ({key: value for key, value in stored().items() if key != "schema"}, "is of no schema, and this version reads schema 1"),
-        (stored(schema=2), "is of schema 2, and this version reads schema 1"),
         (stored(schema=None), "is of schema None, and this version reads schema 1"),
         (stored(interleave=3), "is damaged at interleave"),
-        (stored(more=True), "is damaged at more"),
         ([], "is damaged at its beginning"),
         ("{", "is damaged at its beginning"),
     ],
 )
 def test_a_document_of_another_schema_is_refused_in_one_sentence(document: Any, says: str) -> None:
-    with pytest.raises(UnreadableEvaluation) as refused:
+    with pytest.raises(Unreadable) as refused:
         read_evaluation(document if isinstance(document, str) else json.dumps(document))
     assert str(refused.value) == f"The evaluation {says}: measure it again."
+
+
+@pytest.mark.parametrize(
+    ("document", "shows"),
+    [
+        (stored(schema=2), "it has a value that this version does not know: `schema`"),
+        (stored(more=True), "it has fields that this version does not know: `more`"),
+    ],
+)
+def test_a_document_of_a_newer_version_is_called_so(document: Any, shows: str) -> None:
+    with pytest.raises(WrittenByNewer) as refused:
+        read_evaluation(json.dumps(document))
+    said = f"The evaluation was written by a newer version of Whetstone ({shows}): update this checkout to read it."
+    assert str(refused.value) == f"{said} It stays as it is."
