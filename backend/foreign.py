@@ -107,6 +107,22 @@ def read_json(content: bytes, most: int = JSON_BYTES) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def read_file(path: Path, most: int = JSON_BYTES) -> bytes:
+    """The content of a regular file. Raises ValueError where it is larger, a pipe or a device; OSError."""
+    if path.exists() and not path.is_file():
+        raise ValueError("no regular file")
+    with path.open("rb") as opened:
+        content = opened.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"more than {most / 1e6:g} MB")
+    return content
+
+
+def read_json_file(path: Path, most: int = JSON_BYTES) -> Any:
+    """The JSON of a file of at most so many bytes. Raises ValueError, also where it is larger or no JSON; OSError."""
+    return read_json(read_file(path, most), most)
+
+
 def read_yaml(text: str) -> Any:
     """Safe types, no anchors or aliases, no key twice. Raises yaml.YAMLError, ValueError."""
     import yaml

@@ -17,11 +17,12 @@ import pyarrow.parquet
 import pytest
 
 from backend import foreign
-from backend.catalog.cards import gguf, safetensors_header, tokenizer_hash
+from backend.catalog.cards import gguf, record, safetensors_header, tokenizer_hash
 from backend.catalog.cards.card import read_card
-from backend.catalog.text import calibration_text, token_lengths
+from backend.catalog.text import calibration_text, held_out, token_lengths
 from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError, TooDemanding
-from backend.service.evaluations import task_files, workload_files
+from backend.domain.evaluation.document import Variant
+from backend.service.evaluations import task_files, workload_files, workloads
 from backend.service.evaluations.task_files import InvalidTask
 from tests.tiny import byte_tokenizer, tiny_llama
 
@@ -203,6 +204,28 @@ def test_what_a_template_of_a_task_computes_while_it_is_read(tmp_path: Path, tem
     )
     with pytest.raises(InvalidTask, match=r"The templates of the task x\.yaml cannot be read within 3 GiB of memory and 2 s"):
         task_files.read(tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize("name", tokenizer_hash.SETTINGS)
+def test_a_large_file_beside_a_tokenizer(tmp_path: Path, name: str) -> None:
+    """Refused by its size: as JSON, 150 MB of it took 3.7 GB."""
+    folder = tiny_llama(tmp_path / "m")
+    with (folder / name).open("wb") as opened:
+        opened.truncate(150_000_000)
+    with pytest.raises(InvalidModel, match=f"{name} has more than 16 MB"):
+        read_card(folder)
+    assert name.startswith("chat_template") or not held_out.has_template(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", record.FILE])
+def test_a_pipe_in_place_of_a_file_of_a_model(tmp_path: Path, name: str) -> None:
+    """Reading it would wait for whoever writes into it."""
+    folder = tiny_llama(tmp_path / "m")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    assert not held_out.has_template(folder) and record.read(folder) is None
+    context = workloads.context_of(Variant(name="m", source="m", kind="model", model_path=str(folder)))
+    assert context == (None if name == "config.json" else 512)
 
 
 def grow() -> int:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from backend import files
+from backend import files, foreign
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import QuantizedBefore
 
@@ -45,8 +43,8 @@ def card_id(source: str, revision: str) -> str:
 def read(folder: Path) -> ImportRecord | None:
     """None where the folder was not imported, or somebody spoilt the record: the model itself is as good as before."""
     try:
-        return ImportRecord.model_validate_json((folder / FILE).read_bytes())
-    except (OSError, ValidationError):
+        return ImportRecord.model_validate_json(foreign.read_file(folder / FILE))
+    except (OSError, ValueError):  # pydantic's ValidationError is one
         return None
 
 

@@ -22,6 +22,11 @@ OTHER_FILES = (
 """Vocabularies of tokenizers without a tokenizer.json."""
 HERE_BYTES, MOST_BYTES = 4_000_000, 128_000_000
 """Of a tokenizer.json: read in this process, and at all."""
+SETTINGS = (
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json", "chat_template.jinja",
+    "generation_config.json",
+)  # fmt: skip
+"""What else is read of a tokenizer, and may be no larger than JSON of others may be."""
 FILES = ("tokenizer.json", *OTHER_FILES)
 
 
@@ -32,12 +37,21 @@ def tokenizer_hash(folder: Path) -> str:
     """
     path = folder / "tokenizer.json"
     try:
+        _check_settings(folder)
         if path.is_file():
             small = foreign.is_ours(path) or path.stat().st_size <= HERE_BYTES
             return of_file(str(path)) if small else foreign.call(of_file, str(path), about=f"{path.name} of {folder.name}")
         return _hash_files([folder / name for name in OTHER_FILES if (folder / name).is_file()], folder)
     except OSError as error:
         raise InvalidModel(f"The tokenizer of {folder} cannot be read ({error.strerror}): check its permissions.") from None
+
+
+def _check_settings(folder: Path) -> None:
+    """Raises InvalidModel before anything reads a file that no tokenizer has, which would take gigabytes."""
+    for file in (folder / name for name in SETTINGS):
+        if file.is_file() and file.stat().st_size > foreign.JSON_BYTES:
+            most = foreign.JSON_BYTES // 1_000_000
+            raise InvalidModel(f"{file.name} has more than {most} MB, which none has: download or export the model again.")
 
 
 def of_file(path: str) -> str:

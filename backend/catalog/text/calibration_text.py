@@ -68,7 +68,7 @@ def check(path: str | None, model_dir: Path, length: int) -> None:
     counted = _tokens(file, _tokenizer(model_dir), length)
     if counted is not None:
         total, largest = counted
-        calibration_text.check_vocabulary(json.loads((model_dir / "config.json").read_bytes()), largest)
+        calibration_text.check_vocabulary(foreign.read_json_file(model_dir / "config.json"), largest)
         if total < length:
             raise InvalidWorkload(
                 f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from backend import foreign
 from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidWorkload
 from backend.settings import ASSETS
@@ -58,7 +59,7 @@ def has_template(model_dir: Path) -> bool:
     if any((model_dir / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
         return True
     try:
-        found = json.loads((model_dir / "tokenizer_config.json").read_bytes())
+        found = foreign.read_json_file(model_dir / "tokenizer_config.json")
     except (OSError, ValueError):
         return False
     return isinstance(found, dict) and bool(found.get("chat_template"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -231,7 +230,7 @@ def context_of(variant: Variant) -> int | None:
     if variant.serving.max_model_len is not None or variant.model_path is None:
         return variant.serving.max_model_len
     try:
-        config = json.loads((Path(variant.model_path) / "config.json").read_bytes())
+        config = foreign.read_json_file(Path(variant.model_path) / "config.json")
     except (OSError, ValueError):
         return None
     found = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
