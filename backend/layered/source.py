@@ -24,28 +24,6 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / "model.safetensors"]
 
 
-def tokenizer(folder: Path) -> Any:
-    """The model's own, from its files alone."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-
-
-def written(loaded: Any, prompt: str, answer: str) -> str:
-    """A prompt and its answer in the tokenizer's chat template; one under the other where it has none."""
-    if not loaded.chat_template:
-        return f"{prompt}\n{answer}\n"
-    turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
-    found: str = loaded.apply_chat_template(turns, tokenize=False)
-    return found
-
-
-def begins_with(loaded: Any) -> list[int]:
-    """What the tokenizer puts before every text by itself: the token for its beginning (Gemma, Llama 3), or nothing."""
-    first, begin = list(loaded("a")["input_ids"])[:1], loaded.bos_token_id
-    return first if begin is not None and first == [begin] else []
-
-
 class Source:
     """A checkpoint's tensors by name, read one at a time; only headers are read at first, no file stays open.
 

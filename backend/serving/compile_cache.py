@@ -15,7 +15,7 @@ from backend import files
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.progress import Progress
-from backend.serving import compile_key
+from backend.serving import compile_key, vllm_options
 from backend.serving.vllm import VllmServer
 
 COMPILED = ("*.so", "*.cubin", "*.ptx", "artifact_compile_range_*", "model")
@@ -40,6 +40,7 @@ def build(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Pr
 
 def _prune(folder: Path) -> None:
     """Leave what a later start reads. Raises ServerFailed where nothing was compiled."""
+    shutil.rmtree(folder / vllm_options.TOKENIZERS, ignore_errors=True)
     for locks in list(folder.rglob("locks")):
         shutil.rmtree(locks)
     if not any(next(folder.rglob(pattern), None) for pattern in COMPILED):

@@ -20,6 +20,7 @@ from backend.domain.evaluation.proof.case import Evidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress, Silent
 from backend.domain.load import counters
+from backend.layered import tokenizers
 from backend.serving import compile_key, failures, neuron, vllm_options
 from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
 from backend.serving.process import ServerProcess
@@ -75,6 +76,8 @@ class VllmServer:
         self._log_start = StartLog(log, 0)
         self._log_length = 0
         """Of the log, in bytes, when the last attempt to start began."""
+        self._tokenizer: Path | None = None
+        """The folder of a tokenizer other than transformers builds from the model's own; found when it is started."""
         self._attempts = 0
         """To start that are left."""
         self._began = self._deadline = 0.0
@@ -130,6 +133,7 @@ class VllmServer:
         if self._asked_port is not None:
             check_port(self._asked_port)
         self._attempts = 1 if self._asked_port is not None else PORT_ATTEMPTS
+        self._tokenizer = tokenizers.prepared(Path(self._variant.model_path or ""), self._cache_root / vllm_options.TOKENIZERS)
         self._began = time.monotonic()
         self._attempt()
 
@@ -256,6 +260,7 @@ class VllmServer:
     def _command(self) -> list[str]:
         if self._neuron is not None:
             chosen = vllm_options.addressed(port=self._port, served_name=self.served_name)
+            chosen += self._read_by()
             chosen += neuron.arguments(self._variant, self._neuron, vllm_options.DRAFT_LINK)
             return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
         kv = None
@@ -263,9 +268,15 @@ class VllmServer:
             needed = vllm_options.kv_cache_bytes(self._variant, self._held_tokens)
             kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else needed
         chosen = vllm_options.options(self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv)
+        chosen += self._read_by()
         yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
         tuned = self._tuning().arguments if kv is not None else ()
         return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen, *tuned]
+
+    def _read_by(self) -> list[str]:
+        """By which files it reads the model and its tokenizer, where that is not what vLLM would choose."""
+        named = ["--tokenizer", vllm_options.TOKENIZER_LINK] if self._tokenizer else []
+        return [*named, *vllm_options.standard_files(self._variant)]
 
     def _environment(self) -> dict[str, str]:
         if self._neuron is not None:
@@ -287,6 +298,8 @@ class VllmServer:
         speculation = self._variant.speculation
         if speculation is not None and speculation.draft_path is not None:
             links[vllm_options.DRAFT_LINK] = Path(speculation.draft_path).resolve()
+        if self._tokenizer is not None:
+            links[vllm_options.TOKENIZER_LINK] = self._tokenizer.resolve()
         return links
 
     def _cache(self) -> Path:

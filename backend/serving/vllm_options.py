@@ -19,8 +19,11 @@ from backend.settings import PLUGIN
 
 TARGET_LINK = "target-model"
 DRAFT_LINK = "draft-model"
+TOKENIZER_LINK = "tokenizer"
 """Names in the server's working directory: vLLM's compile cache is keyed by the model's path, and these never change."""
 
+TOKENIZERS = "tokenizers"
+"""The folder of tokenizers below the server's cache, that are given to it in place of the model's own."""
 BLOCK = 128
 """Tokens in a block of vLLM's key-value cache on CPU."""
 SEQUENCES = 32
@@ -97,6 +100,17 @@ def addressed(*, port: int, served_name: str) -> list[str]:
         *("--model", TARGET_LINK, f"--served-model-name={served_name}"),  # a name may begin with a dash
         *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"),
     ]
+
+
+def standard_files(variant: Variant) -> list[str]:
+    """Options for a folder that holds Mistral's own files beside the standard ones, as published Mistral models do.
+
+    vLLM 0.32 would take consolidated.safetensors, params.json and tekken.json (transformers_utils/config.py,
+    model_loader/default_loader.py), while everything here reads config.json, its shards and tokenizer.json.
+    """
+    if not next(Path(variant.model_path or "").glob("consolidated*.safetensors"), None):
+        return []
+    return ["--config-format", "hf", "--load-format", "safetensors", "--tokenizer-mode", "hf"]
 
 
 def kv_cache_bytes(variant: Variant, held_tokens: int | None = None) -> int:

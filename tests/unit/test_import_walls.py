@@ -53,14 +53,15 @@ ALLOWED: dict[str, set[str]] = {
     }
     | EVERYONE,
     "engines": {"engines", "layered"} | EVERYONE,
-    "serving": {"serving"} | EVERYONE,
+    "serving": {"serving", "layered"} | EVERYONE,
     "evaluate": {"evaluate", "endpoint", "place", "layered", "present"} | EVERYONE,
     "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
 """package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1); engines,
 evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17); supervisor ->
-hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32)."""
+hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32); serving -> layered, whose tokenizer is
+the one that was measured (43)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engines.drafts.answers import Answer, answers
 from backend.engines.native.recovery.model import load
-from backend.layered import attention, source
+from backend.layered import attention, tokenizers
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ class Target:
         self.folder, self.device = folder, device
         self.model, _ = load(folder, device, stored=True)
         attention.install(self.model)
-        self.tokenizer = source.tokenizer(folder)
+        self.tokenizer = tokenizers.load(folder)
         self.config: Any = self.model.config.get_text_config()
 
     @property
@@ -69,20 +69,26 @@ class Target:
             return final, torch.stack(hidden, 2) if hidden else final.new_empty(*final.shape[:2], 0, final.shape[2])
 
     def prompt(self, text: str) -> list[int]:
-        """Token ids of a user's words up to where the answer begins, in the chat template where there is one."""
-        if not self.tokenizer.chat_template:
+        """Token ids of a user's words up to where the answer begins, in the chat template where it can write them."""
+        written = self._asked(text)
+        if written is None:
             return list(self.tokenizer(text)["input_ids"])
-        turns = [{"role": "user", "content": text}]
-        written = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         return list(self.tokenizer(written, add_special_tokens=False)["input_ids"])
 
     def user_head(self) -> list[int] | None:
         """What stands before a user's words in the chat template; None where there is none."""
-        if not self.tokenizer.chat_template:
-            return None
         mark = "MARK"
-        written = self.tokenizer.apply_chat_template([{"role": "user", "content": mark}], tokenize=False)
+        written = self._asked(mark)
+        if written is None:
+            return None
         return list(self.tokenizer(written.partition(mark)[0], add_special_tokens=False)["input_ids"])
+
+    def _asked(self, text: str) -> str | None:
+        """The chat template around a user's words, up to where the answer begins; None where it cannot write them."""
+        try:
+            return tokenizers.chat(self.tokenizer, [("user", text)], answer_follows=True)
+        except tokenizers.NoChat:
+            return None
 
     def text(self, tokens: list[int]) -> str:
         found: str = self.tokenizer.decode(tokens, skip_special_tokens=True)

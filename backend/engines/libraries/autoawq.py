@@ -13,7 +13,7 @@ from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.libraries import common
-from backend.layered import source
+from backend.layered import tokenizers
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +50,7 @@ def _load(request: QuantizeRequest) -> tuple[Any, Any]:
     except TypeError as error:
         raise ImpossibleStack(f"AutoAWQ does not know this family ({error}): use the native engine or llm-compressor.") from None
     common.check_finite(wrapped.model)
-    return wrapped, source.tokenizer(request.model_dir)
+    return wrapped, tokenizers.load(request.model_dir)
 
 
 def _quantize(wrapped: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch.Tensor, progress: Progress) -> None:

@@ -12,7 +12,7 @@ from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.libraries import common
-from backend.layered import source
+from backend.layered import tokenizers
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ def _load(request: QuantizeRequest) -> tuple[Any, Any]:
         request.model_dir, dtype="auto", local_files_only=True, trust_remote_code=False, use_safetensors=True
     ).eval()
     common.check_finite(model)
-    return model, source.tokenizer(request.model_dir)
+    return model, tokenizers.load(request.model_dir)
 
 
 def _oneshot(model: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch.Tensor, progress: Progress) -> None:

@@ -12,7 +12,7 @@ from backend.domain.errors import InvalidWorkload
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe import calibration_text
 from backend.engines.base import QuantizeRequest
-from backend.layered import source
+from backend.layered import tokenizers
 
 if TYPE_CHECKING:
     import torch
@@ -51,9 +51,9 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
     """All windows [windows, length] of the text, and their numbers in random order [windows]."""
     import torch
 
-    tokenizer = source.tokenizer(model_dir)
+    tokenizer = tokenizers.load(model_dir)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    begin = torch.tensor(source.begins_with(tokenizer), dtype=torch.long)
+    begin = torch.tensor(tokenizers.begins_with(tokenizer), dtype=torch.long)
     stream = torch.tensor([token for text in texts for token in [*_encoded(tokenizer, text), *end]], dtype=torch.long)
     own = length - len(begin)
     windows = len(stream) // own

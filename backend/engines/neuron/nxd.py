@@ -79,11 +79,14 @@ def _proved(request: CompileRequest, model: Any, progress: Progress) -> dict[str
     The library's own comparison: what diverges is its error, and so the job's.
     """
     from neuronx_distributed_inference.utils.accuracy import check_accuracy, check_accuracy_logits
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import GenerationConfig
+
+    from backend.layered import tokenizers
 
     progress.phase("prove", "Loading the compiled model on the device and comparing its answers", weight=2.0)
     model.load(str(request.out_dir))
-    tokenizer = AutoTokenizer.from_pretrained(str(request.model_dir), padding_side="right")
+    tokenizer = tokenizers.load(request.model_dir)
+    tokenizer.padding_side = "right"
     compare, how = (check_accuracy, "token-matching") if request.draft_dir else (check_accuracy_logits, "logit-matching")
     compare(model, tokenizer, generation_config=GenerationConfig(do_sample=False), num_tokens_to_check=base.PROBE_TOKENS)
     return {"accuracy": how, "tokens": base.PROBE_TOKENS}

@@ -22,7 +22,7 @@ from backend.domain.maths.intervals import mean_ci95
 from backend.evaluate.quality import kept
 from backend.evaluate.quality.divergence import Comparer, Position
 from backend.evaluate.quality.states import HERE, Model, Place, method, opened
-from backend.layered import source
+from backend.layered import tokenizers
 from backend.layered.passes import memory_errors
 from backend.layered.products import fast_products
 
@@ -65,11 +65,10 @@ def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, 
     """Token ids [windows, length] of `count` windows of the text, evenly spread, or of all. Raises InvalidWorkload."""
     import torch
 
-    loaded = source.tokenizer(model_dir)
-    texts = (
-        [text] if isinstance(text, str) else [each if isinstance(each, str) else source.written(loaded, *each) for each in text]
-    )
-    begin = torch.tensor(source.begins_with(loaded), dtype=torch.long)
+    loaded = tokenizers.load(model_dir)
+    documents = [text] if isinstance(text, str) else text
+    texts = [each if isinstance(each, str) else tokenizers.written(loaded, *each) for each in documents]
+    begin = torch.tensor(tokenizers.begins_with(loaded), dtype=torch.long)
     whole, length = length, length - len(begin)
     stream = [token for each in texts for token in _ids(loaded, each)]
     available = len(stream) // length
@@ -85,7 +84,7 @@ def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, 
 
 def tokenize(model_dir: Path, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text by the model's own tokenizer, without special tokens."""
-    loaded = source.tokenizer(model_dir)
+    loaded = tokenizers.load(model_dir)
     return [_ids(loaded, text) for text in texts]
 
 

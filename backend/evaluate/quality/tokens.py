@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.domain.errors import EndpointUnreachable
 from backend.endpoint import completion
-from backend.layered import source
+from backend.layered import tokenizers
 
 PROBE = "def f(x):\n\treturn x ** 2  # Café, naïve; 3,141.59 Ελληνικά 東京 🙂"
 """Code, digits and several scripts: a vocabulary that gives all of it back under the same ids is the same in use."""
@@ -32,7 +32,7 @@ def unfit(url: str, model: str, tokenizer: Path, bearer_env: str | None = None) 
 
 def _tokens(tokenizer: Path) -> tuple[list[int], str]:
     """The probe's ids, and the text that they are."""
-    loaded = source.tokenizer(tokenizer)
+    loaded = tokenizers.load(tokenizer)
     ids = list(loaded(PROBE, add_special_tokens=False, verbose=False)["input_ids"])
     return ids, str(loaded.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 

@@ -240,13 +240,13 @@ def asked(options: dict[str, Any]) -> dict[str, Any]:
 
 def calibration_texts(path: str | None, model: Path) -> list[str]:
     """Of a file, or bundled; answered prompts in the model's chat template."""
-    from backend.layered import source
+    from backend.layered import tokenizers
 
     found = held_out.calibration(path, model)
     if all(isinstance(document, str) for document in found):
         return [str(document) for document in found]
-    loaded = source.tokenizer(model)
-    return [document if isinstance(document, str) else source.written(loaded, *document) for document in found]
+    loaded = tokenizers.load(model)
+    return [document if isinstance(document, str) else tokenizers.written(loaded, *document) for document in found]
 
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
@@ -270,9 +270,15 @@ def copy_model(source: Path, destination: Path) -> None:
 
     Raises ModelDamaged where no weights are there: the folder may have gone since the job was submitted, or lie on another host.
     """
+    from backend.layered import tokenizers
+    from backend.layered.source import weight_files
+
     if not any(source.glob("*.safetensors")):
         raise ModelDamaged(f"There are no weights in {source} any more: put them back, then resume the job.")
     destination.mkdir(parents=True)
-    kept = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
-    for path in sorted({path for pattern in kept for path in source.glob(pattern)}):
+    kept = ("*.json", "*.model", "*.txt", "*.jinja")
+    weights = weight_files(source)  # not every file: published Mistral models hold their weights twice
+    for path in sorted({*weights, *(path for pattern in kept for path in source.glob(pattern))}):
         shutil.copyfile(path, destination / path.name)
+    if any((source / name).is_file() for name in (tokenizers.FILE, tokenizers.SETTINGS)):  # a head has no tokenizer
+        tokenizers.carry(source, destination)

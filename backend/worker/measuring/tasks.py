@@ -15,6 +15,7 @@ from backend.endpoint import address, bearer, models
 from backend.evaluate.quality import tokens
 from backend.evaluate.tasks import tasks
 from backend.hardware import engines
+from backend.layered import tokenizers
 from backend.settings import Settings
 from backend.worker.measuring.servers import Endpoint, ServerPool
 
@@ -26,6 +27,7 @@ class Tasks:
 
     def __init__(self, spec: EvaluateSpec, settings: Settings, folder: Path, progress: Progress) -> None:
         self._spec, self._progress, self._cache = spec, progress, folder / "tasks"
+        self._settings = settings
         self._asked, self._limit = spec.options.tasks if spec.continues is None else (), spec.options.task_limit
         self._python = engines.engine_python(settings, "quality") if self._asked else None
         self._found: dict[int, list[Scored]] = {}
@@ -68,7 +70,7 @@ class Tasks:
     def _server(self, variant: Variant, endpoint: Endpoint) -> tasks.Server:
         """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads none."""
         if variant.model_path is not None:
-            return tasks.Server(endpoint.url, endpoint.served_name or "", Path(variant.model_path))
+            return tasks.Server(endpoint.url, endpoint.served_name or "", self._tokenizer(Path(variant.model_path)))
         if variant.remote is not None:
             raise WorkError("lm-eval asks plain HTTP addresses, and an endpoint of SageMaker takes signed requests only.")
         if self._spec.shared:
@@ -85,8 +87,12 @@ class Tasks:
             if not why:
                 self._progress.note(f"{variant.name} reads the tokens of {other.name}: its tasks are asked in them.")
                 place = address(endpoint.url)
-                return tasks.Server(place.base, model, Path(other.model_path), bearer(bearer_env, place))
+                return tasks.Server(place.base, model, self._tokenizer(Path(other.model_path)), bearer(bearer_env, place))
         raise WorkError(why)
+
+    def _tokenizer(self, folder: Path) -> Path:
+        """The folder from which lm-eval builds the tokenizer that the server reads with."""
+        return tokenizers.prepared(folder, self._settings.cache / "tokenizers") or folder
 
     def scores(self) -> dict[int, list[TaskScore]]:
         """By variant, with their differences to the first variant's."""

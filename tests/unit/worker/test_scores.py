@@ -16,7 +16,7 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.recipe import Recipe
 from backend.evaluate.quality.quality import window_tokens
-from backend.layered import source
+from backend.layered import tokenizers
 from backend.worker.kinds.optimize import calibration_texts
 from backend.worker.measuring import quality
 from tests.tiny import TEXT, begins_texts, tiny_llama
@@ -70,12 +70,12 @@ def test_a_chat_model_is_scored_on_chat_in_its_template_and_on_prose(tmp_path: P
     (model / "chat_template.jinja").write_text(TEMPLATE)
     found = held_out.read(None, model)
     assert found.name == "chat and prose" and found.sha256 != held_out.read("code", model).sha256
-    written = source.written(source.tokenizer(model), "How?", "So.")
+    written = tokenizers.written(tokenizers.load(model), "How?", "So.")
     assert written == "<user>How?\n<assistant>So.\n"
     asked = found.documents[0]
     assert isinstance(asked, held_out.Answered)
     tokens = window_tokens(model, [asked], 16, None).flatten().tolist()
-    assert source.tokenizer(model).decode(tokens).startswith(f"<user>{asked.prompt[:40]}")
+    assert tokenizers.load(model).decode(tokens).startswith(f"<user>{asked.prompt[:40]}")
 
 
 def test_a_chat_model_is_calibrated_on_chat_in_its_template(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from backend import files
 from backend.domain.errors import ImpossibleStack, RequestError
+from backend.layered import tokenizers
 from backend.layered.source import INDEX, Source
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def write_companions(source: Path, folder: Path) -> None:
-    """Copy tokenizer, generation and licence files; name a tokenizer class that transformers 4 knows as well."""
+    """Copy tokenizer, generation and licence files.
+
+    The tokenizer's class is one that transformers 4 knows, and that reads as the one that was measured.
+    """
     for path in sorted({path for pattern in (*COPIED, *COPIED_TOO) for path in source.glob(pattern) if path.is_file()}):
         if path.name == "tokenizer_config.json":
             document = json.loads(path.read_bytes())
@@ -61,6 +65,7 @@ def write_companions(source: Path, folder: Path) -> None:
             write_json(folder / path.name, document)
         else:
             files.copy(path, folder / path.name)
+    tokenizers.carry(source, folder)
 
 
 def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
