@@ -254,6 +254,18 @@ def lose_restored(session: Session) -> int:
     return len(rows)
 
 
+def hold_restored(session: Session) -> int:
+    """Jobs that waited when a backup was made: none starts until somebody releases it, since whoever made the backup chose what
+    it does. How many."""
+    rows = session.exec(select(JobRow).where(col(JobRow.state) == JobState.QUEUED)).all()
+    for row in rows:
+        told = f"It waited when the backup was made that it was restored from: `whetstone jobs release {row.id}` lets it run."
+        values: dict[str, Any] = {"aside": True, "strikes": 0, "not_before": None, "queue_until": None, "error": told}
+        leases.move(session, leases.lease(row), JobState.CANCELLED, cause="the restore of a backup", **values)
+        history.append(session, row.id, [Event(kind="state", message=told, data={"state": str(JobState.CANCELLED)})])
+    return len(rows)
+
+
 def move_to_front(session: Session, job_id: str) -> JobRow:
     """Give a queued job the lowest rank; one that yields is the person's own from then on. Raises NotNow unless queued."""
     lowest = session.exec(select(func.min(JobRow.rank)).where(JobRow.state == JobState.QUEUED)).one()

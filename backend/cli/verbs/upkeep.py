@@ -45,11 +45,16 @@ def back_up(
 
 
 def restore(file: Annotated[Path, typer.Argument(help="A file that `whetstone backup` wrote.")], json: Json = False) -> None:
-    """Into a new home. Jobs that ran when it was made are lost, to be resumed."""
+    """Into a new home. Jobs that ran when it was made are lost, to be resumed; jobs that waited are held until released."""
     restored = backup.restore(service.open_workspace(), file)
     lines = [f"Restored {_rows(restored.rows)}, as of {restored.created:%Y-%m-%d %H:%M:%S} UTC."]
     if restored.lost:
         lines += [f"{restored.lost} ran then and can be resumed.", next_command("jobs", "list", "--state", "lost")]
+    if restored.held:
+        lines += [
+            f"{restored.held} waited then and are held: look at what they do, then `whetstone jobs release JOB` lets one run.",
+            next_command("jobs", "list", "--state", "cancelled"),
+        ]
     if restored.missing:
         lines.append(f"The files of {restored.missing} artifacts or evaluations are not there: they were not in the backup.")
     emit(restored, as_json=json, text="\n".join(lines))

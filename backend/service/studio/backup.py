@@ -67,11 +67,13 @@ class Backup(Frozen):
 
 
 class Restored(Frozen):
-    """What came back. `lost`: jobs that ran then; `missing`: artifacts and evaluations whose files were not in it."""
+    """What came back. `lost`: jobs that ran then; `held`: jobs that waited then, which wait until somebody releases them;
+    `missing`: artifacts and evaluations whose files were not in it."""
 
     created: datetime
     rows: dict[str, int]
     lost: int
+    held: int
     missing: int
 
 
@@ -206,8 +208,10 @@ def _check_new(session: Any) -> None:
 
 
 def restore(workspace: Workspace, path: Path) -> Restored:
-    """Put everything back into a home as new; jobs that ran then are lost, to be resumed, and nothing else is changed of them.
+    """Put everything back into a home as new. Jobs that ran then are lost, to be resumed; jobs that waited then are held until
+    somebody releases them (`queue.hold_restored`).
 
+    A backup is trusted input: what it says is believed, but that no job of it starts by itself.
     Its rows appear in one transaction, after the files. Raises BackupUnusable, NotAllowed, and NotNow where the home was used.
     """
     workspace.check(Action.RESTORE)
@@ -218,18 +222,20 @@ def restore(workspace: Workspace, path: Path) -> Restored:
     with tarfile.open(path, "r:") as tar:
         _put_files(tar, home)
 
-        def work(session: Any) -> tuple[dict[str, int], int]:
+        def work(session: Any) -> tuple[dict[str, int], int, int]:
             _check_new(session)  # again: many files take minutes, in which somebody may have begun to use it
             counted = {table.name: rows.restore(session, table, _rows(tar, table.name, backup.home, str(home)))
                        for table in rows.kept_tables() if f"tables/{table.name}.jsonl" in backup.members}  # fmt: skip
             rows.made_anew(session)
-            return counted, queue.lose_restored(session)
+            return counted, queue.lose_restored(session), queue.hold_restored(session)
 
         try:
-            counted, lost = workspace.change(Action.RESTORE, path.name, work, detail=f"made {backup.created:%Y-%m-%d %H:%M} UTC")
+            counted, lost, held = workspace.change(
+                Action.RESTORE, path.name, work, detail=f"made {backup.created:%Y-%m-%d %H:%M} UTC"
+            )
         except (ValueError, TypeError, AttributeError) as error:
             raise _unusable(path, str(error)) from None
-    return Restored(created=backup.created, rows=counted, lost=lost, missing=_missing(workspace))
+    return Restored(created=backup.created, rows=counted, lost=lost, held=held, missing=_missing(workspace))
 
 
 def _put_files(tar: tarfile.TarFile, home: Path) -> None:

@@ -58,7 +58,7 @@ def states(opened: Workspace) -> dict[str, JobState]:
     return {job.id: job.state for job in jobs.listing(opened)}
 
 
-RESTORED = {"j-1": JobState.SUCCEEDED, "j-2": JobState.LOST, "j-3": JobState.QUEUED}
+RESTORED = {"j-1": JobState.SUCCEEDED, "j-2": JobState.LOST, "j-3": JobState.CANCELLED}
 
 
 def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home: Workspace, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home: Wor
     shutil.rmtree(home.settings.home)
     there = new(tmp_path)
     found = backup.restore(there, tmp_path / "b.tar")
-    assert (found.lost, found.missing, states(there)) == (1, 0, RESTORED)
+    assert (found.lost, found.held, found.missing, states(there)) == (1, 1, 0, RESTORED)
     (artifact,) = artifacts.listing(there)
     assert artifact.path.startswith(str(there.settings.home))
     folders.verify(Path(artifact.path), folders.read_manifest(Path(artifact.path)))
@@ -75,6 +75,28 @@ def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home: Wor
     assert messages[-2:] == ["attempt 1, word 1", "It ran when the backup was made that it was restored from: resume it."]
     assert jobs.resume(there, "j-2").attempt == 2
     assert [record.action for record in audit.listing(there)][-1] and "restore" in {r.action for r in audit.listing(there)}
+
+
+def test_no_job_of_a_backup_starts_before_somebody_releases_it(tmp_path: Path) -> None:
+    """A backup of somebody else's: an install from an index of their choice waits in it, and another job after that one."""
+    foreign = new(tmp_path, "foreign")
+    first = jobs.submit(foreign, InstallSpec(engine="serve", index="https://packages.example/simple"), "Install")
+    second = jobs.submit(foreign, SPEC, "Again", after=first.id)
+    backup.back_up(foreign, tmp_path / "b.tar")
+    there = new(tmp_path)
+    assert backup.restore(there, tmp_path / "b.tar").held == 2
+    run = Home(World(), there.settings.home, f"sqlite:///{there.settings.home / 'whetstone.db'}", "one")
+    for _ in range(3):
+        run.tick()
+    assert run._world.workers == []
+    assert {job.id: job.state for job in jobs.listing(there)} == dict.fromkeys([first.id, second.id], JobState.CANCELLED)
+    assert f"`whetstone jobs release {first.id}` lets it run" in str(jobs.show(there, first.id).error)
+    with pytest.raises(NotNow, match=f"`whetstone jobs release {first.id}`"):
+        jobs.resume(there, first.id)
+    assert jobs.release(there, first.id).state == JobState.QUEUED
+    assert jobs.release(there, second.id).state == JobState.QUEUED
+    run.tick()
+    assert [worker.job for worker in run._world.workers] == [first.id]
 
 
 def test_without_files_it_says_what_is_missing(home: Workspace, tmp_path: Path) -> None:
