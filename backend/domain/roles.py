@@ -68,6 +68,7 @@ class Action(StrEnum):
     ADD_RESULT = "add result"
     REMOVE_RESULT = "remove result"
     REMOVE_ENGINE = "remove engine"
+    INSTALL_FROM_INDEX = "install engine from index"
     REFRESH_PRICES = "refresh prices"
     MEASURE = "measure machine"
     REMOVE_DAMAGED = "remove damaged row"
@@ -101,6 +102,7 @@ RULES: dict[Action, Rule] = {
     Action.ADD_RESULT: Rule(OPERATOR, "file", "add results of other programs"),
     Action.REMOVE_RESULT: Rule(ADMIN, "file", "remove results of other programs"),
     Action.REMOVE_ENGINE: Rule(ADMIN, "engine", "remove engines"),
+    Action.INSTALL_FROM_INDEX: Rule(ADMIN, "engine", "install engines from a package index that they name"),
     Action.REFRESH_PRICES: Rule(ADMIN, "prices", "refresh prices"),
     Action.MEASURE: Rule(OPERATOR, "machine", "measure this machine"),
     Action.REMOVE_DAMAGED: Rule(ADMIN, "row", "remove damaged rows"),

@@ -169,6 +169,7 @@ def _fill(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, 
             arguments = [
                 *command,
                 *(["--no-build-isolation"] if rows is built else []),
+                *(["--only-binary", ":all:"] if rows is named else []),  # no hash says what a source would run
                 *_listed(rows, folder / f"lock-{number}.txt"),
             ]
             code, output = _run(arguments, progress)

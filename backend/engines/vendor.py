@@ -13,9 +13,12 @@ PLACEHOLDER = "WRONG PACKAGE"
 
 
 def arguments(environment: EnvironmentInfo, index: str) -> list[str]:
-    """pip's arguments after `install`: the vendor's packages, and pydantic, which our part in that process needs."""
+    """pip's arguments after `install`: the vendor's packages, and pydantic, which our part in that process needs.
+
+    Wheels only: pip runs the code of a source package when it builds it, before anything of it could be looked at.
+    """
     where = ["--find-links", index] if Path(index).is_dir() else ["--extra-index-url", index]
-    return [*where, *environment.vendor, f"pydantic=={importlib.metadata.version('pydantic')}"]
+    return ["--only-binary", ":all:", *where, *environment.vendor, f"pydantic=={importlib.metadata.version('pydantic')}"]
 
 
 def check_real(environment: EnvironmentInfo, folder: Path) -> None:

@@ -188,6 +188,7 @@ def queued(
 ) -> JobRow:  # fmt: skip
     """What `submit` inserts."""
     kind, asked = JobKind(spec.kind), terms or Terms()
+    limits.check_engine(workspace, spec.model_dump(include={"kind", "action", "index"}))
     if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     paths.check_specification(spec, partial(_is_remembered, workspace))
@@ -320,6 +321,7 @@ def resume(workspace: Workspace, job_id: str) -> JobView:
     """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost; TooMuch as `submit`."""
 
     def put(session: Any) -> JobView:
+        limits.check_engine(workspace, json.loads(queue.get(session, job_id).spec))
         job = queue.requeue(session, job_id)
         limits.check(workspace, session, job.owner, job.kind)
         return view(job)
@@ -329,7 +331,12 @@ def resume(workspace: Workspace, job_id: str) -> JobView:
 
 def release(workspace: Workspace, job_id: str) -> JobView:
     """Another try for a job that was put aside. Raises NotNow where it was not."""
-    return workspace.change(Action.RELEASE, job_id, lambda session: view(queue.release(session, job_id)))
+
+    def put(session: Any) -> JobView:
+        limits.check_engine(workspace, json.loads(queue.get(session, job_id).spec))
+        return view(queue.release(session, job_id))
+
+    return workspace.change(Action.RELEASE, job_id, put)
 
 
 def clone(workspace: Workspace, job_id: str) -> JobView:

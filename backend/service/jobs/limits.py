@@ -1,4 +1,6 @@
-"""What one person may have at once: jobs queued and running, bytes of artifacts. Checked in the transaction that adds one."""
+"""What one person may have at once: jobs queued and running, bytes of artifacts. Checked in the transaction that adds one.
+
+And which jobs need a higher role than others."""
 
 from __future__ import annotations
 
@@ -6,11 +8,26 @@ from typing import Any
 
 from backend.domain.errors import TooMuch
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState
+from backend.domain.roles import Action
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.history import JobFilter
 
 ACTIVE = [*LIVE, JobState.QUEUED]
+
+
+def check_engine(workspace: Workspace, spec: dict[str, Any]) -> None:
+    """Whether the actor may have that job run, as far as it changes engines: a lock names every file that is installed, but what
+    comes from a package index that somebody names runs as the supervisor's user.
+
+    `spec` is a job's specification as JSON. Raises NotAllowed, whoever queued the job before.
+    """
+    if spec.get("kind") != JobKind.INSTALL:
+        return
+    if spec.get("action") == "remove":
+        workspace.check(Action.REMOVE_ENGINE)
+    if spec.get("index") is not None:
+        workspace.check(Action.INSTALL_FROM_INDEX)
 
 
 def check(workspace: Workspace, session: Any, owner: str, kind: str) -> None:

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,22 @@ def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kep
     made = environments.install("neuron", folder, Silent(), index=str(wheels))
     assert made["version"] == "0.9.0" and made["packages"]["neuronx-cc"] == "2.21.1" and made["lock"] is None
     assert marker(folder, "neuron") == made
+
+
+def test_no_source_package_of_an_index_is_built(tmp_path: Path, offline: None) -> None:
+    """Its setup.py would run as the supervisor's user, whatever it does."""
+    wheels, mark, source = tmp_path / "wheels", tmp_path / "ran", tmp_path / "torch_neuronx-2.9"
+    for name, version, module in (
+        ("neuronx-distributed-inference", "0.9.0", "neuronx_distributed_inference"), ("neuronx-cc", "2.21.1", "neuronxcc"),
+        ("pydantic", importlib.metadata.version("pydantic"), "pydantic"),
+    ):  # fmt: skip
+        wheel(wheels, name, version, module)
+    source.mkdir()
+    setup = "from setuptools import setup\nsetup(name='torch-neuronx', version='2.9')\n"
+    (source / "setup.py").write_text(f"open({str(mark)!r}, 'w')\n{setup}")
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: torch-neuronx\nVersion: 2.9\n")
+    with tarfile.open(wheels / "torch_neuronx-2.9.tar.gz", "w:gz") as archive:
+        archive.add(source, arcname="torch_neuronx-2.9")
+    with pytest.raises(WorkError, match="torch-neuronx"):
+        environments.install("neuron", tmp_path / "engines", Silent(), index=str(wheels))
+    assert not mark.exists() and not (tmp_path / "engines" / "neuron").exists()

@@ -21,7 +21,7 @@ from backend.domain.recipe.training import Training
 from backend.domain.roles import RULES, Action, Actor, Role
 from backend.service import Workspace, damaged, open_workspace
 from backend.service.evaluations import continuing, evaluations, imported, payoff, tasks, workload_files, workloads
-from backend.service.jobs import artifacts, collecting, jobs, supervisors
+from backend.service.jobs import artifacts, collecting, jobs, limits, supervisors
 from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, compilations, managed, optimize, training
@@ -29,6 +29,7 @@ from backend.service.presets import presets
 from backend.service.serving import endpoints, playground, serve
 from backend.service.studio import audit, backup
 from backend.settings import Settings
+from backend.store import queue
 from backend.store.tables import ArtifactRow
 from tests import studio
 from tests.homes import open_home
@@ -51,6 +52,7 @@ ATTEMPTS: dict[str, Try] = {
     "evaluations.workloads.save": lambda w, _: workloads.save(w, "x.jsonl", b'{"prompt": "x"}'),
     "jobs.artifacts.delete": lambda w, _: artifacts.delete(w, "a-1"),
     "jobs.collecting.collect": lambda w, _: collecting.collect(w),
+    "jobs.limits.check_engine": lambda w, _: limits.check_engine(w, {"kind": "install", "action": "remove"}),
     "jobs.jobs.submit": lambda w, _: jobs.submit(w, INSTALL, "x"),
     "jobs.jobs.drop_kept": lambda w, job: jobs.drop_kept(w, job),
     "jobs.jobs.cancel": lambda w, job: jobs.cancel(w, job),
@@ -175,6 +177,45 @@ def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home: Worksp
     with pytest.raises(NotFound):
         jobs.cancel(bob, "j-none")
     assert jobs.clone(bob, own.id).owner == "bob@example.org"
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        (
+            InstallSpec(engine="neuron", index="https://index.example/simple"),
+            "install engines from a package index",
+        ),
+        (InstallSpec(engine="serve", action="remove"), "remove engines"),
+    ],
+)
+def test_only_an_admin_has_an_engine_installed_from_an_index_or_removed_by_whatever_way(
+    home: Workspace, spec: InstallSpec, refused: str
+) -> None:
+    ann, refusal = person(home, Role.OPERATOR), f"The role operator may not {refused}"
+    with pytest.raises(NotAllowed, match=refusal):
+        jobs.submit(ann, spec, "x")
+    with pytest.raises(NotAllowed, match=refusal):
+        jobs.submit(ann, INSTALL, "x", then=(lambda _: spec, "y"))
+    assert jobs.count(home) == 0
+    job = jobs.submit(home, spec, "x")
+    with home.store.session() as session:  # as a restored backup may say
+        queue.get(session, job.id).owner = ann.actor.name
+    jobs.cancel(ann, job.id)
+    for again in (jobs.clone, jobs.retry, jobs.resume):
+        with pytest.raises(NotAllowed, match=refusal):
+            again(ann, job.id)
+    with home.store.session() as session:
+        queue.get(session, job.id).aside = True
+    with pytest.raises(NotAllowed, match=refusal):
+        jobs.release(ann, job.id)
+    assert jobs.release(home, job.id).state == "queued"
+
+
+def test_an_operator_installs_from_an_index_by_no_command(home: Workspace) -> None:
+    with pytest.raises(NotAllowed, match="ask an admin"):
+        engines.install(person(home, Role.OPERATOR), "neuron", index="https://index.example/simple")
+    assert engines.install(home, "neuron", index="https://index.example/simple").state == "queued"
 
 
 def test_artifacts_presets_and_models_have_owners_too(home: Workspace, tmp_path: Path) -> None:
