@@ -23,6 +23,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("gemma3_text", {**GATED, "query_pre_attn_scalar": 32}),
     "qwen2": ("qwen2", GATED),
     "qwen3": ("qwen3", GATED),
+    "qwen2-moe": (
+        "qwen2_moe",
+        {**GATED, **MOE, "num_experts": 4, "moe_intermediate_size": WIDTH, "shared_expert_intermediate_size": 3 * HIDDEN},
+    ),
     "qwen3-moe": ("qwen3_moe", {**GATED, **MOE, "num_experts": 4, "moe_intermediate_size": WIDTH}),
     "phi": ("phi", {"num_key_value_heads": KV_HEADS, "intermediate_size": WIDTH}),
     "phi3": ("phi3", {"num_key_value_heads": KV_HEADS, "intermediate_size": WIDTH}),

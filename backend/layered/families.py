@@ -20,7 +20,7 @@ Layout = Callable[[Any], "torch.Tensor"]
 
 
 class Group(NamedTuple):
-    """Linears that read the same input. Serving engines fuse them, so they are quantized all or none.
+    """Linears that read the same input; with experts, those of every expert and those that every token passes through. Serving engines fuse them, so they are quantized all or none.
 
     `producer` computes that input up to an elementwise product without this channel's scale: the norm before (`layout` None), or
     the linear whose output rows are the input channels by `layout`. None: nothing that scales could be folded into.
@@ -116,6 +116,13 @@ def intermediate(config: Any) -> torch.Tensor:
     return torch.arange(getattr(config, "moe_intermediate_size", None) or config.intermediate_size)
 
 
+def shared_intermediate(config: Any) -> torch.Tensor:
+    """Row by row: the intermediate features of the expert that every token passes through."""
+    import torch
+
+    return torch.arange(config.shared_expert_intermediate_size)
+
+
 def after_gates(config: Any) -> torch.Tensor:
     """Fused [all gates, all ups]."""
     import torch
@@ -144,6 +151,21 @@ def _experts(gate: str, up: str, down: str) -> Family:
 
 _MIXTRAL = _experts("w1", "w3", "w2")._replace(stored=(("block_sparse_moe.", "mlp."),))
 _QWEN_MOE = _experts("gate_proj", "up_proj", "down_proj")._replace(when={"mlp_only_layers": [], "decoder_sparse_step": 1})
+_SHARED = "mlp.shared_expert."
+_ROUTED_QKV, _ROUTED_OUTPUT, _ROUTED_FED, _ROUTED_DOWN = _QWEN_MOE.groups
+_QWEN_2_MOE = _QWEN_MOE._replace(
+    groups=(
+        _ROUTED_QKV,
+        _ROUTED_OUTPUT,
+        # The shared expert and its gate read what the routed experts read: one norm feeds them all.
+        _ROUTED_FED._replace(
+            linears=(*_ROUTED_FED.linears, _SHARED + "gate_proj", _SHARED + "up_proj"),
+            others=(*_ROUTED_FED.others, "mlp.shared_expert_gate"),
+        ),
+        _ROUTED_DOWN,
+        Group((_SHARED + "down_proj",), _SHARED + "up_proj", shared_intermediate),
+    )
+)
 _PHI = Family(
     norm="model.final_layernorm",
     groups=(
@@ -225,6 +247,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "mistral": (_LLAMA,),
     "qwen2": (_LLAMA,),
     "qwen3": (_LLAMA,),
+    "qwen2_moe": (_QWEN_2_MOE,),
     "qwen3_moe": (_QWEN_MOE,),
     "mixtral": (_MIXTRAL,),
     "gemma": (_GEMMA,),

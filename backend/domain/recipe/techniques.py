@@ -15,7 +15,7 @@ from backend.domain.recipe.speculation import OFFERED, SPECULATE
 NATIVE_FAMILIES = frozenset(
     {
         "bloom", "cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral",
-        "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe",
+        "mixtral", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
     }
 )  # fmt: skip
 """`model_type` of what the native engine can optimize: the rows of the native engine's table of families."""

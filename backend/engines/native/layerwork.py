@@ -39,15 +39,21 @@ class Refused(NamedTuple):
 
 
 def units(group: Group, experts: int, module: str = "") -> list[Unit]:
-    """One unit; or one an expert, where each is fed by a linear of its own. `module` holds the experts."""
+    """One unit; or one an expert, where each is fed by a linear of its own. `module` holds the experts.
+
+    Of a group with experts, the linears that every token passes through (a shared expert) are one more input.
+    """
+
+    shared = tuple(name for name in group.linears if "*" not in name)
 
     def named(number: int) -> tuple[str, ...]:
-        return tuple(name.replace("*", str(number)) for name in group.linears)
+        return tuple(name.replace("*", str(number)) for name in group.linears if "*" in name)
 
     if "*" not in group.linears[0]:
         return [Unit((group.linears,), group.producer, group.layout, group.others, group.linears[0])]
     if group.producer is None or "*" not in group.producer:
-        return [Unit(tuple(map(named, range(experts))), group.producer, group.layout, group.others, module)]
+        inputs = (*map(named, range(experts)), *([shared] if shared else []))
+        return [Unit(inputs, group.producer, group.layout, group.others, module)]
     own = [group.producer.replace("*", str(number)) for number in range(experts)]
     return [Unit((named(number),), own[number], group.layout, group.others, module) for number in range(experts)]
 
