@@ -20,8 +20,9 @@ Layout = Callable[[Any], "torch.Tensor"]
 
 
 class Group(NamedTuple):
-    """Linears that read the same input; with experts, those of every expert and those that every token passes through. Serving engines fuse them, so they are quantized all or none.
+    """Linears that read the same input. Serving engines fuse them, so they are quantized all or none.
 
+    A group with experts may also name linears that every token passes through (a shared expert).
     `producer` computes that input up to an elementwise product without this channel's scale: the norm before (`layout` None), or
     the linear whose output rows are the input channels by `layout`. None: nothing that scales could be folded into.
     `others` read the same input and stay 16-bit (a router): what is folded into the norm is undone in their columns.

@@ -64,6 +64,7 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "wanda": {"method": None, "bits": 16, "symmetric": True, "pruning": Pruning(method="wanda", sparsity=0.5, pattern="2:4")},
 }  # fmt: skip
 EIGHT = {"w8a8", "smoothquant"}
+MIXTURES = ("mixtral", "qwen2-moe", "qwen3-moe")
 _BLOOM = "shape '[4, 3, -1"  # its loader turns the fused projection round, and the shape of packed weights with it
 _MOE, _MOE_8 = "No WNA16 MoE backend", "No Int8 MoE backend"  # vLLM finds no kernel for quantized experts on a processor
 FOUR = ("awq", "awq-autoawq-format", "gptq")
@@ -71,8 +72,8 @@ SERVED_BY_AMX = {"awq-autoawq-format", "w8a8", "smoothquant"} if W4A8 else set()
 """Of quantized experts: vLLM's kernels for these are AMX's."""
 REFUSED: dict[tuple[str, str], str] = {
     **{(kind, technique): _BLOOM for kind in ("bloom", "bloom-post-norm") for technique in FOUR},
-    **{(kind, technique): _MOE for kind in ("mixtral", "qwen3-moe") for technique in FOUR if technique not in SERVED_BY_AMX},
-    **{(kind, technique): _MOE_8 for kind in ("mixtral", "qwen3-moe") for technique in EIGHT if technique not in SERVED_BY_AMX},
+    **{(kind, technique): _MOE for kind in MIXTURES for technique in FOUR if technique not in SERVED_BY_AMX},
+    **{(kind, technique): _MOE_8 for kind in MIXTURES for technique in EIGHT if technique not in SERVED_BY_AMX},
 }
 """What vLLM 0.32.0 on a processor does not load: by kind and technique, what the reason says."""
 

@@ -1,0 +1,153 @@
+"""The ten checkpoint shapes that people use most, each through import and three methods by the command line.
+
+The scores in an artifact's manifest are computed again here from the saved file: transformers builds the model, and this module
+rounds what a quantized linear reads. Nothing of Whetstone's scoring takes part but the choice of the text's windows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.catalog.text import held_out
+from backend.evaluate.quality.quality import window_tokens
+from tests.families import dense, divergence, logits, tiny
+
+pytestmark = pytest.mark.campaign
+
+TARGET = "ml.g6.12xlarge"
+"""A place whose GPUs serve all three methods; the job itself runs here."""
+METHODS = {"awq": None, "w8a8": "int8", "fp8": "fp8"}
+"""A bundled recipe, and the type that it rounds each token's inputs to."""
+WINDOW = 512
+LARGEST = {"int8": 127.5, "fp8": 448.0}
+"""What the largest input of a token becomes: half of INT8's range of 255 steps, the largest number of FP8 E4M3."""
+EXPERTS = {"mixtral", "qwen2-moe"}
+SHAPES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral", "mixtral", "qwen2-moe", "phi", "gpt2")
+
+
+def as_people_have_it(folder: Path, shape: str) -> Path:
+    """A tiny model of this shape. Mistral comes in two shards, with its maker's consolidated file and params.json beside them."""
+    model = tiny(folder / f"tiny-{shape}", shape)
+    if shape == "mistral":
+        _consolidate(model)
+    return model
+
+
+def _consolidate(model: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    whole = model / "model.safetensors"
+    tensors = load_file(whole)
+    names = sorted(tensors)
+    half = len(names) // 2
+    shards = {
+        "model-00001-of-00002.safetensors": names[:half],
+        "model-00002-of-00002.safetensors": names[half:],
+    }
+    for shard, held in shards.items():
+        save_file({name: tensors[name] for name in held}, model / shard, metadata={"format": "pt"})
+    weight_map = {name: shard for shard, held in shards.items() for name in held}
+    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    whole.rename(model / "consolidated.safetensors")
+    (model / "params.json").write_text('{"dim": 128}')
+
+
+def command(home: Path, *arguments: object) -> dict[str, Any]:
+    """Run `whetstone ARGUMENTS --json` as a process, and return the document that it prints."""
+    run = subprocess.run(
+        [sys.executable, "-m", "backend.cli.main", *map(str, arguments), "--json"],
+        env={**os.environ, "WHETSTONE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    document: dict[str, Any] = json.loads(run.stdout)
+    return document
+
+
+def rounded(inputs: Any, kind: str) -> Any:
+    """Round each token [.., features] to INT8 or FP8 with a scale of its own, and back."""
+    import torch
+
+    scale = inputs.abs().amax(-1, keepdim=True).clamp(min=1e-12) / LARGEST[kind]
+    if kind == "int8":
+        return (inputs / scale).round().clamp(-128, 127) * scale
+    return (inputs / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale
+
+
+def looped_experts(fused: Any, kind: str) -> Any:
+    """An experts module that computes one expert after the other and rounds what each linear of it reads."""
+    import torch
+
+    class Looped(torch.nn.Module):
+        def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            result = torch.zeros_like(hidden)
+            for number in range(fused.num_experts):
+                token, place = torch.where(chosen == number)
+                gate, up = (rounded(hidden[token], kind) @ fused.gate_up_proj[number].T).chunk(2, -1)
+                down = rounded(fused.act_fn(gate) * up, kind) @ fused.down_proj[number].T
+                result.index_add_(0, token, down * weights[token, place, None])
+            return result
+
+    return Looped()
+
+
+def quantized_logits(saved: Path, folder: Path, shape: str, kind: str, tokens: Any) -> Any:
+    """The logits of a checkpoint whose linears round their inputs: its weights dequantized, then transformers in fp32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
+
+    model = AutoModelForCausalLM.from_pretrained(dense(saved, folder), dtype=torch.float32).eval()
+    unrounded = ("lm_head", "mlp.shared_expert_gate", "mlp.gate")
+    for name, module in list(model.named_modules()):
+        if isinstance(module, torch.nn.Linear | Conv1D) and not name.endswith(unrounded):
+            module.register_forward_pre_hook(lambda _, inputs: (rounded(inputs[0], kind), *inputs[1:]))
+        if shape in EXPERTS and name.endswith(".experts"):
+            model.set_submodule(name, looped_experts(module, kind))
+    with torch.no_grad():
+        return model(tokens, use_cache=False).logits
+
+
+def read_by_transformers(saved: Path, folder: Path, shape: str, kind: str | None, tokens: Any) -> Any:
+    """The logits of the saved checkpoint. Weights alone: dequantized by compressed-tensors and loaded by transformers."""
+    if kind is None:
+        return logits(dense(saved, folder), tokens)
+    return quantized_logits(saved, folder, shape, kind, tokens)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scores_hold_when_transformers_alone_reads_the_saved_file(tmp_path: Path, shape: str) -> None:
+    import torch
+
+    model, home = as_people_have_it(tmp_path, shape), tmp_path / "home"
+    name = command(home, "models", "import", model)["id"]
+    tokens = None
+    for method, kind in METHODS.items():
+        # 1. Make the artifact by the command, and read what its manifest says of its quality.
+        done = command(home, "optimize", name, "--recipe", method, "--target", TARGET, "--wait")
+        saved = home / "artifacts" / done["artifact"]
+        quality = json.loads((saved / "manifest.json").read_text())["quality"]
+        # 2. Score the saved file again without Whetstone's engine.
+        if tokens is None:
+            documents = held_out.read(None, model).documents
+            tokens = window_tokens(model, documents, WINDOW, quality["windows"])
+            original = logits(model, tokens)
+        variant = read_by_transformers(saved / "model", tmp_path / f"dense-{method}", shape, kind, tokens)
+        # 3. Positions that are scored have a next token.
+        again = divergence(original[:, :-1], variant[:, :-1])
+        following = tokens[:, 1:, None]
+        loss = -variant[:, :-1].double().log_softmax(-1).gather(-1, following).mean()
+        assert quality["kl_mean"] == pytest.approx(again, rel=0.03, abs=1e-5), method
+        assert quality["perplexity_after"] == pytest.approx(float(torch.exp(loss)), rel=0.01), method
+        shutil.rmtree(tmp_path / f"dense-{method}")
