@@ -78,7 +78,7 @@ def test_more_than_may_be_made_is_refused_before_anything_is_made(name: str) -> 
     def never(texts: Sequence[str]) -> list[int]:
         raise AssertionError("a prompt was made")
 
-    with pytest.raises(InvalidWorkload, match="1,000,000 prompts.* ask for less") as refused:
+    with pytest.raises(InvalidWorkload, match=r"1,000,000 prompts.* ask for less") as refused:
         generate(name, never, prompts=1_000_000)
     assert refused.value.named == ("requests", "repeats", "prefix_cache")
 
