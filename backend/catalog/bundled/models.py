@@ -36,14 +36,14 @@ def _read(model_id: str) -> ModelCard:
     return model_card.model_copy(update={"draft": _DRAFTS.get(model_card.id)})
 
 
-def folder_card(source: str) -> ModelCard:
-    """The card of a local folder. Raises UnknownModel, InvalidModel."""
+def folder_card(source: str, *, as_imported: bool = False) -> ModelCard:
+    """The card of a local folder, as `read_card` reads it. Raises UnknownModel, InvalidModel."""
     path = Path(source).expanduser().resolve()
     try:
         stamp = _stamp(path)
     except OSError:  # no folder, or one that may not be listed: the reader's own sentence says which
         return read_card(path)
-    return _folder(path, stamp)
+    return _folder(path, stamp, as_imported)
 
 
 _Stamp = frozenset[tuple[str, int, int, int]]
@@ -56,6 +56,6 @@ def _stamp(folder: Path) -> _Stamp:
 
 
 @lru_cache(maxsize=64)
-def _folder(path: Path, _stamp: _Stamp) -> ModelCard:
+def _folder(path: Path, _stamp: _Stamp, as_imported: bool) -> ModelCard:
     """Once as long as its files are the same: hashing a vocabulary of 128k tokens takes more than a second."""
-    return read_card(path)
+    return read_card(path, as_imported=as_imported)

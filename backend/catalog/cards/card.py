@@ -38,8 +38,11 @@ TEXT_PART = re.compile(r"(^|\.)(language_model|text_model|lm_head)\.|^(model\.)?
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 
-def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder") -> ModelCard:
-    """The card of the model in `folder`; `id` defaults to what it was imported as, else to the folder's name.
+def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder", as_imported: bool = False) -> ModelCard:
+    """The card of the model in `folder`; `id` defaults to the folder's name.
+
+    `as_imported`: Whetstone itself made the folder, so that name, origin and licence are those of its import record. The record
+    of any other folder says only that the weights were quantized before, which is a warning.
 
     Raises UnknownModel when there is no such folder, InvalidModel (one sentence) when it is not a sound model:
     config.json, tokenizer and safetensors weights that agree with each other.
@@ -49,7 +52,7 @@ def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder")
     folder = folder.resolve()
     said: dict[str, Any] = {"id": id or folder.name, "origin": origin}
     imported = record.read(folder)
-    if imported is not None:
+    if imported is not None and as_imported:
         said = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
     facts = _facts(FolderSource(folder))
     if imported is not None and imported.quantized_before is not None:

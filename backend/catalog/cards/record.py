@@ -1,6 +1,7 @@
 """The record that an imported model's folder carries: where it came from, at which revision, under which licence.
 
-It is written last, before the folder becomes visible, and makes the folder know itself in every home and job.
+It is written last, before the folder becomes visible. Whoever hands a folder on can write one too, so its name, source and
+licence count only in a folder that Whetstone made (`read_card`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from backend.catalog.bundled import models
 from backend.catalog.cards import head as heads
@@ -49,9 +52,10 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
         row = imported.find(session, str(folder)) if folder else imported.named(session, source)
         names = [each.name for each in imported.listing(session)] if row is None and folder is None else []
     if row is not None:
-        return models.folder_card(row.path).model_copy(update={"id": row.name})
+        stored = {"id": row.name, "origin": "imported", "licence": _stored_licence(row)}
+        return models.folder_card(row.path).model_copy(update=stored)
     if folder is not None:
-        return models.folder_card(source)
+        return models.folder_card(source, as_imported=_is_made_here(workspace, folder))
     if (parent := _shown(workspace, source)) is not None:
         return parent
     if is_artifact(source):
@@ -77,6 +81,18 @@ def _folder(workspace: Workspace, source: str) -> Path | None:
     with workspace.store.read() as session:
         remembered = path is not None and imported.find(session, str(path)) is not None
     return path if remembered and path is not None and path.is_dir() else paths.folder(source)
+
+
+def _is_made_here(workspace: Workspace, folder: Path) -> bool:
+    """Whether an import of this home made it: nobody else writes there."""
+    return folder.resolve().is_relative_to(workspace.settings.models.resolve())
+
+
+def _stored_licence(row: ModelRow) -> str | None:
+    """As its import stated it, which the folder itself cannot change; None where it did not, or the row is damaged."""
+    with suppress(ValidationError):
+        return ModelCard.model_validate_json(row.card).licence
+    return None
 
 
 def _shown(workspace: Workspace, source: str) -> ModelCard | None:

@@ -44,7 +44,7 @@ def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
                     f"The import was cancelled. What was fetched is kept in {staged} for `jobs resume`: delete it to free the "
                     "disk."
                 ) from None
-    card = read_card(final if final.exists() else staged)
+    card = read_card(final if final.exists() else staged, as_imported=True)
     document = card.model_copy(update={"path": str(final)}).model_dump(mode="json")
     seconds = time.monotonic() - began
     return {"model": document, "path": str(final), "staged": str(staged), "bytes": spec.bytes, "seconds": seconds}

@@ -243,7 +243,7 @@ def test_the_command_line_inspects_and_imports(hub: FakeHub, home: Workspace) ->
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["state"] == "succeeded"
-    assert read_card(Path(document["path"])).id == document["model"]["id"]
+    assert read_card(Path(document["path"]), as_imported=True).id == document["model"]["id"]
     listed = whetstone(at, "models", "inspect", document["path"], "--json")
     assert json.loads(listed.stdout)["licence"] == "apache-2.0"
 

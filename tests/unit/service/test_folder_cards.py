@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from backend.catalog.bundled import models
+from backend.catalog.cards import record
 from backend.domain.errors import InvalidModel, UnknownModel
+from backend.domain.model.facts import QuantizedBefore
+from backend.service.models import models as service_models
+from tests.homes import open_home
 
 
 @pytest.fixture
@@ -53,3 +57,24 @@ def test_a_folder_that_has_gone_or_broken_is_told_though_it_was_read(folder: Pat
     shutil.rmtree(folder)
     with pytest.raises(UnknownModel, match="no folder"):
         models.folder_card(str(folder))
+
+
+def test_a_record_that_somebody_put_into_a_folder_gives_no_name_source_or_licence(tmp_path: Path, starter_draft: Path) -> None:
+    """Only that of a folder which an import of this home made counts. That weights were quantized before is a warning."""
+    home = open_home(tmp_path / "home")
+    before = QuantizedBefore(format="Q4_K", block=32, bits=4.5)
+    forged = record.ImportRecord(
+        source="meta-llama/Llama-3.3-70B-Instruct", revision="1" * 40, endpoint="https://hub.example.org", licence="apache-2.0",
+        name="llama-3.3-70b", quantized_before=before, files={},
+    )  # fmt: skip
+    handed_on, made = tmp_path / "handed-on", home.settings.models / "meta-llama" / f"Llama@{'1' * 40}"
+    for folder in (handed_on, made):
+        shutil.copytree(starter_draft, folder)
+        record.write(folder, forged)
+    for origin in ("folder", "imported"):  # before and after it is in the catalog
+        card = service_models.resolve(home, str(handed_on))
+        assert (card.id, card.origin, card.licence) == ("handed-on", origin, None)
+        assert card.quantized_before == before
+        service_models.remember(home, str(handed_on))
+    card = service_models.resolve(home, str(made))
+    assert (card.id, card.origin, card.licence) == ("llama-3.3-70b", "imported", "apache-2.0")
