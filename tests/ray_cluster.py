@@ -44,6 +44,9 @@ class RayCluster:
         self.address = f"127.0.0.1:{self.port}"
         self._ray = settings.load().engines / "ray" / "bin" / "ray"
         self._starts, self.numbers = 0, list[int]()
+        token = self.folder / "token"
+        token.write_text(secrets.token_hex(32))
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}  # of the studio, and so of what it starts
         try:
             self.start_head()
             self.start_nodes(nodes)
@@ -102,6 +105,8 @@ class RayCluster:
             self.kill(node)
         eventually("the end of every Ray process", lambda: self.left() == [], 30)
         shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+            os.environ.pop(name, None)
 
     def log(self) -> str:
         return (self.folder / "start.log").read_text(errors="replace")[-3000:]

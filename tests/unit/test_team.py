@@ -27,3 +27,13 @@ def test_what_the_compose_file_sets_is_read_somewhere() -> None:
     read = "".join(path.read_text() for path in (CHECKOUT / "backend").rglob("*.py"))
     unread = {name for name in named if name not in read and f'"{name.removeprefix("WHETSTONE_").lower()}"' not in read}
     assert named and not unread
+
+
+def test_ray_asks_for_a_token_wherever_it_is_used() -> None:
+    """The head listens on the host's network; an empty token, as of /dev/null, is none that Ray starts with."""
+    document = yaml.safe_load((TEAM / "compose.yaml").read_text())
+    for name in ("studio", "ray-head"):
+        service = document["services"][name]
+        assert service["environment"]["RAY_AUTH_MODE"] == "token"
+        assert service["environment"]["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_token" and "ray_token" in service["secrets"]
+    assert document["secrets"]["ray_token"]["file"].endswith(":-/dev/null}")

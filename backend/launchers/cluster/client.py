@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import WorkError
+from backend.launchers.cluster.inside import wire
 
 BRIDGE = Path(__file__).parent / "inside" / "bridge.py"
 JOIN_S = 30.0
@@ -62,7 +63,7 @@ class Client:
             pipe = self._joined()
             self._waiting[number] = answer
             with suppress(OSError):  # the reader sees the same and ends what waits
-                pipe.send((number, operation, arguments))
+                wire.send(pipe, number, operation, arguments)
         try:
             return answer.result(limit_s + SPARE_S)
         except Late:
@@ -114,21 +115,21 @@ class Client:
     def _first(self, pipe: Connection) -> tuple[str, Any]:
         try:
             if pipe.poll(JOIN_S):
-                _, kind, value = pipe.recv()
+                _, kind, value = wire.receive(pipe, 3)
                 return kind, value
-        except (EOFError, OSError):
+        except (EOFError, OSError, ValueError):
             return "away", f"the process that joins it ended; see {self._log}"
         return "away", f"not within {JOIN_S:.0f} s"
 
     def _read(self, pipe: Connection) -> None:
-        with suppress(EOFError, OSError):
+        with suppress(EOFError, OSError, ValueError):  # a bridge that writes what it should not is ended
             while True:
-                number, kind, value = pipe.recv()
-                answer = self._waiting.get(number)
+                number, kind, value = wire.receive(pipe, 3)
+                answer = self._waiting.get(number) if isinstance(number, int) else None
                 if answer is not None and kind == "value":
                     answer.set_result(value)
                 elif answer is not None:
-                    answer.set_exception(KINDS[kind](str(value)))
+                    answer.set_exception(KINDS.get(str(kind), Away)(str(value)))
         with self._lock:
             if self._pipe is pipe:
                 self._pipe, process = None, self._process

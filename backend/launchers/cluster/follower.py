@@ -30,6 +30,8 @@ GONE_LOOKS, GONE_S = 3, 5.0
 """Ray has to say so often, over so long, that a keeper is not there."""
 AWAY_S = 90.0
 """Longer than a node of Ray lives without its head (60 s)."""
+MOST_WRONG = 200
+"""Characters that are passed on of why an answer cannot be used."""
 ALONE_S = 1800.0
 """A keeper that nobody asks for so long ends its worker: longer than a supervisor that hands over may be away."""
 
@@ -108,6 +110,9 @@ class Follower:
             self._is_gone(str(error))
         except ChannelDamaged as error:
             self._end(cause=str(error).rstrip("."), again=False)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            wrong = f"{type(error).__name__}: {error}"[:MOST_WRONG]
+            self._end(cause=f"The worker's machine does not answer as Whetstone does there ({wrong})", again=False)
         except (WhetstoneError, OSError) as error:
             self._is_away(error)
 
@@ -178,7 +183,7 @@ class Follower:
         ended = self._last is not None and self._kept > self._last
         if ended:
             seen = self._seen(Copy.ENDED, [])
-        self._drop = self._copy.fetch([tuple(row) for row in seen["files"]], ended=ended)
+        self._drop = self._copy.fetch([(str(name), int(size), int(at)) for name, size, at in seen["files"]], ended=ended)
         self.state = Outcome(alive=not ended, code=seen["code"] if ended else None, place=self._place)
 
     def _seen(self, patterns: list[str], drop: list[str]) -> dict[str, Any]:

@@ -160,7 +160,16 @@ def _cluster(workspace: Workspace) -> list[Finding]:
     able = [node for node in alive if node.takes_jobs]
     told = "; ".join([f"{address}: {len(alive)} nodes, {len(able)} of them take jobs", *(node.words for node in alive)])
     fix = None if able else f"start nodes that take jobs with {HOW}"
-    return [Finding(subject="Ray cluster", level="ok" if able else "warning", finding=told, fix=fix)]
+    return [Finding(subject="Ray cluster", level="ok" if able else "warning", finding=told, fix=fix), *_ray_token()]
+
+
+def _ray_token() -> list[Finding]:
+    """A warning where the environment does not have Ray ask for a token."""
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return []
+    told = "nobody has to show a token: whoever reaches its ports runs code on its nodes"
+    fix = "set RAY_AUTH_MODE=token where `ray start` and Whetstone are started: docs/team.md says how"
+    return [Finding(subject="Ray cluster", level="warning", finding=told, fix=fix)]
 
 
 def _jobs(workspace: Workspace) -> Finding:

@@ -302,3 +302,21 @@ def test_a_request_that_is_damaged_before_a_node_has_it_ends_the_job_with_a_sent
     attempt.step()
     seen = attempt.follower.state
     assert not seen.alive and not seen.again and f"{name} is damaged" in (seen.cause or "")
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [], {"begun": True}, {"begun": True, "code": None, "files": [["a"]], "frozen": None}, "x"]
+)
+def test_an_answer_of_another_form_ends_the_attempt_in_a_sentence(
+    tmp_path: Path, cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    attempt = Attempt(tmp_path, cluster)
+    attempt.step(3)
+    assert attempt.follower.state.alive
+    call = cluster.call
+    monkeypatch.setattr(
+        cluster, "call", lambda name, method, *rest, **given: answer if method == "look" else call(name, method, *rest, **given)
+    )
+    attempt.step(2)
+    state = attempt.follower.state
+    assert not state.alive and not state.again and "does not answer as Whetstone does there" in str(state.cause)

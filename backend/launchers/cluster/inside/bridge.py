@@ -4,6 +4,9 @@ Requests come as (number, operation, arguments) on the pipe and are answered in 
 `value`; `gone`, Ray says that this keeper is not there (any more); `failed`, the keeper's method raised; `away`, Ray or the
 keeper did not answer, which says nothing of the worker. Number 0 is said once: the connection stands, or why it does not. The
 process ends with whoever holds the pipe's other end.
+
+`wire` has the form of both. Ray itself unpickles what nodes answer, here and not in the studio: this process gets none of the
+studio's secrets, and a cluster that others can reach needs Ray's token authentication (docs/team.md).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 
 import keeper
 import ray
+import wire
 from ray import exceptions
 
 NAMESPACE = "whetstone"
@@ -95,7 +99,10 @@ def main(descriptor: int, address: str) -> int:
 
     def say(number: int, kind: str, value: Any) -> None:
         with lock:
-            pipe.send((number, kind, value))
+            try:
+                wire.send(pipe, number, kind, value)
+            except ValueError as error:
+                wire.send(pipe, number, "away", f"its answer cannot be passed on: {error}")
 
     try:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
@@ -111,7 +118,7 @@ def main(descriptor: int, address: str) -> int:
     with ThreadPoolExecutor(REQUESTS) as pool:
         while True:
             try:
-                number, operation, arguments = pipe.recv()
+                number, operation, arguments = wire.receive(pipe, 3)
             except EOFError:
                 os._exit(0)  # requests may hang in Ray: nobody waits for them any more
             pool.submit(reply, number, operation, arguments)
