@@ -301,12 +301,25 @@ def test_a_change_that_fails_leaves_no_record(home: Workspace) -> None:
     assert audit.listing(home) == []
 
 
-@pytest.mark.parametrize("statement", ["UPDATE audit SET who = 'x'", "DELETE FROM audit"])
+FORGED = "INTO audit (id, at, who, role, origin, action, kind, target) VALUES ({}, '2026-01-01', 'x', '', '', '', '', '')"
+ONTO = "(id) DO UPDATE SET who = 'x'"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE audit SET who = 'x'", "UPDATE OR REPLACE audit SET id = 1", "DELETE FROM audit",
+        f"INSERT OR REPLACE {FORGED.format(1)}", f"REPLACE {FORGED.format(1)}", f"INSERT {FORGED.format(1)} ON CONFLICT {ONTO}",
+        f"INSERT OR IGNORE {FORGED.format(1)}", f"INSERT OR REPLACE {FORGED.format(-1)}",
+    ],
+)  # fmt: skip
 def test_the_database_itself_refuses_to_change_the_trail(home: Workspace, statement: str) -> None:
     jobs.submit(home, INSTALL, "x")
     with pytest.raises(DBAPIError, match="append-only"), home.store.engine.begin() as connection:
         connection.execute(text(statement))
-    assert len(audit.listing(home)) == 1
+    assert [(record.id, record.who) for record in audit.listing(home)] == [(1, "root")]
+    jobs.submit(home, INSTALL, "y")
+    assert [record.id for record in audit.listing(home)] == [2, 1]
 
 
 @pytest.mark.process
@@ -314,7 +327,12 @@ def test_so_does_a_server(postgres: Postgres, tmp_path: Path) -> None:
     url = postgres.new()
     opened = open_workspace(Settings(home=tmp_path, database_url=url))
     jobs.submit(opened, INSTALL, "x")
-    for statement in ("UPDATE audit SET who = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
+    for statement in (
+        "UPDATE audit SET who = 'x'",
+        "DELETE FROM audit",
+        "TRUNCATE audit",
+        f"INSERT {FORGED.format(1)} ON CONFLICT {ONTO}",
+    ):
         with pytest.raises(DBAPIError, match="append-only"), opened.store.engine.begin() as connection:
             connection.execute(text(statement))
     opened.store.engine.dispose()
