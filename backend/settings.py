@@ -62,7 +62,7 @@ class Settings(BaseModel):
     """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token; NAME@HOST: only
     to that host."""
     hosts: tuple[str, ...] = ()
-    """Names besides those of loopback under which the web studio answers."""
+    """Names, or whole origins such as https://NAME:8443, besides those of loopback under which the web studio answers."""
     import_folders: tuple[Path, ...] = ()
     """Folders of this machine from which models and files are taken where others reach the studio, links resolved."""
     shared: bool = False

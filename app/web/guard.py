@@ -7,7 +7,7 @@ can draw this studio in a frame. Only names and origins that are meant are answe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 Message = MutableMapping[str, Any]
@@ -26,47 +26,67 @@ POLICIES = {
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",
 }
-REFUSED = b"This studio does not answer under this name or to this page. Its owner lists names in WHETSTONE_HOSTS."
+REFUSED = (
+    b"This studio does not answer under this name or to this page. Its owner lists names in WHETSTONE_HOSTS, or whole origins such "
+    b"as https://studio.example.org:8443."
+)
+PORTS = {"http": 80, "https": 443}
+
+
+class Origin(NamedTuple):
+    """Where a page is from: all three count, since each port of a machine may be another program's."""
+
+    scheme: str
+    name: str
+    port: int
 
 
 class Guard:
-    """`hosts` are names that are answered beside those of loopback, without ports."""
+    """`hosts` are answered beside the names of loopback: names, whose pages come by https at its own port, or whole origins."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], hosts: Iterable[str] = ()) -> None:
-        self._app, self._own = app, {host.lower() for host in hosts}
+        listed = [_origin(host if "://" in host else f"https://{host}") for host in map(str.lower, hosts)]
+        self._app, self._origins = app, {origin for origin in listed if origin is not None}
+        self._names = {origin.name for origin in self._origins}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
-        elif self.allows(scope["headers"]):
+        elif self.allows(scope["headers"], secure=scope.get("scheme") in {"https", "wss"}):
             await self._app(scope, receive, _with_policies(send))
         else:
             await _refuse(scope["type"], send)
 
-    def allows(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """One Host that is meant; and no Origin, that of this very address, or one of the names that the owner listed."""
+    def allows(self, headers: Iterable[tuple[bytes, bytes]], *, secure: bool = False) -> bool:
+        """One Host that is meant; and no Origin, that of this very address, or one that the owner listed. `secure`: by TLS."""
         hosts = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"host"]
         origins = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"origin"]
-        if len(hosts) != 1 or len(origins) > 1 or _name(hosts[0]) not in {*LOOPBACK, *self._own}:
+        if len(hosts) != 1 or len(origins) > 1:
             return False
-        return all(_place(origin) == hosts[0] or _name(_place(origin)) in self._own for origin in origins)
+        own = _origin(f"{'https' if secure else 'http'}://{hosts[0]}")
+        if own is None or own.name not in {*LOOPBACK, *self._names}:
+            return False
+        meant = self._origins | self._of_address(own, named=urlsplit(f"//{hosts[0]}").port is not None)
+        return all(_origin(origin) in meant for origin in origins)
+
+    def _of_address(self, own: Origin, *, named: bool) -> set[Origin]:
+        """The origins of the address that was asked. One port is one server's, whichever scheme the browser sees; without a
+        port a listed name may be that of a proxy with TLS, and then a plain page of that name is another one."""
+        if named:
+            return {own._replace(scheme=scheme) for scheme in PORTS}
+        return {own} if own.name in LOOPBACK else set()
 
 
-def _place(origin: str) -> str:
-    """`host:port` of an origin; of `null` nothing."""
+def _origin(written: str) -> Origin | None:
+    """None of `null`, and of what is no whole origin: one with a user, a path or an unknown scheme."""
     try:
-        split = urlsplit(origin)
+        parts = urlsplit(written)
+        port = parts.port
     except ValueError:
-        return ""
-    return split.netloc if split.scheme in {"http", "https"} and origin == f"{split.scheme}://{split.netloc}" else ""
-
-
-def _name(place: str) -> str:
-    """Without port and brackets; nothing where it has a user or is no place."""
-    try:
-        return (urlsplit(f"//{place}").hostname or "") if "@" not in place and "/" not in place else ""
-    except ValueError:
-        return ""
+        return None
+    if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc or written != f"{parts.scheme}://{parts.netloc}":
+        return None
+    return Origin(parts.scheme, parts.hostname, PORTS[parts.scheme] if port is None else port)
 
 
 def _with_policies(send: Send) -> Send:

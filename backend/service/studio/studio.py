@@ -72,9 +72,9 @@ def begin_log() -> None:
 
 
 def hosts() -> list[str]:
-    """Names beside those of loopback that the web server answers to."""
+    """Names and origins beside those of loopback that the web server answers to; of a sign-in where it leads back to."""
     found = sign_in.configured(settings.load())
-    return [*settings.load().hosts, *([found.host] if found else [])]
+    return [*settings.load().hosts, *([found.origin] if found else [])]
 
 
 def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None) -> None:

@@ -179,4 +179,4 @@ def test_with_a_sign_in_another_address_is_fine(tmp_path: Path, monkeypatch: pyt
         studio.check_host("0.0.0.0", without_sign_in=False)
     monkeypatch.setenv("OIDC_SECRET", "known")
     studio.check_host("0.0.0.0", without_sign_in=False)
-    assert studio.hosts() == ["studio.example.org"]
+    assert studio.hosts() == ["https://studio.example.org"]

@@ -12,7 +12,7 @@ from app.web.guard import POLICIES, Guard
 from backend.domain.errors import RequestError
 from backend.service.studio import studio
 
-HOSTS = ["studio.example.org"]
+HOSTS = ["studio.example.org", "https://proxied.example.org:8443", "HTTP://Plain.example.org:80"]
 
 
 def asked(kind: str = "http", **headers: str) -> list[dict[str, Any]]:
@@ -38,7 +38,9 @@ def asked(kind: str = "http", **headers: str) -> list[dict[str, Any]]:
     [
         ("localhost:8501", None), ("127.0.0.1:8501", None), ("[::1]:8501", None), ("LOCALHOST", None),
         ("localhost:8501", "http://localhost:8501"), ("studio.example.org", "https://studio.example.org"),
-        ("127.0.0.1:8501", "https://studio.example.org:8443"),
+        ("127.0.0.1:8501", "https://studio.example.org"), ("studio.example.org:8501", "http://studio.example.org:8501"),
+        ("localhost", "http://localhost"), ("proxied.example.org", "https://proxied.example.org:8443"),
+        ("proxied.example.org:8443", "https://proxied.example.org:8443"), ("127.0.0.1:8501", "http://plain.example.org"),
     ],
 )  # fmt: skip
 def test_what_is_meant_is_answered(host: str, origin: str | None) -> None:
@@ -55,7 +57,12 @@ def test_what_is_meant_is_answered(host: str, origin: str | None) -> None:
         ("0.0.0.0:8501", None), ("localhost:8501", "http://evil.example"), ("localhost:8501", "null"),
         ("localhost:8501", "http://localhost:3000"), ("localhost:8501", "http://localhost:8501.evil.example"),
         ("localhost:8501", "http://evil.example/http://localhost:8501"), ("localhost:8501", "file://localhost:8501"),
-        ("localhost:8501", "http://[::1"), ("[::1", None),
+        ("localhost:8501", "http://[::1"), ("[::1", None), ("localhost", "https://localhost"),
+        ("studio.example.org", "https://studio.example.org:9999"), ("studio.example.org", "http://studio.example.org"),
+        ("127.0.0.1:8501", "https://studio.example.org:8443"), ("127.0.0.1:8501", "http://studio.example.org"),
+        ("studio.example.org:8501", "http://studio.example.org"), ("studio.example.org:8501", "https://studio.example.org:9999"),
+        ("proxied.example.org", "https://proxied.example.org"), ("plain.example.org", "https://plain.example.org"),
+        ("studio.example.org", "https://a@studio.example.org"), ("studio.example.org", "https://studio.example.org/"),
     ],
 )  # fmt: skip
 def test_what_another_page_sends_is_not(host: str, origin: str | None) -> None:
