@@ -27,8 +27,8 @@ POLICIES = {
     b"cross-origin-resource-policy": b"same-origin",
 }
 REFUSED = (
-    b"This studio does not answer under this name or to this page. Its owner lists names in WHETSTONE_HOSTS, or whole origins such "
-    b"as https://studio.example.org:8443."
+    b"This studio does not answer under this name or to this page. "
+    b"Its owner lists names in WHETSTONE_HOSTS, or whole origins such as https://studio.example.org:8443."
 )
 PORTS = {"http": 80, "https": 443}
 

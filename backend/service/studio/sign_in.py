@@ -61,10 +61,6 @@ class SignIn(Frozen):
         parts = urlsplit(self.oidc_redirect_uri)
         return f"{parts.scheme}://{parts.netloc}"
 
-    @property
-    def host(self) -> str:
-        return urlsplit(self.oidc_redirect_uri).hostname or ""
-
     def actor(self, claims: Mapping[str, Any]) -> Actor:
         """Whom these claims of a signed-in person make."""
         verified = str(claims.get("email") or "").lower() if claims.get("email_verified") in (True, "true") else ""
