@@ -65,7 +65,7 @@ the one that was measured (43)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (
-    {"maths", "model", "machine", "workload", "load"},
+    {"maths", "model", "machine", "workload", "load", "kernels"},
     {"recipe"},
     {"needs", "evaluation"},
     {"neuron"},

@@ -59,6 +59,43 @@ def linears(model: ModelFacts) -> tuple[Linear, ...]:
     )
 
 
+GROUPS = (128, 64, 32)
+"""The usual group sizes."""
+
+
+def undivided(group: int, model: ModelFacts) -> tuple[Linear, ...]:
+    """The matrices whose inputs the group size does not divide: no format stores them in such groups."""
+    return tuple(shape for shape in linears(model) if not divides(group, shape.inputs))
+
+
+def usual_group(model: ModelFacts) -> int | None:
+    """The largest usual group size that divides the inputs of every matrix; None where none does."""
+    return next((size for size in GROUPS if not undivided(size, model)), None)
+
+
+def divides(group: int, inputs: int) -> bool:
+    """Whether the inputs of a matrix fall into groups of that size without a rest."""
+    return inputs % group == 0
+
+
+@lru_cache(maxsize=1024)
+def fused(model: ModelFacts, degree: int = 1) -> tuple[tuple[Linear, ...], ...]:
+    """The matrices of one decoder layer by what vLLM holds as one, as they are on each of `degree` devices.
+
+    Matrices that read the same input are one (vLLM 0.32, QKVParallelLinear and MergedColumnParallelLinear). Attention's
+    output matrix and the MLP's are cut along their inputs, the others along their outputs. KV heads are copied where
+    there are fewer than devices.
+    """
+    query, key, output, up, down = linears(model)
+    kept = max(model.kv_heads // degree, 1) * model.head_dim
+    return (
+        (query._replace(outputs=query.outputs // degree), key._replace(outputs=kept)),
+        (output._replace(inputs=output.inputs // degree),),
+        (up._replace(outputs=up.outputs // degree),),
+        (down._replace(inputs=down.inputs // degree),),
+    )
+
+
 @lru_cache(maxsize=1024)
 def sizes(model: ModelFacts) -> Sizes:
     """Where the shapes do not explain the total (an architecture we do not know), all but the embeddings counts as linears."""

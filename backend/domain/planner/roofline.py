@@ -14,13 +14,14 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.kernels.choose import rounds_inputs
+from backend.domain.kernels.conditions import Scheme
 from backend.domain.machine import instructions
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
 from backend.domain.needs.serving import format_of, kv_bytes, serving_of, weights
 from backend.domain.recipe import methods
-from backend.domain.recipe.methods import Kernel
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 
@@ -97,8 +98,8 @@ class Served(NamedTuple):
     eight_bit: bool
     bits: int
     products: Products
-    kernel: Kernel | None = None
-    """Which GPUs multiply in those bits."""
+    scheme: Scheme | None = None
+    """By which a GPU either multiplies in those bits or takes the weights alone."""
 
 
 def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Served:
@@ -114,7 +115,7 @@ def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Serve
         token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
         eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16,
         products=Products(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
-        kernel=methods.of(step).kernel if isinstance(step, Quantize) else None,
+        scheme=methods.of(step).scheme if isinstance(step, Quantize) else None,
     )  # fmt: skip
 
 
@@ -163,7 +164,7 @@ def _gains(what: Served, device: Device) -> bool:
 
 def _rate(what: Served, device: Device) -> float:
     assert device.flops
-    rounded = what.eight_bit and (what.kernel is None or what.kernel.whole(device.capability))
+    rounded = what.eight_bit and rounds_inputs(what.scheme, device.capability)
     return device.int8_ops or device.flops if rounded else device.flops
 
 

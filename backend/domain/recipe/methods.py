@@ -8,29 +8,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from backend.domain.kernels.conditions import Scheme
 from backend.domain.recipe import precision, recovery
 
 if TYPE_CHECKING:
     from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-
-
-class Kernel(NamedTuple):
-    """What serves a quantization on a GPU. `lowest` and `below` are compute capabilities, `below` excluded."""
-
-    title: str
-    lowest: tuple[int, int]
-    source: str
-    below: tuple[int, int] | None = None
-    below_source: str = ""
-    full: tuple[int, int] | None = None
-    """From here on inputs are 8-bit too; below it vLLM takes the weights alone, and multiplies in 16 bit."""
-
-    def whole(self, capability: tuple[int, int] | None) -> bool:
-        """Whether a GPU of that compute capability also rounds the inputs; of an unknown one it is assumed."""
-        return self.full is None or capability is None or capability >= self.full
-
-    def serves(self, capability: tuple[int, int]) -> bool:
-        return self.lowest <= capability and not (self.below and capability >= self.below)
 
 
 class Method(NamedTuple):
@@ -55,64 +37,53 @@ class Method(NamedTuple):
     """The input becomes 8 bits too, so the matrix product runs at the 8-bit rate."""
     calibrated: bool = True
     """Calibration text decides what is stored, and not only the reported errors."""
-    kernel: Kernel | None = None
-    """What serves it on a GPU; without one nothing serves the quantized weights."""
+    scheme: Scheme | None = None
+    """How vLLM reads it, by which its kernels are found (`kernels`). Without one nothing serves the quantized weights."""
     alternatives: tuple[str, ...] = ("awq", "w8a8", "fp8")
     """Methods to use instead where this one cannot be, the nearest first."""
     searches: int = 0
     """Times that all rows of a matrix meet its Gram matrix, the report left out: what a job's duration is reckoned from."""
 
 
-_SCHEMES = "vLLM 0.32.0, compressed_tensors/schemes"
-_INT8 = Kernel(
-    "INT8 W8A8 (CUTLASS)", (7, 5), f"{_SCHEMES}/compressed_tensors_w8a8_int8.py, get_min_capability", (10, 0),
-    "vLLM issue 54311: its INT8 kernel is not built for compute capability 10.0 and above",
-)  # fmt: skip
-_WEIGHT_ONLY = Kernel("weight-only INT4 (Marlin)", (7, 5), f"{_SCHEMES}/compressed_tensors_wNa16.py, get_min_capability")
-_FP8 = Kernel(
-    "FP8 W8A8", (7, 5), f"{_SCHEMES}/compressed_tensors_w8a16_fp8.py, get_min_capability, which it falls back to below 8.9",
-    full=(8, 9),
-)  # fmt: skip
-
 QUANTIZE: dict[str, Method] = {
     "rtn": Method(
         "INT4 (round to nearest)", "Quantize to 4 bits (rtn)",
         "4-bit weights, each rounded to the nearest step: quick, and the mark that the others have to beat.",
-        (4, 8), 128, {"clip": False}, "no paper: plain rounding", calibrated=False, kernel=_WEIGHT_ONLY, searches=1,
+        (4, 8), 128, {"clip": False}, "no paper: plain rounding", calibrated=False, scheme="wNa16", searches=1,
     ),
     "awq": Method(
         "INT4 (AWQ)", "Quantize to 4 bits (awq)", "4-bit weights; input channels that matter are scaled up before rounding.",
-        (4,), 128, {"clip": True}, "Lin et al. 2023, arXiv 2306.00978", kernel=_WEIGHT_ONLY, alternatives=("w8a8", "fp8"),
+        (4,), 128, {"clip": True}, "Lin et al. 2023, arXiv 2306.00978", scheme="wNa16", alternatives=("w8a8", "fp8"),
         searches=11,
     ),
     "gptq": Method(
         "INT4 (GPTQ)", "Quantize to 4 bits (gptq)",
         "4-bit weights; columns not yet rounded make up for the error of those that are.",
         (4, 8), 128, {"act_order": True, "awq_scales": False, "clip": True}, "Frantar et al. 2022, arXiv 2210.17323",
-        kernel=_WEIGHT_ONLY, searches=6,
+        scheme="wNa16", searches=6,
     ),
     "w8a8": Method(
         "INT8 (W8A8)", "Quantize to 8 bits (w8a8)", "8-bit integers for weights and activations.",
-        (8,), None, {"activations": "dynamic"}, "no paper: plain rounding", activations=True, calibrated=False, kernel=_INT8,
-        alternatives=("fp8", "awq"),
+        (8,), None, {"activations": "dynamic"}, "no paper: plain rounding", activations=True, calibrated=False,
+        scheme="int8", alternatives=("fp8", "awq"),
     ),
     "smoothquant": Method(
         "INT8 (SmoothQuant)", "Quantize to 8 bits (smoothquant)",
         "8-bit integers for weights and activations, with outliers moved into the weights first.",
         (8,), None, {"activations": "dynamic", "strength": 0.5}, "Xiao et al. 2022, arXiv 2211.10438", activations=True,
-        kernel=_INT8, alternatives=("w8a8", "fp8", "awq"),
+        scheme="int8", alternatives=("w8a8", "fp8", "awq"),
     ),
     "int8": Method(
         "INT8 weights only", "Quantize weights to 8 bits (int8)",
         "8-bit weights with 16-bit activations, for GPUs: close to the original at half the size.",
         (8,), None, {}, "no paper: plain rounding", "INT8 weights", calibrated=False,
-        kernel=_WEIGHT_ONLY._replace(title="weight-only INT8 (Marlin)"), alternatives=("w8a8", "fp8", "awq"),
+        scheme="wNa16", alternatives=("w8a8", "fp8", "awq"),
     ),
     "fp8": Method(
         "FP8", "Quantize to FP8 (fp8)",
         "8-bit floating point for weights and activations: no outliers to fear, for newer GPUs.",
         (8,), None, {"activations": "dynamic"}, "Micikevicius et al. 2022, arXiv 2209.05433", "FP8", activations=True,
-        calibrated=False, kernel=_FP8, alternatives=("w8a8", "awq"),
+        calibrated=False, scheme="fp8", alternatives=("w8a8", "awq"),
     ),
     "kv_cache": Method(
         "FP8 key-value cache", "FP8 key-value cache",
@@ -291,7 +262,7 @@ def unserved(
     `amx`: the processor has that instruction set."""
     if getattr(step, "technique", None) != "quantize":
         return None
-    if of(step).kernel is None and bits(step) < ORIGINAL_BITS:
+    if of(step).scheme is None and bits(step) < ORIGINAL_BITS:
         return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"
     if hardware != "cpu":
         return None

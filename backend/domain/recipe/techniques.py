@@ -1,7 +1,7 @@
 """The capability table: technique x engine x hardware, as data readable without torch.
 
-A row exists for what this version can do; what has no row is refused with the reason given by `capability`. The kernel table says
-what a GPU must be able to do for vLLM to serve the result there.
+A row exists for what this version can do; what has no row is refused with the reason given by `capability`. What
+serves the result is in `kernels`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
 }
 
 """Where it can be made. `methods.unserved` says where vLLM cannot serve what was made."""
-
-KERNELS = {name: method.kernel for name, method in QUANTIZE.items() if method.kernel}
-"""By quantization method; the others need none of their own."""
 
 BFLOAT16 = ((8, 0), "vLLM 0.32.0, platforms/cuda.py, supported_dtypes")
 FP8_CACHE = ((8, 9), "vLLM 0.32.0, TritonAttentionImpl")

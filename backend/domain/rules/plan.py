@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.kernels.choose import rounds_inputs
+from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.machine import instructions
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelFacts
@@ -18,8 +20,7 @@ from backend.domain.needs.layout import Layout
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
-from backend.domain.recipe.techniques import KERNELS
-from backend.domain.rules import neuron_rules, processor, speculation
+from backend.domain.rules import kernels, neuron_rules, processor, speculation
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 CUT_CACHE = (
@@ -81,8 +82,9 @@ def plan(model: ModelFacts, recipe: Recipe, facts: Facts) -> Plan:
     notes = [f"Steps run in the order {', '.join(step.technique for step in ordered)}."] if moved else []
     shared = layout_of(model, recipe, facts)
     notes += _notes(model, recipe, facts, shared)
-    steps = tuple(_mixed(_planned(step, facts), recipe, facts) for step in ordered)
     degree, replicas = (shared.degree, shared.replicas) if shared else (recipe.serving.tensor_parallel, 1)
+    kernel = kernels.title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
+    steps = tuple(_mixed(_planned(step, facts, kernel), recipe, facts) for step in ordered)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
 
 
@@ -131,11 +133,27 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
         notes.append(CUT_CACHE)
     if facts.hardware == "cpu" and facts.features is not None and (told := processor.note(model, recipe, facts.features)):
         notes.append(told)
+    notes += _kernel_notes(model, recipe, facts)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
     if recovery.asked(recipe):
         notes.append(recovery.note(model, recipe))
     return notes + speculation.notes(recipe)
+
+
+def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
+    """Matrices that stay 16-bit, and groups that only a processor serves."""
+    step = recipe.step("quantize")
+    if not isinstance(step, Quantize):
+        return []
+    notes = []
+    if names := kernels.unquantized(model, step):
+        why = f"their sizes are no multiples of {CPU_MULTIPLE}, which vLLM's kernel for processors needs"
+        notes.append(f"The {' and '.join(names)} matrices stay 16-bit: {why}.")
+    if kernels.only_here(model, recipe, facts):
+        groups = f"groups of {methods.group(step)}"
+        notes.append(f"No GPU kernel of vLLM takes {groups}: the artifact is for a processor alone.")
+    return notes
 
 
 def _shared(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
@@ -165,28 +183,19 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[s
     step, notes = recipe.step("quantize"), []
     if capability < (8, 0) and recipe.serving.dtype == "auto" and model.dtype == "bfloat16":
         notes.append("Served as float16: this GPU has no bfloat16.")
-    if _weights_only(step, facts):
+    if isinstance(step, Quantize) and not rounds_inputs(methods.of(step).scheme, capability):
         has = f"{facts.where} has compute capability {capability[0]}.{capability[1]} and no FP8 arithmetic"
-        notes.append(f"FP8 weights only (Marlin): {has}, so it saves memory and traffic, not operations.")
+        notes.append(f"FP8 weights only: {has}, so it saves memory and traffic, not operations.")
     return notes
 
 
-def _planned(step: Any, facts: Facts) -> PlannedStep:
+def _planned(step: Any, facts: Facts, kernel: str) -> PlannedStep:
     planned_step = _own(step)
     if facts.place == "neuron":
         return planned_step.model_copy(update={"engine": "neuron"})
     if facts.place == "managed":
         return planned_step.model_copy(update={"engine": "sagemaker"})
-    if facts.hardware == "cuda" and isinstance(step, Quantize) and step.method in KERNELS:
-        title = "weight-only FP8 (Marlin)" if _weights_only(step, facts) else KERNELS[step.method].title
-        return planned_step.model_copy(update={"kernel": title})
-    return planned_step
-
-
-def _weights_only(step: Any, facts: Facts) -> bool:
-    """Whether the GPU takes the weights of a method that rounds inputs too, and leaves the inputs alone."""
-    kernel = KERNELS.get(step.method) if isinstance(step, Quantize) else None
-    return kernel is not None and facts.device is not None and not kernel.whole(facts.device.capability)
+    return planned_step.model_copy(update={"kernel": kernel}) if isinstance(step, Quantize) else planned_step
 
 
 def _mixed(step: PlannedStep, recipe: Recipe, facts: Facts) -> PlannedStep:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from backend.domain.machine.device import Device
+from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts, PublishedModel
-from backend.domain.model.shapes import linears
 from backend.domain.needs import serving
 from backend.domain.neuron import stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, KERNELS, NATIVE_FAMILIES, capability
-from backend.domain.rules import method_rules, neuron_rules, speculation
+from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
+from backend.domain.rules import kernels, method_rules, neuron_rules, speculation
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 
 Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
@@ -34,12 +34,6 @@ def refused(model: ModelFacts, recipe: Recipe, facts: Facts) -> bool:
 
 def _each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     return (reason for rule in RULES[facts.place] for reason in rule(model, recipe, facts))
-
-
-def divisor(model: ModelFacts) -> int:
-    """The largest usual group size that divides every input width."""
-    widths = {shape.inputs for shape in linears(model)}
-    return next((size for size in (128, 64, 32) if all(width % size == 0 for width in widths)), 32)
 
 
 def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -98,24 +92,6 @@ def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
         )
 
 
-def _kernel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    has = facts.device.capability if facts.device else None
-    step = recipe.step("quantize")
-    if has is None or not isinstance(step, Quantize) or step.method not in KERNELS:
-        return
-    beside = KERNELS[step.eight_bits] if step.eight_bits else None
-    if beside is not None and beside.below and has >= beside.below:
-        message = f"`eight_bits: {step.eight_bits}` is not built for the compute capability {has[0]}.{has[1]} of {facts.where}"
-        yield Reason(rule="compute-capability", message=f"{message}: use int8, or leave it out.", source=beside.below_source)
-    kernel, mine = KERNELS[step.method], f"{has[0]}.{has[1]}"
-    if has < kernel.lowest:
-        message = f"{step.method} needs compute capability {kernel.lowest[0]}.{kernel.lowest[1]} and {facts.where} has {mine}"
-        yield Reason(rule="compute-capability", message=f"{message}: use another method or a newer GPU.", source=kernel.source)
-    elif kernel.below and has >= kernel.below:
-        message = f"{step.method} is not built for compute capability {mine} of {facts.where}: use awq, or an older GPU."
-        yield Reason(rule="compute-capability", message=message, source=kernel.below_source)
-
-
 def _serving_types(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     has = facts.device.capability if facts.device else None
     if has is None:
@@ -135,14 +111,15 @@ def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
         if not isinstance(step, Quantize) or step.method not in methods.GROUP_SIZE:
             continue
         size = step.group_size or methods.GROUP_SIZE[step.method]
-        widths = {"hidden": model.hidden_size, "intermediate": model.intermediate_size, "attention": model.heads * model.head_dim}
-        for name, width in widths.items():
-            if width % size:
-                yield Reason(
-                    rule="group-size",
-                    message=f"Group size {size} does not divide the {name} size {width} of {model.id}: use {divisor(model)}.",
-                    source="compressed-tensors, group quantization",
-                )
+        usual = shapes.usual_group(model)
+        mend = f"use {usual}" if usual else "use a method without groups, such as w8a8"
+        for width, name in {shape.inputs: shape.name for shape in shapes.undivided(size, model)}.items():
+            what = f"the {width} inputs of the {name} matrices of {model.id}"
+            yield Reason(
+                rule="group-size",
+                message=f"Group size {size} does not divide {what}: {mend}.",
+                source="compressed-tensors, group quantization",
+            )
 
 
 def _compiler(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
@@ -258,7 +235,7 @@ _COMMON: tuple[Rule, ...] = (
     *speculation.COMMON, _eager_compile, _context, _tensor_parallel, _serving_types, neuron_rules.elsewhere,
 )  # fmt: skip
 _OURS: tuple[Rule, ...] = (
-    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, _kernel, _compiler, *speculation.OURS,
+    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, kernels.served, _compiler, *speculation.OURS,
 )  # fmt: skip
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _memory),

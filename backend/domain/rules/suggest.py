@@ -6,16 +6,17 @@ A change is an option set right, a step exchanged for its like, a step left out,
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
+from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
-from backend.domain.model.shapes import linears
 from backend.domain.needs import serving as memory
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
-from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, KERNELS
-from backend.domain.rules import neuron_rules, rules, speculation
+from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE
+from backend.domain.rules import kernels, neuron_rules, rules, speculation
 from backend.domain.rules.facts import Facts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
@@ -92,8 +93,10 @@ def _choices(technique: str, step: Any) -> Iterator[Choice]:
 def _quantize_choices(step: Quantize) -> Iterator[Choice]:
     if step.engine != "native":
         yield 1, step.model_copy(update={"engine": "native"})
-    if step.method in methods.GROUP_SIZE:
-        yield from ((1, step.model_copy(update={"group_size": size, "engine": "native"})) for size in SMALLER_GROUPS)
+    group = methods.group(step)
+    if group is not None:
+        nearest = sorted(set(shapes.GROUPS) - {group}, key=lambda size: abs(math.log(size / group)))
+        yield from ((1, step.model_copy(update={"group_size": size, "engine": "native"})) for size in nearest)
     yield from ((EXCHANGED, Quantize(method=method)) for method in LIKE[step.method])
     yield from ((EXCHANGED + 1, Quantize(method="awq", group_size=size)) for size in SMALLER_GROUPS)
 
@@ -106,6 +109,8 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: Facts) -> Serving:
         changes["enforce_eager"] = False
     has = facts.device.capability if facts.device else None
     if has is not None and serving.dtype == "bfloat16" and has < BFLOAT16[0]:
+        changes["dtype"] = "auto"
+    if serving.dtype == "float32" and facts.hardware == "cuda" and recipe.step("quantize"):
         changes["dtype"] = "auto"
     if has is not None and serving.kv_cache_dtype == "fp8" and has < FP8_CACHE[0]:
         changes["kv_cache_dtype"] = "auto"
@@ -152,15 +157,20 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: Facts) -> Quantize:
     if step.method not in methods.GROUP_SIZE:
         return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
     size = step.group_size or methods.GROUP_SIZE[step.method]
-    divides = all(shape.inputs % size == 0 for shape in linears(model))
+    usual = step.group_size if not shapes.undivided(size, model) else shapes.usual_group(model)
     changes |= {"bits": None} if step.method == "awq" else {}
     changes |= {"symmetric": None} if step.bits == 8 else {}
-    mended = step.model_copy(update=changes | {"group_size": step.group_size if divides else rules.divisor(model)})
-    has = facts.device.capability if facts.device else None
-    unbuilt = mended.eight_bits is not None and has is not None and not KERNELS[mended.eight_bits].serves(has)
+    mended = step.model_copy(update=changes | {"group_size": usual})
+    unbuilt = mended.eight_bits is not None and not _served(mended.eight_bits, model, facts)
     if methods.bits(mended) == 8 or mended.target_bits is None or unbuilt:
         mended = mended.model_copy(update={"eight_bits": None})
     if mended.target_bits is None:
         return mended
     inside = min(max(mended.target_bits, methods.lowest(mended)), float(methods.ORIGINAL_BITS))
     return mended.model_copy(update={"target_bits": inside, "engine": "native", "format": "compressed-tensors"})
+
+
+def _served(method: str, model: ModelFacts, facts: Facts) -> bool:
+    """Whether the method by itself has a kernel there."""
+    alone = Recipe(steps=(Quantize(method=method),))
+    return not any(reason.rule == "compute-capability" for reason in kernels.served(model, alone, facts))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
+from backend.domain.model.shapes import divides
 from backend.engines.native.group import Linear, LinearProducer, NormProducer, Producer, Stats, Stored
 from backend.engines.native.methods.pipelines import Pipeline
 from backend.layered.families import Group, Layout
@@ -88,7 +89,7 @@ def _unfit(layer: Any, unit: Unit, multiple: int) -> str | None:
 
 def _check_group(layer: Any, unit: Unit, size: int | None, outline: Outline) -> None:
     width = layer.get_submodule(unit.linears[0]).in_features
-    if size and width % size:
+    if size and not divides(size, width):
         name = outline.stored_name(0, unit.linears[0])
         raise ImpossibleStack(
             f"Group size {size} does not divide the input size {width} of {name}: choose one that does, such as 32."

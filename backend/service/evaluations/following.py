@@ -23,7 +23,7 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     if first.neuron is not None:
         why = variants.unserved_on_neuron(workspace, first.neuron.fields)
     else:
-        why = variants.unserved_by_recipe(model, first.recipe)
+        why = variants.unserved_by_recipe(workspace, model, first.recipe)
     if why:
         raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why}.")
     baseline = variants.resolve(workspace, model.id if model.origin == "starter" else model.path)

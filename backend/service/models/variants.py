@@ -19,8 +19,10 @@ from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.speculation import MOST_TOKENS
-from backend.hardware import engines, neuron, probe
+from backend.domain.rules import kernels
+from backend.hardware import engines, neuron
 from backend.service.jobs import artifacts
+from backend.service.machines import targets
 from backend.service.models import models, remote
 from backend.service.workspace import Workspace
 
@@ -96,16 +98,16 @@ def unserved(workspace: Workspace, artifact_id: str) -> str | None:
     manifest = artifacts.show(workspace, artifact_id).manifest
     if manifest.for_neuron:
         return unserved_on_neuron(workspace, manifest.compile_key or {})
-    return unserved_by_recipe(manifest.parent, manifest.recipe)
+    return unserved_by_recipe(workspace, manifest.parent, manifest.recipe)
 
 
-def unserved_by_recipe(model: ModelCard, recipe: Recipe) -> str | None:
+def unserved_by_recipe(workspace: Workspace, model: ModelCard, recipe: Recipe) -> str | None:
     """Why this machine's server cannot read what the recipe makes of the model; None where it can."""
-    hardware = "cuda" if probe.has_nvidia() else "cpu"
-    amx = instructions.of(probe.probe()["flags"]) == "amx"
-    experts = bool(model.experts)
-    why = methods.unserved(recipe.step("quantize"), hardware, model_type=model.model_type, experts=experts, amx=amx)
-    return why[0] if why else None
+    facts = targets.facts(targets.find(workspace, "local"), model, None)
+    amx = instructions.of(facts.features or ()) == "amx"
+    step, experts = recipe.step("quantize"), bool(model.experts)
+    why = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
+    return why[0] if why else kernels.unserved(model, recipe, facts)
 
 
 def unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from backend.domain.frozen import Frozen
+from backend.domain.kernels.choose import choose as choose_kernel
+from backend.domain.kernels.conditions import Chip, Layer, Layout
 from backend.domain.machine import pricelist
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts
@@ -16,12 +18,19 @@ from backend.domain.planner.choose import Candidate, Choice, Goal, best, choose
 from backend.domain.planner.estimate import Context
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.recipe.techniques import KERNELS
 from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
 from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.workspace import Workspace
+
+LAYOUTS = (
+    Layout("wNa16", 4, 128, zero_points=True),
+    Layout("wNa16", 8),
+    Layout("int8", activations="dynamic"),
+    Layout("fp8", activations="dynamic"),
+)
+"""What the methods store at their defaults."""
 
 
 def choice(
@@ -134,6 +143,7 @@ def place(workspace: Workspace, found: Choice) -> Target:
 
 
 def _abilities(where: Target) -> tuple[int, int]:
-    has, device = where.device.capability, where.device
-    served = [kernel for kernel in KERNELS.values() if has and kernel.serves(has)]
+    device = where.device
+    chip, layer = Chip("cuda", device.capability), Layer("any", 4096, 4096, 4096)
+    served = [layout for layout in LAYOUTS if device.capability and choose_kernel(layout, layer, chip).kernel]
     return len(served), device.memory_bytes * device.units

@@ -27,11 +27,13 @@ from backend.domain.errors import (
 )
 from backend.domain.evaluation.proof.record import Finding
 from backend.domain.frozen import Frozen
+from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.device import GIB, Instance
 from backend.domain.machine.targets import Hardwares, nearest
 from backend.domain.recipe import methods
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
+from backend.domain.rules import kernels
 from backend.domain.validation import first_flaw
 from backend.launchers.deployments import Deployments, Say
 from backend.launchers.endpoints import Endpoint, Endpoints, home_region
@@ -137,6 +139,7 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
         raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
     parallel = wanted.tensor_parallel or variant.serving.tensor_parallel
     _check_instance(_instance(workspace, wanted.instance), parallel, variant.bytes_on_disk or 0)
+    _check_kernels(workspace, shown.manifest, wanted.instance, parallel)
     region = home_region(wanted.region)
     image = wanted.image or container.image(wanted.container, region)
     if image is None:
@@ -163,6 +166,15 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
     except ValidationError as error:
         flaw = first_flaw(error)
         raise InvalidOptions(f"{flaw.problem}.", field="name" if flaw.field == "id" else flaw.field) from None
+
+
+def _check_kernels(workspace: Workspace, manifest: Manifest, instance: str, parallel: int) -> None:
+    """Raises ImpossibleStack where no kernel of vLLM takes the artifact's matrices on that instance."""
+    where = targets.find(workspace, instance)
+    serving = manifest.recipe.serving.model_copy(update={"tensor_parallel": parallel})
+    recipe = manifest.recipe.model_copy(update={"serving": serving})
+    if why := kernels.unserved(manifest.parent, recipe, targets.facts(where, manifest.parent, None)):
+        raise ImpossibleStack(f"{manifest.id} cannot be served there: {why}.")
 
 
 def _instance(workspace: Workspace, name: str) -> Instance:

@@ -44,7 +44,7 @@ def test_the_starter_is_tried_with_its_draft_everywhere(features: tuple[str, ...
 
 
 def test_only_what_is_valid_here_is_tried(tmp_path: Path) -> None:
-    home, odd = open_home(tmp_path / "home"), tiny_llama(tmp_path / "odd", hidden=120, heads=4, intermediate=200)
+    home, odd = open_home(tmp_path / "home"), tiny_llama(tmp_path / "odd", hidden=96, heads=4, intermediate=160)
     card = models.resolve(home, str(odd))
     assert not cases.resolve(home, card, demo.RECIPES["awq 4-bit"]).works
     tried = [recipe.name for recipe in demo.recipes(home, card)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
+from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.recipe.methods import QUANTIZE, TUNED
 from backend.domain.recipe.precision import Precision
 from backend.engines.base import QuantizeRequest
@@ -26,8 +27,6 @@ from backend.layered.cache import Extent
 if TYPE_CHECKING:
     import torch
 
-KERNEL_MULTIPLE = 32
-"""vLLM's CPU kernels take features in multiples of this; other linears stay 16-bit."""
 TUNING = frozenset({*TUNED, "kv_cache", "format"})
 """The options of `QuantizeRequest.tuning`."""
 Config = Callable[[list[str], Sequence[schemes.Other]], dict[str, Any] | None]
@@ -49,7 +48,8 @@ class Pipeline:
     magnitudes: bool = True
     """Whether anything asks for the mean or largest |x| of a channel."""
     sequential: bool = False
-    multiple: int = KERNEL_MULTIPLE
+    multiple: int = CPU_MULTIPLE
+    """Of all sizes of a group of linears; others stay 16-bit, so that a processor can serve the rest."""
     reads_text: bool = True
     """Whether calibration decides anything. Where it does not, none is drawn or run, and reported errors are of the weights."""
     samples: int | None = None

@@ -1,0 +1,105 @@
+"""Which kernel vLLM takes for a layer on a chip, in vLLM's own order, and why none where none is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from backend.domain.kernels import table
+from backend.domain.kernels.conditions import Chip, Conditions, Layer, Layout, Unmet, unmet
+from backend.domain.kernels.table import Kernel
+
+
+class Choice(NamedTuple):
+    """`kernel` serves the layer. Where it is None, the other fields say what stands against the nearest one."""
+
+    kernel: Kernel | None
+    title: str = ""
+    unmet: Unmet | None = None
+    source: str = ""
+
+
+@lru_cache(maxsize=4096)
+def choose(layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED) -> Choice:
+    """The first kernel in vLLM's order whose conditions hold, if it also computes right.
+
+    A kernel of an optional package is never the only one: where the package is missing, or was never tried in that
+    shape, the recipe would fail on the server. It is named where vLLM prefers it to one of its own.
+    """
+    for conditions, source in _entry(layout, layer, chip):
+        lacking = unmet(conditions, layout, layer, chip, packages)
+        if lacking:
+            return Choice(None, "vLLM", lacking[0], source)
+    kernels = order(layout, layer, chip)
+    own = _first([kernel for kernel in kernels if not kernel.optional], layout, layer, chip, packages)
+    if own.kernel is None:
+        return own
+    return _first(kernels, layout, layer, chip, packages)
+
+
+def order(layout: Layout, layer: Layer, chip: Chip) -> tuple[Kernel, ...]:
+    """The kernels that vLLM tries, the first first; none where it has none for that scheme there."""
+    below = chip.capability is not None and chip.capability < table.FP8_ARITHMETIC
+    which: table.List = "fp8-weights" if layout.scheme == "fp8" and chip.hardware == "cuda" and below else layout.scheme
+    kernels = (table.EXPERTS if layer.experts else table.LINEAR).get((chip.hardware, which), ())
+    return _humming_first(kernels) if chip.capability in table.HUMMING_FIRST else kernels
+
+
+def _humming_first(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """With Humming directly before Marlin (utils/humming/priority.py, prioritize_humming)."""
+    titles = [kernel.title for kernel in kernels]
+    if "Humming" not in titles or "Marlin" not in titles or titles.index("Humming") < titles.index("Marlin"):
+        return kernels
+    humming = kernels[titles.index("Humming")]
+    others = [kernel for kernel in kernels if kernel is not humming]
+    others.insert(titles.index("Marlin"), humming)
+    return tuple(others)
+
+
+def preferred(layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED) -> Kernel | None:
+    """What vLLM takes by its own conditions, whether or not it computes right; None where it refuses the model."""
+    tried = order(layout, layer, chip)
+    return next((kernel for kernel in tried if not unmet(kernel.asks, layout, layer, chip, packages)), None)
+
+
+def _entry(layout: Layout, layer: Layer, chip: Chip) -> Iterator[tuple[Conditions, str]]:
+    """What is asked before any kernel is looked for."""
+    if (found := table.ENTRY.get((layout.scheme, False))) is not None:
+        yield found
+    if layer.experts and (found := table.ENTRY.get((layout.scheme, True))) is not None:
+        yield found
+    if layout.format == "autoawq" and chip.hardware == "cuda":
+        yield table.AUTOAWQ
+
+
+def _first(
+    kernels: tuple[Kernel, ...] | list[Kernel], layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str]
+) -> Choice:
+    """The first that vLLM would take, if it computes right; else what is in the way of the nearest."""
+    refused: list[tuple[Kernel, tuple[Unmet, ...]]] = []
+    for kernel in kernels:
+        lacking = unmet(kernel.asks, layout, layer, chip, packages)
+        if not lacking:
+            wrong = unmet(kernel.needs, layout, layer, chip, packages)
+            return Choice(None, kernel.title, wrong[0], kernel.needs_source) if wrong else Choice(kernel)
+        refused.append((kernel, lacking))
+    if not refused:
+        missing = Unmet("bits", f"has no kernel for {layout.scheme} there")
+        return Choice(None, "vLLM", missing, f"{table.VLLM}, kernels/linear")
+    kernel, lacking = min(refused, key=lambda each: _distance(each[1]))
+    return Choice(None, kernel.title, lacking[0], kernel.source)
+
+
+def rounds_inputs(scheme: str | None, capability: tuple[int, int] | None) -> bool:
+    """Whether a GPU rounds the inputs of a scheme that has 8 bits for both; of an unknown GPU it is assumed."""
+    return scheme != "fp8" or capability is None or capability >= table.FP8_ARITHMETIC
+
+
+FIXED = frozenset({"bits", "package", "processor", "compute-capability", "activations"})
+"""Conditions that no other group size or recipe option of the same method meets."""
+
+
+def _distance(lacking: tuple[Unmet, ...]) -> tuple[bool, int]:
+    """How far a kernel is from taking the layer: what can be changed comes before what cannot."""
+    return any(each.condition in FIXED for each in lacking), len(lacking)

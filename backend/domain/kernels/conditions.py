@@ -1,0 +1,213 @@
+"""What a serving kernel asks of a layer and of the hardware, as data, and which of it a layer does not meet.
+
+Pure. `table` has the rows, `choose` the order in which vLLM tries them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+Scheme = Literal["wNa16", "int8", "fp8"]
+"""How vLLM reads a checkpoint: integers of 4 or 8 bits times 16-bit inputs, INT8 times INT8, FP8 times FP8."""
+Condition = Literal[
+    "bits", "zero-points", "group-size", "shape", "dtype", "activations", "compute-capability", "package", "processor"
+]
+Capability = tuple[int, int]
+
+CHANNEL = -1
+"""The group size of one scale an output channel, as vLLM writes it."""
+
+
+class Layout(NamedTuple):
+    """How a quantized linear is stored."""
+
+    scheme: Scheme
+    bits: int = 8
+    group: int = CHANNEL
+    """Weights that share a scale; CHANNEL where an output channel does."""
+    zero_points: bool = False
+    activations: Literal["none", "dynamic", "static"] = "none"
+    format: Literal["compressed-tensors", "autoawq"] = "compressed-tensors"
+
+    @property
+    def type(self) -> str:
+        """The type of the stored weights, in vLLM's names (scalar_type.py)."""
+        if self.scheme == "fp8":
+            return "float8_e4m3fn"
+        if self.scheme == "int8":
+            return "int8"
+        return f"uint{self.bits}" if self.zero_points else f"uint{self.bits}b{1 << (self.bits - 1)}"
+
+    @property
+    def scales(self) -> str:
+        return "one scale an output channel" if self.group == CHANNEL else f"groups of {self.group}"
+
+
+class Layer(NamedTuple):
+    """A linear as vLLM holds it: fused with those that read the same input, and cut for tensor parallelism.
+
+    `inputs` x `outputs` are those of one device, `all_inputs` those before the cut. `experts`: each expert has one.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    all_inputs: int
+    experts: bool = False
+
+
+class Chip(NamedTuple):
+    """The hardware that serves. None in `capability`: not known, and nothing is refused for it."""
+
+    hardware: Literal["cpu", "cuda"]
+    capability: Capability | None = None
+    dtype: Literal["float16", "bfloat16", "float32"] = "bfloat16"
+    """The type of the inputs."""
+    features: frozenset[str] = frozenset()
+    """Instruction sets of a processor, by their names in Linux."""
+
+
+class Conditions(NamedTuple):
+    """What must hold; an empty field asks for nothing. Sizes in elements, `below` is excluded."""
+
+    lowest: Capability | None = None
+    below: Capability | None = None
+    types: frozenset[str] = frozenset()
+    """Stored types, in vLLM's names."""
+    dtypes: frozenset[str] = frozenset()
+    """Types of the inputs."""
+    activations: frozenset[str] = frozenset()
+    groups: frozenset[int] = frozenset()
+    whole_group: bool = False
+    """A group of all inputs is taken too, whatever `groups` says."""
+    group_multiple: int = 1
+    group_block: int = 0
+    """A larger group must be a multiple of this, and ..."""
+    divides_block: bool = False
+    """... a smaller one must divide it."""
+    least_group: int = 0
+    grouped: bool = False
+    """One scale an output channel is not taken."""
+    even_groups: Literal["", "all", "device"] = ""
+    """Groups must divide all inputs, or those of one device."""
+    spans: bool = False
+    """Though not a group of all inputs."""
+    inputs_multiple: int = 1
+    outputs_multiple: int = 1
+    packed_outputs: bool = False
+    """Outputs must fill words of 32 bits: a multiple of 8 of 4 bits, of 4 of 8 bits."""
+    package: str = ""
+    """A Python package that vLLM does not bring along."""
+    feature: str = ""
+    """An instruction set."""
+
+
+class Unmet(NamedTuple):
+    """A condition that does not hold. `words` finish a sentence that begins with the kernel's name."""
+
+    condition: Condition
+    words: str
+
+
+def unmet(asked: Conditions, layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str]) -> tuple[Unmet, ...]:
+    """Every condition that does not hold, in a fixed order; `packages` are those that are installed."""
+    tests: list[Callable[[], Unmet | None]] = [
+        lambda: _capability(asked, chip),
+        lambda: _types(asked, layout),
+        lambda: _activations(asked, layout),
+        lambda: _dtype(asked, chip),
+        lambda: _group(asked, layout, layer),
+        lambda: _shape(asked, layout, layer),
+        lambda: _installed(asked, chip, packages),
+    ]
+    return tuple(each for test in tests if (each := test()) is not None)
+
+
+def _capability(asked: Conditions, chip: Chip) -> Unmet | None:
+    has = chip.capability
+    if has is None or chip.hardware != "cuda":
+        return None
+    if asked.lowest and has < asked.lowest:
+        words = f"needs compute capability {_version(asked.lowest)} and finds {_version(has)}"
+        return Unmet("compute-capability", words)
+    if asked.below and has >= asked.below:
+        return Unmet("compute-capability", f"is not built for compute capability {_version(has)}")
+    return None
+
+
+def _version(capability: Capability) -> str:
+    return f"{capability[0]}.{capability[1]}"
+
+
+def _types(asked: Conditions, layout: Layout) -> Unmet | None:
+    if not asked.types or layout.type in asked.types:
+        return None
+    plain = layout._replace(zero_points=False)
+    if layout.zero_points and plain.type in asked.types:
+        return Unmet("zero-points", f"takes no zero points with {layout.bits} bits")
+    return Unmet("bits", f"takes no weights of type {layout.type}")
+
+
+def _activations(asked: Conditions, layout: Layout) -> Unmet | None:
+    if not asked.activations or layout.activations in asked.activations:
+        return None
+    taken = " or ".join(sorted(asked.activations))
+    return Unmet("activations", f"takes {taken} activation scales, not {layout.activations} ones")
+
+
+def _dtype(asked: Conditions, chip: Chip) -> Unmet | None:
+    if not asked.dtypes or chip.dtype in asked.dtypes:
+        return None
+    return Unmet("dtype", f"takes inputs of {' or '.join(sorted(asked.dtypes))}, not {chip.dtype}")
+
+
+def _group(asked: Conditions, layout: Layout, layer: Layer) -> Unmet | None:
+    """The first condition on groups that does not hold."""
+    size = layout.group
+    if size == CHANNEL:
+        fails = asked.grouped or bool(asked.groups and CHANNEL not in asked.groups)
+        return Unmet("group-size", "takes no scale an output channel, only groups") if fails else None
+    whole = asked.whole_group and size == layer.all_inputs
+    if asked.groups and size not in asked.groups and not whole:
+        return Unmet("group-size", f"takes groups of {_listed(asked.groups - {CHANNEL})}, not of {size}")
+    if size % asked.group_multiple:
+        return Unmet("group-size", f"takes groups of a multiple of {asked.group_multiple}, not of {size}")
+    if size < asked.least_group:
+        return Unmet("group-size", f"takes groups of {asked.least_group} and more, not of {size}")
+    block = asked.group_block
+    if block and ((size > block and size % block) or (size < block and asked.divides_block and block % size)):
+        fits = f"a multiple or a divisor of {block}" if asked.divides_block else f"up to {block} or a multiple of it"
+        return Unmet("group-size", f"takes groups of {fits}, not of {size}")
+    width = layer.inputs if asked.even_groups == "device" else layer.all_inputs
+    spanning = asked.spans and size >= layer.all_inputs
+    if asked.even_groups and not spanning and width % size:
+        what = f"the {width} inputs of the {layer.name} matrix"
+        return Unmet("group-size", f"needs groups that divide {what}, and {size} does not")
+    return None
+
+
+def _listed(sizes: frozenset[int]) -> str:
+    *others, last = (str(size) for size in sorted(sizes))
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _shape(asked: Conditions, layout: Layout, layer: Layer) -> Unmet | None:
+    outputs = math.lcm(asked.outputs_multiple, 32 // layout.bits if asked.packed_outputs else 1)
+    for what, size, multiple in (
+        ("inputs", layer.inputs, asked.inputs_multiple),
+        ("outputs", layer.outputs, outputs),
+    ):
+        if size % multiple:
+            words = f"takes {what} of a multiple of {multiple}, and the {layer.name} matrix has {size}"
+            return Unmet("shape", words)
+    return None
+
+
+def _installed(asked: Conditions, chip: Chip, packages: frozenset[str]) -> Unmet | None:
+    if asked.package and asked.package not in packages:
+        return Unmet("package", f"needs the package {asked.package}")
+    if asked.feature and asked.feature not in chip.features:
+        return Unmet("processor", f"needs a processor with {asked.feature}")
+    return None
