@@ -7,12 +7,16 @@ and lets them clear caches. The flow itself is that of `st.login`: its routes, i
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote
 
+from itsdangerous import URLSafeTimedSerializer
 from starlette.requests import cookie_parser
 from streamlit.auth_util import get_cookie_with_chunks
 from streamlit.user_info import generate_login_redirect_url
@@ -20,9 +24,11 @@ from streamlit.web.server.starlette.starlette_app_utils import decode_signed_val
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
 from app.web.guard import Message, Receive, Send
+from app.web.uploads import ACTOR
 from backend.service.studio.sign_in import CALLBACK, SignIn
 
-OPEN = ("/_stcore/health", "/auth/login", "/auth/logout", CALLBACK)
+LOGOUT = "/auth/logout"
+OPEN = ("/_stcore/health", "/auth/login", LOGOUT, CALLBACK)
 """Streamlit's own that have to answer a stranger: alive or not, and the way in and out."""
 START, NEXT = "/sign-in", "whetstone_next"
 LONGEST = 2000
@@ -39,20 +45,33 @@ a {{ display: inline-block; padding: .6rem 1.2rem; border-radius: .5rem; backgro
 </style></head><body><main><h1>Whetstone</h1><p>{sentence}</p><a href="{target}">{label}</a></main></body></html>"""
 
 
+class Session(NamedTuple):
+    """One sign-in: what the provider said of the person, a key that no other sign-in has, and when it ends (Unix time)."""
+
+    claims: dict[str, Any]
+    key: str
+    ends: float
+
+
 class Gate:
     """`cookie_secret`: what Streamlit signs its cookies with."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], sign_in: SignIn, cookie_secret: str) -> None:
         self._app, self._sign_in, self._secret = app, sign_in, cookie_secret
+        self._signed_out: dict[str, float] = {}
+        self._pages: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        cookies = _cookies(scope) if scope["type"] in {"http", "websocket"} else {}
+        session = self.session(cookies)
+        if scope["type"] == "http" and scope["path"] == LOGOUT and session is not None:
+            self._sign_out(session)
         if scope["type"] not in {"http", "websocket"} or scope["path"] in OPEN:
             await self._app(scope, receive, _marked_secure(send, https=self._sign_in.origin.startswith("https:")))
             return
-        cookies = _cookies(scope)
-        claims = self.claims(cookies)
-        if claims is not None and self._sign_in.actor(claims).role is not None:
-            await self._let_in(scope, receive, send, cookies)
+        claims = session.claims if session is not None else None
+        if session is not None and self._sign_in.actor(session.claims).role is not None:
+            await self._let_in(scope, receive, send, cookies, session)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         elif claims is not None:
@@ -65,8 +84,8 @@ class Gate:
             target = f"{START}?next={quote(_address(scope), safe='')}" if scope["method"] == "GET" else START
             await _answer(send, 401, PAGE.format(sentence="Sign in to use this studio.", target=escape(target), label="Sign in"))
 
-    def claims(self, cookies: Mapping[str, str]) -> dict[str, Any] | None:
-        """What the provider said of whoever signed in, as long as that is not too long ago; None of a stranger."""
+    def session(self, cookies: Mapping[str, str]) -> Session | None:
+        """The sign-in, as long as that is not too long ago and has not been ended; None of a stranger."""
         days = self._sign_in.sign_in_hours / 24
 
         def one(name: str) -> bytes | None:
@@ -75,19 +94,39 @@ class Gate:
             return found
 
         signed = get_cookie_with_chunks(one, USER_COOKIE_NAME)
-        found = json.loads(signed) if signed else {}
-        return found if found.get("is_logged_in") is True and found.get("origin") == self._sign_in.origin else None
+        claims = json.loads(signed) if signed else {}
+        if not signed or claims.get("is_logged_in") is not True or claims.get("origin") != self._sign_in.origin:
+            return None
+        reader = URLSafeTimedSerializer(self._secret, salt=USER_COOKIE_NAME)
+        at = reader.loads(cookies[USER_COOKIE_NAME], return_timestamp=True)[1].timestamp()
+        key = hashlib.sha256(f"{at} ".encode() + signed).hexdigest()
+        return None if key in self._signed_out else Session(claims, key, at + self._sign_in.sign_in_hours * 3600)
 
-    async def _let_in(self, scope: Message, receive: Receive, send: Send, cookies: Mapping[str, str]) -> None:
+    def _sign_out(self, session: Session) -> None:
+        """End this sign-in: its cookie opens nothing any more, and every page that it opened is disconnected."""
+        now = time.time()
+        self._signed_out = {key: ends for key, ends in self._signed_out.items() if ends > now} | {session.key: session.ends}
+        for page in self._pages.pop(session.key, set()):
+            page.set()
+
+    async def _let_in(self, scope: Message, receive: Receive, send: Send, cookies: Mapping[str, str], session: Session) -> None:
         """On to Streamlit; after signing in to where the person wanted to go. A WebSocket ends when the sign-in does."""
         wanted = cookies.get(NEXT, "")
-        if scope["type"] == "http" and scope["path"] in {"/", START}:
-            if wanted or scope["path"] == START:
-                await _redirect(send, _own(unquote(wanted)), f"{NEXT}=; Path=/; Max-Age=0")
-                return
-        elif scope["type"] == "websocket":
-            receive = _until(receive, asyncio.get_running_loop().time() + self._sign_in.sign_in_hours * 3600)
-        await self._app(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] in {"/", START} and (wanted or scope["path"] == START):
+            await _redirect(send, _own(unquote(wanted)), f"{NEXT}=; Path=/; Max-Age=0")
+            return
+        scope = {**scope, ACTOR: self._sign_in.actor(session.claims)}
+        if scope["type"] != "websocket":
+            await self._app(scope, receive, send)
+            return
+        ended = asyncio.Event()
+        self._pages[session.key].add(ended)
+        try:
+            await self._app(scope, _until(receive, ended, session.ends), send)
+        finally:
+            self._pages[session.key].discard(ended)
+            if not self._pages[session.key]:
+                del self._pages[session.key]
 
     async def _start(self, scope: Message, send: Send) -> None:
         """Off to the provider, remembering where the person wanted to go."""
@@ -96,13 +135,20 @@ class Gate:
         await _redirect(send, generate_login_redirect_url("default"), kept)
 
 
-def _until(receive: Receive, deadline: float) -> Receive:
+def _until(receive: Receive, ended: asyncio.Event, ends: float) -> Receive:
+    """What the page sends, until the sign-in has ended: then it is disconnected, and what it sent at last is not answered."""
+
     async def receiving() -> Message:
+        message, ending = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
         try:
-            async with asyncio.timeout_at(deadline):
-                return await receive()
-        except TimeoutError:
+            left = max(0.0, ends - time.time())
+            await asyncio.wait({message, ending}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if message.done() and not ended.is_set() and time.time() < ends:
+                return message.result()
             return {"type": "websocket.disconnect", "code": 1008}
+        finally:
+            message.cancel()
+            ending.cancel()
 
     return receiving
 

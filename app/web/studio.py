@@ -1,4 +1,7 @@
-"""The web server's entry: Streamlit's application inside guard and gate. `whetstone up` gives it to `python -m streamlit run`."""
+"""The web server's entry: Streamlit's application inside guard, gate and the limits of uploads.
+
+`whetstone up` gives it to `python -m streamlit run`.
+"""
 
 from pathlib import Path
 
@@ -7,8 +10,9 @@ from streamlit.starlette import App
 
 from app.web.gate import Gate
 from app.web.guard import Guard
+from app.web.uploads import Uploads
 from backend.service.studio import sign_in
-from backend.service.studio.studio import begin_log, hosts
+from backend.service.studio.studio import begin_log, hosts, uploads
 
 begin_log()
 
@@ -16,5 +20,7 @@ layers = [Middleware(Guard, hosts=hosts())]
 asked = sign_in.for_web()
 if asked is not None:
     layers.append(Middleware(Gate, sign_in=asked[0], cookie_secret=asked[1]["cookie_secret"]))
+actor, most_bytes = uploads()
+layers.append(Middleware(Uploads, actor=actor, most=most_bytes))
 secrets = None if asked is None else {"auth": asked[1]}
 app = App(Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets)

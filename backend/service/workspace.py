@@ -96,17 +96,22 @@ class ReadOnlyStore(Store):
         raise ReadOnly
 
 
+def system_actor(chosen: Settings) -> Actor:
+    """Whoever uses the command line, or pages without signing in. Raises RequestError where WHETSTONE_ROLE is no role."""
+    if chosen.role not in list(Role):
+        raise RequestError(f"WHETSTONE_ROLE is `{chosen.role[:40]}`: set it to {', '.join(Role)}, or leave it out.")
+    return Actor(name=chosen.owner, role=Role(chosen.role))
+
+
 def open_workspace(settings: Settings | None = None, *, patience_s: float = PATIENCE_S) -> Workspace:
     """Open the home that the environment names. `patience_s`: seconds that a change waits for another's.
 
     It acts for the system's user on the command line. Raises StoreUnavailable, RequestError where WHETSTONE_ROLE is no role.
     """
     chosen = settings or configuration.load()
-    if chosen.role not in list(Role):
-        raise RequestError(f"WHETSTONE_ROLE is `{chosen.role[:40]}`: set it to {', '.join(Role)}, or leave it out.")
+    actor = system_actor(chosen)
     store = open_store(chosen, patience_s=patience_s)
     mark = chosen.home / MARK
-    actor = Actor(name=chosen.owner, role=Role(chosen.role))
     if not mark.is_file():
         return Workspace(chosen, store, actor=actor)
     return Workspace(chosen, ReadOnlyStore(store.engine), Demonstration.model_validate_json(mark.read_bytes()), actor)

@@ -22,15 +22,17 @@ from pathlib import Path
 from backend import logs, settings
 from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import JobState
+from backend.domain.roles import Actor
 from backend.place import is_loopback
 from backend.processes import Signalled
 from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, first_run, sign_in
-from backend.service.workspace import Workspace
+from backend.service.workspace import Workspace, system_actor
 from backend.settings import CHECKOUT
 
 EVERYWHERE = ("0.0.0.0", "::")
 LOG = "studio.log"
+MOST_UPLOADED_BYTES = 500_000_000
 START_SECONDS = 60.0
 OBSTACLE_SECONDS = 15.0
 """How long a first run that cannot go on is left alone: an engine is being installed, or disk is being freed."""
@@ -75,6 +77,15 @@ def hosts() -> list[str]:
     """Names and origins beside those of loopback that the web server answers to; of a sign-in where it leads back to."""
     found = sign_in.configured(settings.load())
     return [*settings.load().hosts, *([found.origin] if found else [])]
+
+
+def uploads() -> tuple[Actor, int | None]:
+    """Who uploads where nobody signs in, and the bytes that one person's pages may hold, limited where others reach the studio.
+
+    Raises RequestError where WHETSTONE_ROLE is no role.
+    """
+    chosen = settings.load()
+    return system_actor(chosen), MOST_UPLOADED_BYTES if chosen.shared else None
 
 
 def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None) -> None:

@@ -180,3 +180,90 @@ def test_with_a_sign_in_another_address_is_fine(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("OIDC_SECRET", "known")
     studio.check_host("0.0.0.0", without_sign_in=False)
     assert studio.hosts() == ["https://studio.example.org"]
+
+
+class Page:
+    """A WebSocket of a signed-in person: what the application inside hears of it."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.sent: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self.opened, self.closed = asyncio.Event(), asyncio.Event()
+
+    async def inside(self, scope: Any, receive: Any, send: Any) -> None:
+        self.opened.set()
+        while not self.heard or self.heard[-1] != "websocket.disconnect":
+            self.heard.append((await receive())["type"])
+        self.closed.set()
+
+
+def signed_cookie(claims: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    signed = create_signed_value(SECRET, "_streamlit_user", json.dumps(claims)).decode()
+    return [(b"cookie", f"_streamlit_user={signed}".encode())]
+
+
+def of_page(path: str, cookie: list[tuple[bytes, bytes]], kind: str = "websocket") -> dict[str, Any]:
+    return {"type": kind, "path": path, "method": "GET", "query_string": b"", "headers": cookie}
+
+
+def in_a_loop_of_its_own(work: Any) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(work())).result(timeout=60)
+
+
+def test_signing_out_ends_the_other_pages_and_the_cookie() -> None:
+    async def ignore(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    async def nothing() -> Any:
+        return {}
+
+    async def work() -> None:
+        page, other = Page(), Page()
+        pages = {"/_stcore/stream": page, "/other/stream": other}
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "websocket":
+                await pages[scope["path"]].inside(scope, receive, send)
+
+        gate, ann, bob = Gate(app, FOUND, SECRET), signed_cookie(ANN), signed_cookie(ANN | {"sub": "bob"})
+        running = [
+            asyncio.create_task(gate(of_page("/_stcore/stream", ann), page.sent.get, ignore)),
+            asyncio.create_task(gate(of_page("/other/stream", bob), other.sent.get, ignore)),
+        ]
+        await page.opened.wait()
+        await other.opened.wait()
+        await gate(of_page("/auth/logout", ann, "http"), nothing, ignore)
+        await page.closed.wait()
+        assert page.heard == ["websocket.disconnect"] and not other.closed.is_set()
+        statuses.clear()
+        await gate(of_page("/", ann, "http"), nothing, ignore)
+        assert statuses[0] == 401, "whoever kept the cookie gets in no more"
+        other.sent.put_nowait({"type": "websocket.disconnect"})
+        await asyncio.gather(*running)
+
+    statuses: list[Any] = []
+    in_a_loop_of_its_own(work)
+
+
+def test_what_a_page_sends_after_its_sign_in_has_ended_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hours count from the sign-in, not from when the page was opened."""
+
+    async def ignore(message: Any) -> None:
+        pass
+
+    async def work() -> None:
+        page, now, began = Page(), time.time(), time.time
+        gate, cookie = Gate(page.inside, FOUND, SECRET), signed_cookie(ANN)
+        monkeypatch.setattr(time, "time", lambda: began() + 11 * 3600)
+        running = asyncio.create_task(gate(of_page("/_stcore/stream", cookie), page.sent.get, ignore))
+        await page.opened.wait()
+        page.sent.put_nowait({"type": "websocket.receive"})
+        while not page.heard:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(time, "time", lambda: now + 12.1 * 3600)
+        page.sent.put_nowait({"type": "websocket.receive"})
+        await running
+        assert page.heard == ["websocket.receive", "websocket.disconnect"]
+
+    in_a_loop_of_its_own(work)
