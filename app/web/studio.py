@@ -8,6 +8,7 @@ from pathlib import Path
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
+from app.web import errors
 from app.web.gate import Gate
 from app.web.guard import Guard
 from app.web.uploads import Uploads
@@ -23,4 +24,4 @@ if asked is not None:
 actor, most_bytes = uploads()
 layers.append(Middleware(Uploads, actor=actor, most=most_bytes))
 secrets = None if asked is None else {"auth": asked[1]}
-app = App(Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets)
+app = App(Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=errors.show)

@@ -79,7 +79,7 @@ async def session_of(socket: ClientConnection) -> str:
     await socket.send(asked.SerializeToString())
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            message = ForwardMsg.FromString(await socket.recv())  # type: ignore[arg-type]
+            message = ForwardMsg.FromString(await socket.recv())
             if message.WhichOneof("type") == "new_session":
                 return str(message.new_session.initialize.session_id)
 
