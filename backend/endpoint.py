@@ -11,8 +11,9 @@ import json
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,17 +22,22 @@ from backend import settings
 from backend.aws.runtime import Signer
 from backend.domain.deploy.container import SERVED_NAME
 from backend.domain.errors import EndpointUnreachable, RequestError
-from backend.domain.load import invocations
+from backend.domain.load import interface, invocations
+from backend.domain.load.interface import LENGTH, NEWER_LENGTH, NotAnAnswer
 from backend.place import SAGEMAKER, Address, connect, is_loopback
 from backend.settings import TOKEN_PREFIX
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_S = 180.0
 """A server that has just started compiles kernels at its first prompt: over a minute where other work runs beside it."""
-METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 2**20
-"""vLLM tells some tens of kilobytes of metrics."""
-WORDS_BYTES, MOST_WORDS = 20_000, 300
-"""Of a refusal: what is read, and the characters that are passed on."""
+WHOLE_S = 30.0
+"""For a whole answer, whatever the waits in it: a server that sends a byte now and then would keep a client for ever."""
+METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 8 * 2**20
+"""vLLM tells some tens of kilobytes of metrics, and half a megabyte of probabilities of a prompt."""
+WORDS_BYTES = 20_000
+"""Of a refusal: what is read."""
+_newer_length: set[Address] = set()
+"""Endpoints that want the limit of an answer under its newer name."""
 
 
 def address(url: str) -> Address:
@@ -114,13 +120,18 @@ def check_bearer(variable: str | None, place: Address) -> None:
 
 @contextmanager
 def ask(
-    place: Address, method: str, path: str, *, body: Any = None, token: str | None = None, limit_s: float = CONNECT_TIMEOUT_S
-) -> Iterator[http.client.HTTPResponse]:
-    """The answer to one request, of whatever status, to be read inside. `limit_s` is of each wait for the server.
+    place: Address, method: str, path: str, *, body: Any = None, token: str | None = None,
+    limit_s: float = CONNECT_TIMEOUT_S, whole_s: float = WHOLE_S,
+) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
+    """The answer to one request, of whatever status, to be read inside.
 
-    Raises EndpointUnreachable where none comes, or it breaks off while it is read.
+    `limit_s` is for each wait for the server, `whole_s` for all of it: then the connection is cut.
+    Raises EndpointUnreachable where no answer comes, or it breaks off or is cut while it is read.
     """
     connection = _Connection(place, limit_s)
+    watchdog = threading.Timer(whole_s, connection.cut)
+    watchdog.daemon = True
+    watchdog.start()
     sent = None if body is None else json.dumps(body).encode()
     headers = fields(place, path, sent, token) if sent is not None else {"Authorization": f"Bearer {token}"} if token else {}
     try:
@@ -129,10 +140,24 @@ def ask(
         if place.region is not None and answer.status in {400, 401, 403}:
             signer.cache_clear()  # other credentials may be there by now
         yield answer
+        connection.check(whole_s)
+    except EndpointUnreachable:
+        connection.check(whole_s)
+        raise
     except (OSError, http.client.HTTPException) as error:
+        connection.check(whole_s)
         raise unreachable(place, error) from None
     finally:
+        watchdog.cancel()
         connection.close()
+
+
+def read(place: Address, answer: http.client.HTTPResponse, most: int = ANSWER_BYTES) -> bytes:
+    """The body of an answer. Raises EndpointUnreachable where it has more than `most` bytes, OSError or HTTPException."""
+    body = answer.read(most + 1)
+    if len(body) > most:
+        raise EndpointUnreachable(f"{place} answers with more than {most // 2**20} MiB: it is no OpenAI-compatible endpoint.")
+    return body
 
 
 def check_endpoint(url: str, bearer_env: str | None = None) -> None:
@@ -165,9 +190,11 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
     with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
         why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {words(answer)}."
         try:
-            listed = [] if why else [str(model["id"]) for model in json.loads(answer.read())["data"]]
-        except (ValueError, TypeError, KeyError):
-            listed = []
+            data = [] if why else interface.json_object(read(place, answer), "the list of models").get("data")
+        except NotAnAnswer:
+            data = []
+    rows = data if isinstance(data, list) else []
+    listed = [row["id"] for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
     if not listed:
         raise EndpointUnreachable(
             f"{place} answers, but not with a list of models at {place.prefix}/models: "
@@ -200,14 +227,33 @@ def completion(url: str, body: dict[str, Any], bearer_env: str | None = None, ki
     """
     place = address(url)
     token = bearer(bearer_env, place)
-    with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=ANSWER_S) as answer:
-        if answer.status != http.client.OK:
-            raise refused(place, *told(place, answer))
-        try:
-            document = json.loads(answer.read(ANSWER_BYTES))
-        except ValueError:
-            raise EndpointUnreachable(f"{place} answers, but not in JSON.") from None
-    return document if isinstance(document, dict) else {}
+    body = with_length_field(place, body)
+    whole_s = ANSWER_S + WHOLE_S
+    with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=ANSWER_S, whole_s=whole_s) as answer:
+        if answer.status == http.client.OK:
+            try:
+                return interface.json_object(read(place, answer), "the answer")
+            except NotAnAnswer as error:
+                raise EndpointUnreachable(f"{place} answers, but {error}.") from None
+        status, words = told(place, answer)
+    if not wants_newer_length(place, body, status, words):
+        raise refused(place, status, words)
+    return completion(url, body, bearer_env, kind)
+
+
+def with_length_field(place: Address, body: dict[str, Any]) -> dict[str, Any]:
+    """The request with the limit of its answer under the name that the endpoint takes."""
+    if place not in _newer_length or LENGTH not in body:
+        return body
+    return {NEWER_LENGTH if name == LENGTH else name: value for name, value in body.items()}
+
+
+def wants_newer_length(place: Address, body: dict[str, Any], status: int, words: str) -> bool:
+    """Whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked again."""
+    if LENGTH not in body or not interface.wants_newer_length(status, words):
+        return False
+    _newer_length.add(place)
+    return True
 
 
 def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
@@ -218,7 +264,7 @@ def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
         body = b""
     status = invocations.container_status(answer.status, body)
     if place.region is None or status != answer.status:
-        return status, _words(invocations.container_words(body))
+        return status, _message(invocations.container_words(body))
     names = {name.lower(): value for name, value in answer.getheaders()}
     return status, invocations.refusal(status, names, body).rstrip(".")
 
@@ -226,20 +272,13 @@ def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
 def words(answer: http.client.HTTPResponse) -> str:
     """The server's own words: the message of an error document, else the beginning of whatever came."""
     try:
-        return _words(answer.read(WORDS_BYTES))
+        return _message(answer.read(WORDS_BYTES))
     except (OSError, http.client.HTTPException):
-        return _words(b"")
+        return _message(b"")
 
 
-def _words(answered: bytes) -> str:
-    body = answered.decode(errors="replace")
-    try:
-        document = json.loads(body)
-        error = document.get("error", document)
-        body = str(error.get("message") or body) if isinstance(error, dict) else str(error)
-    except (ValueError, AttributeError):
-        pass
-    return " ".join(body.split())[:MOST_WORDS].rstrip(".") or "no reason given"
+def _message(body: bytes) -> str:
+    return interface.server_message(body).rstrip(".") or "no reason given"
 
 
 def refused(place: Address, status: int, said: str) -> EndpointUnreachable:
@@ -274,17 +313,37 @@ def reason(error: BaseException) -> str:
 
 
 class _Connection(http.client.HTTPConnection):
-    """To addresses that were looked at."""
+    """To addresses that were looked at. `cut` ends it from another thread, whatever it waits for."""
 
     def __init__(self, place: Address, limit_s: float) -> None:
         super().__init__(place.host, place.port, timeout=limit_s)
         self._place, self._limit_s = place, limit_s
+        self._made: socket.socket | None = None
+        """Its socket, also where the answer has taken it over (`Connection: close`)."""
+        self._is_cut = False
         self.default_port = http.client.HTTPS_PORT if place.tls else http.client.HTTP_PORT
 
+    def cut(self) -> None:
+        """End the connection: whoever reads sees its end, also in the middle of a body."""
+        self._is_cut = True
+        if self._made is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._made, socket.SHUT_RDWR)  # not SSLSocket's, which pulls TLS from under a reader
+
+    def check(self, whole_s: float) -> None:
+        """Raises EndpointUnreachable where it was cut."""
+        if self._is_cut:
+            raise EndpointUnreachable(f"{self._place} did not end its answer within {whole_s:g} s: check the server.")
+
     def connect(self) -> None:
-        made = connect(self._place, self._limit_s)
+        made = self._made = connect(self._place, self._limit_s)
+        if self._is_cut:
+            made.close()
+            raise TimeoutError
         try:
-            self.sock = ssl.create_default_context().wrap_socket(made, server_hostname=self.host) if self._place.tls else made
+            if self._place.tls:
+                made = self._made = ssl.create_default_context().wrap_socket(made, server_hostname=self.host)
+            self.sock = made
         except OSError:
             made.close()
             raise

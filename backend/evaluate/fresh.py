@@ -9,6 +9,7 @@ from backend.domain.errors import EndpointUnreachable, WorkError
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.evaluation.prefix_cache import Hits, Prefixes
 from backend.domain.load import counters, lines
+from backend.domain.load.interface import read_usage
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.domain.workload.workload import Workload
@@ -91,8 +92,7 @@ def template_tokens(plan: LoadPlan) -> int:
         return 0
     body = {"model": plan.model, "messages": [{"role": "user", "content": "."}], "max_tokens": 1}
     try:
-        usage = completion(plan.url, body, plan.bearer_env, "chat").get("usage")
+        usage = read_usage(completion(plan.url, body, plan.bearer_env, "chat").get("usage"))
     except EndpointUnreachable:
         return UNKNOWN_TEMPLATE
-    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) else UNKNOWN_TEMPLATE
+    return UNKNOWN_TEMPLATE if usage is None or usage.prompt_tokens is None else usage.prompt_tokens

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+LONGEST_LINE = 20_000
+"""Characters; a longer line is no sample of a counter, and would take long to match."""
 COUNTERS = {
     "vllm:spec_decode_num_drafts_total": "drafts",
     "vllm:spec_decode_num_draft_tokens_total": "drafted_tokens",
@@ -32,10 +35,13 @@ def read(text: str) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for line in text.splitlines():
-        match = _SAMPLE.match(line)
+        match = _SAMPLE.match(line) if len(line) <= LONGEST_LINE else None
         name = match and _name(match[1], match[2] or "")
         if match and name:
-            found[name] = found.get(name, 0.0) + float(match[3])
+            value = float(match[3])
+            if not math.isfinite(value):
+                raise ValueError(f"{match[1]} is {match[3]}")
+            found[name] = found.get(name, 0.0) + value
     block = _BLOCK.search(text)
     return found | ({BLOCK: float(block.group(1))} if block else {})
 

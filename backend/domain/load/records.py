@@ -17,6 +17,8 @@ from backend.domain.load.options import RequestOptions
 
 UsageRung = Literal["continuous", "final", "none"]
 """How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
+LengthField = Literal["max_tokens", "max_completion_tokens"]
+"""The field of a request that limits its answer (`interface.LENGTH`, `interface.NEWER_LENGTH`)."""
 TURN_SEEDS = 1_000_000
 """Seeds from one turn of a session to its next: more than a level takes prompts."""
 
@@ -64,6 +66,8 @@ class LoadPlan(RequestOptions):
     """vLLM's extra: prefixes that it keeps are shared by requests of one salt only."""
     usage: UsageRung = "continuous"
     """The most that is asked for; a server that refuses it with 400 is asked for less."""
+    length_field: LengthField = "max_tokens"
+    """A server that refuses the older name with 400 and tells the newer one is asked with that."""
     bearer_env: str | None = None
     """The NAME of the environment variable that holds the bearer token; the token itself is never stored."""
 
@@ -100,8 +104,8 @@ class RequestRecord(Frozen):
     """One request as the client saw it. A stamp is None where that moment never came.
 
     `status` is `ok`, or the kind of error: `refused`, `unreachable`, `tls`, `timeout`, `reset` (connection lost with an error
-    or before any answer), `truncated` (closed inside an answer), `malformed`, `server_error` (an error document inside a
-    stream), `http_NNN`.
+    or before any answer), `truncated` (closed inside an answer), `malformed`, `too_large` (more bytes than are kept of one
+    answer), `server_error` (an error document inside a stream), `http_NNN`.
     """
 
     index: int
@@ -183,6 +187,8 @@ class Audit(Frozen):
     steady_end: float | None
     usage: UsageRung
     """What the server was asked for in the end."""
+    length_field: LengthField = "max_tokens"
+    """The name that the limit of answers was sent under in the end."""
     reconnects: int = 0
     peak_rss_bytes: int | None = None
     """Of the generator's process, reading included; None where the system does not tell."""

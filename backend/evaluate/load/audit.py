@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.evaluation.metrics import good, steady_window
-from backend.domain.load.records import Audit, LoadPlan, RequestRecord, UsageRung
+from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
 from backend.evaluate.load.level import Run
 
@@ -27,8 +27,8 @@ SHORTEST_WINDOW_S = 0.25
 """In a shorter one the turnaround of single requests would pass for idle streams."""
 
 
-def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], usage: UsageRung, parse_cpu_s: float) -> Audit:
-    """Judge one level; `usage` is what the server was asked for in the end."""
+def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], parse_cpu_s: float) -> Audit:
+    """Judge one level; `plan` is the one that the server was asked with in the end."""
     lags = sorted(run.lags_s) or [0.0]
     window = steady_window(records)
     achieved = _concurrency_in(records, *window) if window else None
@@ -47,7 +47,8 @@ def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], usage: Usa
         achieved_concurrency=achieved,
         steady_start=window[0] if window else None,
         steady_end=window[1] if window else None,
-        usage=usage,
+        usage=plan.usage,
+        length_field=plan.length_field,
         reconnects=run.reconnects,
         peak_rss_bytes=_peak_rss(),
         client_limited=reason is not None,

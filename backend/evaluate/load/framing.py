@@ -1,17 +1,22 @@
-"""HTTP/1.1 framing (RFC 9112) and server-sent events (WHATWG HTML, section 9.2.6): when a response ends, and what its body is.
+"""HTTP/1.1 framing (RFC 9112): when a response ends, and what its body is.
 
-`Framing` runs inside the measurement, so it only counts bytes; `body_segments` and `events` read the kept bytes afterwards. Knows
-nothing of sockets.
+`Framing` runs inside the measurement, so it only counts bytes; `body_segments` reads the kept bytes afterwards. Knows nothing of
+sockets, and of the body only the end mark of an OpenAI-compatible stream.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 HEAD_LIMIT = 65536
-DONE = b"data: [DONE]"
+END_MARK_WITHIN = 64
+"""Bytes at the end of a read in which the end mark is looked for: it is the last that a server sends of a stream."""
+_END_MARK = re.compile(rb"[\r\n]data: ?\[DONE\]")
+"""At the beginning of a line, where text inside JSON never is."""
+_END_MARK_OF_READ = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+"""The same where it is not known what the read before it ended with."""
 
 
 class Malformed(ValueError):
@@ -47,18 +52,21 @@ def read_head(raw: bytes, start: int = 0) -> Head | None:
 
     `size` counts from the beginning of `raw`. Raises Malformed.
     """
-    end = raw.find(b"\r\n\r\n", start)
-    if end < 0:
-        if len(raw) - start > HEAD_LIMIT or not raw.startswith(b"HTTP/"[: len(raw) - start], start):
-            raise Malformed(f"the answer begins with {raw[start : start + 40]!r}")
-        return None
-    first, *lines = raw[start:end].decode("latin-1").split("\r\n")
-    version, _, rest = first.partition(" ")
-    if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
-        raise Malformed(f"the status line is {first[:40]!r}")
-    status = int(rest[:3])
-    if 100 <= status < 200:
-        return read_head(raw, end + 4)
+    status = 100
+    while 100 <= status < 200:
+        if start > HEAD_LIMIT:
+            raise Malformed("interim responses never end")
+        end = raw.find(b"\r\n\r\n", start)
+        if end < 0:
+            if len(raw) - start > HEAD_LIMIT or not raw.startswith(b"HTTP/"[: len(raw) - start], start):
+                raise Malformed(f"the answer begins with {raw[start : start + 40]!r}")
+            return None
+        first, *lines = raw[start:end].decode("latin-1").split("\r\n")
+        version, _, rest = first.partition(" ")
+        if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
+            raise Malformed(f"the status line is {first[:40]!r}")
+        status = int(rest[:3])
+        start = end + 4
     pairs = (line.partition(":") for line in lines)
     fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
     if version == "HTTP/1.0":
@@ -67,15 +75,19 @@ def read_head(raw: bytes, start: int = 0) -> Head | None:
 
 
 class Framing:
-    """Fed every read of one response; `feed` answers True once the response is complete, and raises Malformed."""
+    """Fed every read of one response; `feed` answers True once the response is complete, and raises Malformed.
 
-    __slots__ = ("_left", "_pending", "feed", "head", "keep_alive", "until_close")
+    `marked`: the end mark of a stream came in the last read, although the response is not complete.
+    """
+
+    __slots__ = ("_left", "_pending", "feed", "head", "keep_alive", "marked", "until_close")
 
     def __init__(self) -> None:
         self.feed: Callable[[bytes], bool] = self._head
         self.head: Head | None = None
         self.keep_alive = True
         self.until_close = False
+        self.marked = False
         self._pending = b""
         self._left = 0
 
@@ -95,7 +107,7 @@ class Framing:
             self.feed = self._counted
         else:
             self.keep_alive, self.until_close = False, True
-            self.feed = self._unbounded
+            self.feed, self._pending = self._unbounded, b"\n"
         return self.feed(data[head.size :])
 
     def _counted(self, data: bytes) -> bool:
@@ -104,10 +116,10 @@ class Framing:
         return self._left <= 0
 
     def _unbounded(self, data: bytes) -> bool:
-        """Ends with the connection; but some servers leave it open after the last event."""
+        """Ends with the connection; but some servers leave it open after the end mark."""
         seen = self._pending + data
-        self._pending = seen[-len(DONE) - 4 :]
-        return DONE in seen
+        self._pending = seen[-END_MARK_WITHIN:]
+        return _END_MARK.search(seen) is not None
 
     def _chunked(self, data: bytes) -> bool:
         """`_left` is how many bytes from here the next chunk-size line is away."""
@@ -125,6 +137,8 @@ class Framing:
                 return self._trailer(data[line:])
             position = line + length + 4
         self._left = position - size
+        if data.find(b"[DONE]", -END_MARK_WITHIN) >= 0:
+            self.marked = _END_MARK_OF_READ.search(data, max(0, size - END_MARK_WITHIN)) is not None
         return False
 
     def _trailer(self, data: bytes) -> bool:
@@ -170,26 +184,3 @@ def _short(pending: bytes) -> bytes:
     if len(pending) > HEAD_LIMIT:
         raise Malformed("a chunk-size line or trailer never ends")
     return pending
-
-
-_LINE = re.compile(rb"\r\n|\n|\r")
-
-
-def events(body: bytes) -> Iterator[tuple[bytes, int]]:
-    """(data, end) of each complete event that has data; `end` is the offset in `body` after its closing blank line.
-
-    Comments and other fields are passed over. An event that the body ends in the middle of is not given, as the standard
-    says, but for a final `data:` line that lacks only its blank line.
-    """
-    data: list[bytes] = []
-    start = 0
-    for line_end in _LINE.finditer(body):
-        line = body[start : line_end.start()]
-        start = line_end.end()
-        if line.startswith(b"data:"):
-            data.append(line[6:] if line[5:6] == b" " else line[5:])
-        elif not line and data:
-            yield b"\n".join(data), start
-            data = []
-    if data:
-        yield b"\n".join(data), len(body)

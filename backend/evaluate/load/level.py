@@ -13,17 +13,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from time import perf_counter
 
 from backend.domain.errors import WorkError
 from backend.domain.load.invocations import MODEL_ERROR, container_status
 from backend.domain.load.records import LoadPlan
+from backend.evaluate.load import parse
 from backend.evaluate.load.payload import Payloads, Talk
 from backend.evaluate.load.reader import Reader
 from backend.evaluate.load.stream import Exchange, Peer, Stream
 
 TICK_S = 0.02
 ASKED_TOO_MUCH = frozenset({400, 422})
+ANSWER_BYTES = 64 * 2**20
+"""The most that one answer may have: 100,000 tokens with a running count on each come to 40 MB."""
+LEAST_ANSWER_BYTES = 2**18
+"""Where less than that is left for each stream, the level ends."""
+UNKNOWN_MEMORY = 4 * 2**30
+"""Taken for what is free where the system does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,8 @@ class Level:
         """Stream -> the conversation whose next turn it is to send."""
         self._measured = 0
         self._ended = 0
+        self._room = _available_memory() // 2
+        """Bytes of answers that may still be kept: reading them afterwards takes about as much again."""
         self._running: set[int] = set()
 
     def start(self, new: Callable[[int], Stream]) -> None:
@@ -92,8 +102,12 @@ class Level:
             return self._payloads.conversation(exchange.talk, exchange.seed)
         return self._payloads.request(exchange.prompt, exchange.seed)
 
+    def is_over(self, exchange: Exchange, *, late: bool) -> bool:
+        return parse.is_over(exchange, late=late)
+
     def ended(self, exchange: Exchange) -> bool:
         self._ended += 1
+        self._room -= exchange.size
         answered = exchange.status == "done" and exchange.http_status == 200
         talk = exchange.talk
         if talk is not None and answered and talk.goes_on and self.reader is not None:
@@ -137,8 +151,28 @@ class Level:
         turn = None if talk is None else talk.turn
         exchange = Exchange(index, stream, line, self._payloads.seed(place, turn or 0), warm, intended, talk=talk, turn=turn)
         exchange.streamed = self._plan.stream
+        exchange.most_bytes = self._allowed()
         self.exchanges.append(exchange)
         return exchange
+
+    def _allowed(self) -> int:
+        """Bytes of one more answer, so that all streams together do not fill the memory. Ends the level where none are left."""
+        allowed = min(ANSWER_BYTES, self._room // self._plan.streams)
+        if allowed < LEAST_ANSWER_BYTES:
+            self.failure = WorkError(
+                "The answers of this level fill half of the memory that was free: ask for fewer requests or shorter answers."
+            )
+            self.over.set()
+        return max(allowed, 0)
+
+
+def _available_memory() -> int:
+    """Bytes that programs may still take, as the kernel reckons."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return UNKNOWN_MEMORY
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), UNKNOWN_MEMORY)
 
 
 class ClosedLevel(Level):

@@ -6,23 +6,26 @@ that holds it. Knows nothing of connections.
 
 from __future__ import annotations
 
-import json
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
 
-from backend.domain.load import event_stream, invocations
+from backend.domain.load import event_stream, interface, invocations
+from backend.domain.load.interface import NotAnAnswer, ServerReportedError, Usage
 from backend.domain.load.records import RequestRecord, UsageRung
-from backend.evaluate.load.framing import Head, Malformed, body_segments, events, read_head
+from backend.domain.load.server_events import DONE, server_events
+from backend.evaluate.load.framing import Head, Malformed, body_segments, read_head
 from backend.evaluate.load.stream import Exchange
 
 ERROR_LENGTH = 300
 AS_SENT = ("index", "stream", "prompt", "warm", "intended", "turn", "streamed", "sent")
 AS_COUNTED = ("prompt_tokens", "cached_tokens", "output_tokens")
 """Fields that a record takes as they are, from the exchange and from its answer."""
+TAIL_READS, TAIL_BYTES = 16, 4096
+_ENDING = re.compile(rb'\[DONE\]|"finish_reason": ?"|"error"|^error:|event: ?error', re.MULTILINE)
+"""What the last bytes of an answer have where it may have ended."""
 
 
 class _Broken(ValueError):
@@ -38,6 +41,9 @@ class _Answer:
     """What an answer said so far."""
 
     text: list[str] = field(default_factory=list)
+    """All that was generated: reasoning, words and tool calls, as they came."""
+    words: list[str] = field(default_factory=list)
+    """What the assistant says, without reasoning and tool calls."""
     times: list[float] = field(default_factory=list)
     tokens: list[int | None] = field(default_factory=list)
     sends: list[tuple[int, int]] = field(default_factory=list)
@@ -115,6 +121,10 @@ def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = F
         _read(exchange, answer, sagemaker)
     except Malformed as failure:
         status, error = "malformed", str(failure)
+    except NotAnAnswer as failure:
+        status, error = "malformed", str(failure)
+    except ServerReportedError as failure:
+        status, error = "server_error", str(failure)
     except _Broken as failure:
         status, error = failure.status, str(failure)
     if exchange.status != "done":
@@ -122,31 +132,60 @@ def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = F
     return _record(exchange, answer, status, _short(error, secret))
 
 
+def spoken(exchange: Exchange) -> str:
+    """What the assistant says in a whole answer, for the next turn: no reasoning, no tool calls, nothing of a failed one."""
+    answer = _Answer()
+    try:
+        _read(exchange, answer, sagemaker=False)
+    except (Malformed, NotAnAnswer, ServerReportedError, _Broken):
+        return ""
+    return _clean("".join(answer.words))
+
+
+def is_over(exchange: Exchange, *, late: bool) -> bool:
+    """Whether an answer that is still under way has ended: by its end mark, by a finish reason and usage, or by an error.
+
+    `late`: its time is up, and a finish reason alone is enough. Only the last bytes are looked at where they show no end, since
+    this runs while other answers are measured.
+    """
+    tail = b"".join(exchange.reads[-TAIL_READS:])[-TAIL_BYTES:]
+    if not late and not _ENDING.search(tail):
+        return False
+    answer = _Answer()
+    try:
+        _read(exchange, answer, sagemaker=False)
+    except ServerReportedError:
+        return True
+    except (Malformed, NotAnAnswer, _Broken):
+        return False
+    return answer.done or (answer.finish_reason is not None and (late or answer.output_tokens is not None))
+
+
 def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
-    """Fill `answer` as far as the bytes go. Raises Malformed or _Broken."""
+    """Fill `answer` as far as the bytes go. Raises Malformed, NotAnAnswer, ServerReportedError or _Broken."""
     wire = Wire(exchange)
     head = wire.head
     if head is None:
         raise _Broken("truncated", "the answer's head is incomplete")
     if head.status != 200:
-        said = invocations.refusal(head.status, head.fields, wire.body) if sagemaker else _server_words(wire.body)
+        said = invocations.refusal(head.status, head.fields, wire.body) if sagemaker else interface.server_message(wire.body)
         raise _Broken(f"http_{head.status}", said)
     kind = wire.kind
     if kind == "application/json" and wire.broken is None:
-        _take_document(_document(wire.body), len(wire.body), wire, answer)
+        _take(wire.body, "", len(wire.body), wire, answer)
         answer.done = True
     elif kind in {"text/event-stream", ""} or wire.broken is not None:
         _take_events(wire, answer)
     else:
-        raise _Broken("malformed", f"the answer is {kind}, not an event stream: {_plain(wire.body)}")
+        raise _Broken("malformed", f"the answer is {kind}, not an event stream: {interface.excerpt(wire.body)}")
 
 
 def _take_events(wire: Wire, answer: _Answer) -> None:
-    for data, end in events(wire.body):
-        if data.strip() == b"[DONE]":
+    for name, data, end in server_events(wire.body):
+        if data.strip() == DONE:
             answer.done = True
             return
-        _take_document(_document(data), end, wire, answer)
+        _take(data, name, end, wire, answer)
     if wire.broken is not None:
         raise _Broken("server_error", wire.broken)
     if answer.finish_reason is None:
@@ -154,58 +193,30 @@ def _take_events(wire: Wire, answer: _Answer) -> None:
         raise _Broken("truncated" if whole else "malformed", "the answer ended without [DONE] and without a finish reason")
 
 
-def _document(data: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        raise _Broken("malformed", f"an event is not JSON: {_plain(data)}") from None
-    if not isinstance(document, dict):
-        raise _Broken("malformed", f"an event is not a JSON object: {_plain(data)}")
-    return document
-
-
-def _take_document(document: dict[str, Any], end: int, wire: Wire, answer: _Answer) -> None:
-    """One chunk of an answer, or a whole one: its content, its time, its tokens."""
-    if document.get("error"):
-        raise _Broken("server_error", _server_words(json.dumps(document).encode()))
-    if "choices" not in document and "usage" not in document:
-        raise _Broken("malformed", f"an event has neither choices nor usage: {_plain(json.dumps(document).encode())}")
-    counted = _take_usage(document.get("usage"), answer)
-    content = "".join(_contents(document, answer))
-    if content:
+def _take(data: bytes, name: str, end: int, wire: Wire, answer: _Answer) -> None:
+    """One event of an answer, or a whole one: its content, its time, its tokens."""
+    chunk = interface.read_event(data, name)
+    if chunk is None:
+        return
+    answer.finish_reason = chunk.finish_reason or answer.finish_reason
+    counted = None
+    if chunk.usage is not None:
+        counted = _take_usage(chunk.usage, answer)
+    if content := chunk.content:
         answer.text.append(content)
+        answer.words.append(chunk.words)
         answer.times.append(wire.time_of(end))
         answer.tokens.append(counted)
         answer.sends.append((wire.read_of(end), wire.send_of(end)))
 
 
-def _take_usage(usage: Any, answer: _Answer) -> int | None:
-    """The running count of output tokens, where this event has one."""
-    if not isinstance(usage, dict):
-        return None
-    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if type(prompt) is int:
-        answer.prompt_tokens = prompt
-    details = usage.get("prompt_tokens_details")
-    if isinstance(details, dict) and type(details.get("cached_tokens")) is int:
-        answer.cached_tokens = details["cached_tokens"]
-    if type(output) is not int:
-        return None
-    answer.output_tokens = output
+def _take_usage(usage: Usage, answer: _Answer) -> int | None:
+    """Keep the latest counts; the running count of output tokens, where this event has one."""
+    prompt, cached, output = usage
+    answer.prompt_tokens = answer.prompt_tokens if prompt is None else prompt
+    answer.cached_tokens = answer.cached_tokens if cached is None else cached
+    answer.output_tokens = answer.output_tokens if output is None else output
     return output
-
-
-def _contents(document: dict[str, Any], answer: _Answer) -> Iterator[str]:
-    choices = document.get("choices")
-    for choice in choices if isinstance(choices, list) else []:
-        if not isinstance(choice, dict):
-            raise _Broken("malformed", "a choice is not a JSON object")
-        answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
-        holder = choice.get("delta") or choice.get("message") or choice
-        for name in ("reasoning_content", "reasoning", "content", "text"):
-            part = holder.get(name) if isinstance(holder, dict) else None
-            if isinstance(part, str):
-                yield part
 
 
 def _token_counts(answer: _Answer) -> tuple[tuple[float, ...], UsageRung]:
@@ -214,8 +225,9 @@ def _token_counts(answer: _Answer) -> tuple[tuple[float, ...], UsageRung]:
     chunks, total = len(answer.tokens), answer.output_tokens
     if total is None or not chunks:
         return (), "none"
-    if chunks > 1 and all(count is not None for count in answer.tokens):
-        return tuple(float(count) for count in answer.tokens if count is not None), "continuous"
+    counts = [count for count in answer.tokens if count is not None]
+    if chunks > 1 and len(counts) == chunks and counts == sorted(counts) and counts[-1] <= total:
+        return tuple(map(float, counts)), "continuous"
     if total in {chunks, chunks + 1}:
         return tuple(float(n) for n in range(1, chunks + 1)), "final"
     return tuple(total * n / chunks for n in range(1, chunks + 1)), "final"
@@ -239,25 +251,10 @@ def _record(exchange: Exchange, answer: _Answer, status: str, error: str | None)
         status=status,
         error=error,
         text=_clean("".join(answer.text)),
-        finish_reason=_clean(answer.finish_reason) if isinstance(answer.finish_reason, str) else None,
+        finish_reason=_clean(answer.finish_reason) if answer.finish_reason else None,
         reads=len(sends_of_a_read),
         coalesced=sum(sends > 1 for sends in sends_of_a_read.values()),
     )
-
-
-def _server_words(body: bytes) -> str:
-    """The message inside an error document, or the beginning of whatever came."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return _plain(body)
-    inner = document.get("error", document) if isinstance(document, dict) else document
-    message = inner.get("message") or inner.get("detail") if isinstance(inner, dict) else inner
-    return str(message or _plain(body))
-
-
-def _plain(body: bytes) -> str:
-    return " ".join(body[:ERROR_LENGTH].decode("utf-8", "replace").split())[:120]
 
 
 def _short(error: str | None, secret: str | None) -> str | None:

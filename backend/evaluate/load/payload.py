@@ -160,7 +160,7 @@ def _script(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> Script:
 def _settings(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> dict[str, Any]:
     """All of a request that is neither the model nor the words."""
     length = prompt["max_tokens"] or plan.max_tokens
-    document: dict[str, Any] = {"max_tokens": length, "temperature": plan.temperature, "stream": plan.stream}
+    document: dict[str, Any] = {plan.length_field: length, "temperature": plan.temperature, "stream": plan.stream}
     document |= {} if plan.top_p is None else {"top_p": plan.top_p}
     document |= {"ignore_eos": True} if plan.ignore_eos else {}
     document |= {} if plan.cache_salt is None else {"cache_salt": plan.cache_salt}

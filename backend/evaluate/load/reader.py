@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from backend.domain.errors import WorkError
-from backend.evaluate.load.parse import record
+from backend.evaluate.load.parse import spoken
 from backend.evaluate.load.stream import Exchange
 
 SIZE = 8
@@ -60,10 +60,8 @@ class Reader:
 
 
 def words(raw: bytes) -> str:
-    """What a whole answer says; nothing where it is an error or cut off."""
-    whole = Exchange(0, 0, 0, None, False, 0.0, sent=0.0, end=0.0, status="done", times=[0.0], reads=[raw])
-    request_record = record(whole)
-    return request_record.text if request_record.ok else ""
+    """What the assistant says in a whole answer; nothing where it is an error or cut off."""
+    return spoken(Exchange(0, 0, 0, None, False, 0.0, sent=0.0, end=0.0, status="done", times=[0.0], reads=[raw]))
 
 
 def main() -> None:

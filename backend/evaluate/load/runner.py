@@ -21,6 +21,8 @@ from backend.evaluate.load.payload import read_prompts
 from backend.settings import CHECKOUT
 
 POLL_S = 0.2
+_accepted: dict[tuple[str, str], dict[str, str]] = {}
+"""(URL, model) -> the fields of a plan that the endpoint took another value of: not refused again at every level."""
 PLAN, RECORDS, AUDIT, LOG = "plan.json", "records.jsonl", "audit.json", "load.log"
 
 
@@ -36,11 +38,15 @@ def run_level(plan: LoadPlan, folder: Path, python: str = sys.executable) -> tup
     """
     read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
     check_endpoint(plan.url, plan.bearer_env)
+    plan = plan.model_copy(update=_accepted.get((plan.url, plan.model), {}))
     _prepare(plan, folder)
     code = _run(folder, python)
     if code != 0:
         raise _failure(code, folder / LOG)
-    return read_level(folder)
+    records, audit = read_level(folder)
+    if (audit.usage, audit.length_field) != (plan.usage, plan.length_field):
+        _accepted[plan.url, plan.model] = {"usage": audit.usage, "length_field": audit.length_field}
+    return records, audit
 
 
 def read_level(folder: Path) -> tuple[list[RequestRecord], Audit]:

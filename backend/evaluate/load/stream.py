@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
 from time import perf_counter
 from typing import Protocol, cast
 
@@ -20,6 +23,14 @@ PAUSE_S = 0.05
 """After a failed request, so that a dead server is not hammered in a tight loop. Outside every latency."""
 LONGEST_PAUSE_S = 10.0
 """Of what a server asks for by Retry-After (RFC 9110, section 10.2.3)."""
+QUIET_S = 1.0
+"""Silence after which an answer under way is looked at: it may be over although the response is not."""
+LINGER_S = 0.25
+"""Time from the end mark to the end of the response. A server that takes longer leaves its connections open."""
+LINGERED = 2
+"""Answers in a row that had to be ended so; from then on the end mark is the end, and nothing is waited for."""
+FAILED_BYTES = 4096
+"""What is kept of an answer that was too large."""
 
 
 @dataclass(slots=True)
@@ -42,6 +53,10 @@ class Exchange:
     status: str | None = None
     error: str | None = None
     http_status: int | None = None
+    most_bytes: int = 2**62
+    """Bytes that the answer may have."""
+    size: int = 0
+    """Bytes that came so far."""
     times: list[float] = field(default_factory=list)
     reads: list[bytes] = field(default_factory=list)
 
@@ -61,6 +76,10 @@ class Source(Protocol):
 
     def idle(self, stream: int) -> bool:
         """The stream has nothing to send; True where its connection is to be kept for later."""
+        ...
+
+    def is_over(self, exchange: Exchange, *, late: bool) -> bool:
+        """Whether the answer has said all, although the response goes on; `late`: its time is up."""
         ...
 
 
@@ -120,6 +139,11 @@ class Stream:
         self._framing = Framing()
         self._fresh = True
         self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._marked_at: float | None = None
+        """When the end mark came, where the response went on."""
+        self._lingered = 0
+        """Answers in a row whose response did not end after the end mark."""
         self._connecting: asyncio.Task[None] | None = None
 
     def go_on(self) -> None:
@@ -129,7 +153,8 @@ class Stream:
             if not self._source.idle(self.number):
                 self._drop()
             return
-        self._timer = self._loop.call_later(self._source.timeout_s, self._timed_out)
+        self._deadline = perf_counter() + self._source.timeout_s
+        self._timer = self._loop.call_later(min(QUIET_S, self._source.timeout_s), self._look)
         if self._connection is None:
             self._connecting = self._loop.create_task(self._connect())
         else:
@@ -176,13 +201,60 @@ class Stream:
             return
         exchange.times.append(now)
         exchange.reads.append(data)
+        exchange.size += len(data)
         try:
             complete = self._framing.feed(data)
         except Malformed as error:
             self._fail("malformed", str(error), now)
             return
         if complete:
+            self._lingered = 0
             self._complete(now)
+        elif self._framing.marked:
+            self._await_end(now)
+        elif exchange.size > exchange.most_bytes:
+            self._refuse(exchange, now)
+
+    def _await_end(self, now: float) -> None:
+        """The end mark came. Most servers end the response at once; some leave it open for good."""
+        if self._lingered >= LINGERED:
+            self._end_here(now)
+            return
+        self._framing.marked, self._marked_at = False, now
+        self._disarm()
+        self._timer = self._loop.call_later(max(0.0, min(LINGER_S, self._deadline - now)), self._look)
+
+    def _look(self) -> None:
+        """While a request is under way: end it where its time is up, or where the answer has ended and the response has not."""
+        exchange = self._exchange
+        assert exchange is not None
+        now = perf_counter()
+        late = now >= self._deadline
+        last = exchange.times[-1] if exchange.times else now
+        if last == self._marked_at:
+            self._lingered += 1
+            self._end_here(last)
+        elif exchange.times and (late or now - last >= QUIET_S) and self._source.is_over(exchange, late=late):
+            self._end_here(last)
+        elif late:
+            self._fail("timeout", f"no complete answer within {self._source.timeout_s:g} s")
+        else:
+            silent_until = last + QUIET_S
+            next_look = min(silent_until if silent_until > now else now + QUIET_S, self._deadline)
+            self._timer = self._loop.call_later(max(0.0, next_look - now), self._look)
+
+    def _end_here(self, now: float) -> None:
+        """The answer is complete; its connection is of no further use, since its response is not."""
+        self._framing.keep_alive = False
+        self._complete(now)
+
+    def _refuse(self, exchange: Exchange, now: float) -> None:
+        """An answer without end would fill the memory: let go of it."""
+        words = f"the answer has more than {exchange.most_bytes // 2**20} MiB"
+        del exchange.reads[1:], exchange.times[1:]
+        exchange.reads[0] = exchange.reads[0][:FAILED_BYTES]
+        exchange.size = len(exchange.reads[0])
+        self._fail("too_large", words, now)
 
     def lost(self, exc: Exception | None, now: float) -> None:
         """The connection ended under way, or between two requests; a request that a kept-alive connection died under
@@ -208,7 +280,7 @@ class Stream:
         if not self._framing.keep_alive:
             self._drop()
         self._fresh = False
-        self._finish("done", None, now, pause=0.0 if head.status == 200 else _pause(head))
+        self._finish("done", None, now, pause=0.0 if head.status == 200 else pause_s(head))
 
     def _fail(self, status: str, error: str, now: float | None = None) -> None:
         self._drop()
@@ -228,9 +300,6 @@ class Stream:
         else:
             self.go_on()
 
-    def _timed_out(self) -> None:
-        self._fail("timeout", f"no complete answer within {self._source.timeout_s:g} s")
-
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -245,7 +314,25 @@ class Stream:
             connection.release()
 
 
-def _pause(head: Head) -> float:
-    """Seconds until the stream goes on after an error: what the server asks for, within reason. A date is not read."""
-    asked = head.fields.get("retry-after", "")
-    return min(float(asked), LONGEST_PAUSE_S) if asked.isdecimal() and int(asked) else PAUSE_S
+def pause_s(head: Head) -> float:
+    """Seconds until the stream goes on after an error: what the server asks for by Retry-After, within reason.
+
+    The field holds seconds or a date (RFC 9110, section 10.2.3); some servers write a fraction. A date counts from the server's
+    own `Date`, where it sends one.
+    """
+    wanted = head.fields.get("retry-after", "")
+    try:
+        seconds = float(wanted)
+    except ValueError:
+        until, now = _moment(wanted), _moment(head.fields.get("date", "")) or datetime.now(UTC)
+        seconds = (until - now).total_seconds() if until else 0.0
+    return min(max(seconds, PAUSE_S), LONGEST_PAUSE_S) if isfinite(seconds) else PAUSE_S
+
+
+def _moment(text: str) -> datetime | None:
+    """A date as HTTP writes it; None where it is none."""
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,7 +1,8 @@
 """The subprocess's work: plan in, records.jsonl and audit.json out. Knows nothing of who started it.
 
 A server that refuses `continuous_usage_stats`, or usage at all, with 400 or 422 on the very first answer is asked for less
-and the level begins again; where it refuses even the least, the cause is another, and the level runs as first asked.
+and the level begins again; one that wants the answer's limit under its newer name is given that. Where it refuses even the
+least, the cause is another, and the level runs as first asked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import uvloop
 
 from backend import files
 from backend.domain.errors import WorkError
+from backend.domain.load.interface import LENGTH, NEWER_LENGTH
 from backend.domain.load.records import LoadPlan, UsageRung
 from backend.endpoint import address, bearer, unreachable
 from backend.evaluate.load.audit import audit
@@ -45,28 +47,39 @@ def work(plan: LoadPlan, folder: Path) -> None:
     kind = ClosedLevel if plan.load.is_closed else OpenLevel
     _allow_files(plan.streams + SPARE_FILES)
 
-    def attempt(usage: UsageRung, break_off: bool) -> Run:
-        payloads = Payloads(plan, prompts, place, token, usage)
+    def attempt(asked: LoadPlan, break_off: bool) -> Run:
+        payloads = Payloads(asked, prompts, place, token, asked.usage)
         with still_memory():
-            finished: Run = uvloop.run(run(kind(plan, payloads, break_off=break_off), peer))
+            finished: Run = uvloop.run(run(kind(asked, payloads, break_off=break_off), peer))
             return finished
 
-    usage, finished = _descend(plan.usage, attempt) if plan.stream else (plan.usage, attempt(plan.usage, False))
+    plan, finished = _accepted(plan, attempt)
     cpu = time.process_time()
     exchanges = sorted(finished.exchanges, key=lambda exchange: exchange.index)
     records = [record(exchange, token, sagemaker=place.region is not None) for exchange in exchanges]
     parse_cpu = time.process_time() - cpu
     with files.staged_file(folder / RECORDS) as staged, staged.open("w", encoding="utf-8") as sink:
         sink.writelines(row.model_dump_json() + "\n" for row in records)
-    files.write(folder / AUDIT, audit(plan, finished, records, usage, parse_cpu).model_dump_json(indent=1))
+    files.write(folder / AUDIT, audit(plan, finished, records, parse_cpu).model_dump_json(indent=1))
 
 
-def _descend(most: UsageRung, attempt: Callable[[UsageRung, bool], Run]) -> tuple[UsageRung, Run]:
-    for usage in RUNGS[RUNGS.index(most) :]:
-        finished = attempt(usage, True)
+def _accepted(plan: LoadPlan, attempt: Callable[[LoadPlan, bool], Run]) -> tuple[LoadPlan, Run]:
+    """The level as the server takes it, and the plan that it was asked with in the end."""
+    asked = plan
+    rungs = RUNGS[RUNGS.index(plan.usage) + 1 :] if plan.stream else ()
+    while True:
+        finished = attempt(asked, True)
         if not finished.refused_options:
-            return usage, finished
-    return most, attempt(most, False)
+            return asked, finished
+        # 1. The newer name of the limit, where the refusal tells it.
+        refusal = next(exchange for exchange in finished.exchanges if exchange.status == "done")
+        if asked.length_field == LENGTH and NEWER_LENGTH.encode() in b"".join(refusal.reads):
+            asked = asked.model_copy(update={"length_field": NEWER_LENGTH})
+            continue
+        # 2. Less usage; where the least was refused too, the cause is another.
+        if not rungs:
+            return plan, attempt(plan, False)
+        asked, rungs = asked.model_copy(update={"usage": rungs[0]}), rungs[1:]
 
 
 def _peer(place: Address) -> Peer:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import EndpointUnreachable
+from backend.domain.load.interface import NotAnAnswer, first_choice
 from backend.endpoint import completion
 from backend.layered import tokenizers
 
@@ -40,9 +41,9 @@ def _tokens(tokenizer: Path) -> tuple[list[int], str]:
 def _differs(answer: dict[str, Any], count: int, text: str) -> str | None:
     """`count` tokens were sent, and one was to be added."""
     try:
-        (choice,) = answer["choices"]
+        choice = first_choice(answer)
         echoed, scored = str(choice["text"]), list(choice["logprobs"]["token_logprobs"])
-    except (KeyError, TypeError, ValueError):
+    except (NotAnAnswer, KeyError, TypeError):
         return "it does not echo the log-probabilities of a prompt, which scoring reads."
     if not echoed.startswith(text):
         return "it reads token ids as another text than the tokenizers that are here."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,9 @@ from typing import Any
 from backend import endpoint
 from backend.catalog.text import held_out
 from backend.domain.errors import EndpointUnreachable, RequestError
-from backend.domain.load import event_stream, invocations
+from backend.domain.load import event_stream, interface, invocations
+from backend.domain.load.interface import Chunk, NotAnAnswer, ServerReportedError
+from backend.domain.load.server_events import DONE, server_events
 from backend.domain.roles import Action
 from backend.endpoint import models
 from backend.place import Address
@@ -22,9 +23,10 @@ from backend.service.workspace import Workspace
 
 __all__ = ["PromptTooLong", "Question", "Timing", "chats", "model", "models", "stream"]
 
-TIMEOUT_S = 60.0
-LONGEST_LINE = 1_000_000
-"""Bytes."""
+TIMEOUT_S, WHOLE_S = 60.0, 900.0
+"""For each wait for the server, and for a whole answer."""
+LONGEST_LINE, LONGEST_STREAM = 1_000_000, 32 * 2**20
+"""Bytes. The longest answer that can be asked for has 32,768 tokens; a token with its running count takes about 300."""
 TOO_LONG = re.compile(
     r"maximum context length(?: is|:)? (\d+)|max_model_len\D{0,20}(\d+)|longer than the maximum model length of (\d+)"
 )
@@ -98,16 +100,13 @@ def stream(url: str, model: str, question: Question, timing: Timing, before: Seq
     Raises RequestError, PromptTooLong, EndpointUnreachable; also after some pieces, where the answer broke off.
     """
     began = time.monotonic()
-    for document in _documents(url, _request(model, question), before if question.chat else None):
+    for chunk in _chunks(url, _request(model, question), before if question.chat else None):
         timing.total_s = time.monotonic() - began
-        usage, choices = document.get("usage"), document.get("choices") or ()
-        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
-            timing.tokens = usage["completion_tokens"]
-        choice = choices[0] if choices else {}
-        piece = str((choice.get("delta") or {}).get("content") or choice.get("text") or "")  # of a chat, or of a continuation
-        if piece:
+        if chunk.usage is not None and chunk.usage.output_tokens is not None:
+            timing.tokens = chunk.usage.output_tokens
+        if chunk.words:
             timing.first_s = timing.first_s if timing.first_s is not None else timing.total_s
-            yield piece
+            yield chunk.words
 
 
 def _request(model: str, question: Question) -> dict[str, Any]:
@@ -123,20 +122,26 @@ def _talk(request: dict[str, Any], before: Sequence[tuple[str, str]]) -> dict[st
     return {**asked, "messages": [*said, {"role": "user", "content": request["prompt"]}]}
 
 
-def _documents(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[dict[str, Any]]:
+def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[Chunk]:
     """The events of the answer, asked with the first stream options that the server takes; `before` is None where nothing is
     to be put around the prompt."""
     place = endpoint.address(url)
     for options in USAGE:
         more = {"stream_options": options} if options else {}
-        path, body = ("completions", request) if before is None else ("chat", _talk(request, before))
-        with endpoint.ask(place, "POST", place.path(path, streamed=True), body={**body, **more}, limit_s=TIMEOUT_S) as answer:
+        path, written = ("completions", request) if before is None else ("chat", _talk(request, before))
+        body = endpoint.with_length_field(place, {**written, **more})
+        with endpoint.ask(
+            place, "POST", place.path(path, streamed=True), body=body, limit_s=TIMEOUT_S, whole_s=WHOLE_S
+        ) as answer:
             if answer.status == http.client.OK:
                 yield from _events(place, answer)
                 return
             status, said = endpoint.told(place, answer)
         if before is not None and (status in NO_CHAT or "chat template" in said.lower()):
-            yield from _documents(url, request, None)
+            yield from _chunks(url, request, None)
+            return
+        if endpoint.wants_newer_length(place, body, status, said):
+            yield from _chunks(url, request, before)
             return
         if status == 400 and (match := TOO_LONG.search(said)):
             context = next(group for group in match.groups() if group)
@@ -148,24 +153,46 @@ def _documents(url: str, request: dict[str, Any], before: Sequence[tuple[str, st
             raise endpoint.refused(place, status, said)
 
 
-def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
+def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[Chunk]:
+    """The chunks of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
     finished = seen = False
     try:
-        for line in _lines(answer):
-            data = line.decode(errors="replace").strip().removeprefix("data:").strip()
-            if data == "[DONE]":
+        for name, data in _named_data(place, answer):
+            if data.strip() == DONE:
                 return
-            if data.startswith("{"):
-                document = json.loads(data)
-                finished, seen = finished or _is_last(document), True
-                yield document
+            chunk = interface.read_event(data, name)
+            if chunk is not None:
+                finished, seen = finished or chunk.finish_reason is not None, True
+                yield chunk
+    except ServerReportedError as error:
+        raise EndpointUnreachable(f"The server broke off its answer: {str(error).rstrip('.')}.") from None
+    except NotAnAnswer as error:
+        raise EndpointUnreachable(f"{place} broke off its answer: {str(error).rstrip('.')}.") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise EndpointUnreachable(f"{place} broke off its answer: {endpoint.reason(error)}.") from None
     if not seen:
         raise EndpointUnreachable(f"{place} answers, but not with a stream: it is no OpenAI-compatible endpoint.")
     if not finished:
         raise EndpointUnreachable(f"{place} broke off its answer: the connection was closed in the middle.")
+
+
+def _named_data(place: Address, answer: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
+    """(name, data) of each event."""
+    for block in _blocks(place, answer):
+        yield from ((name, data) for name, data, _ in server_events(block))
+
+
+def _blocks(place: Address, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The lines of each event, up to its blank line. Raises EndpointUnreachable where the stream or an event is too long."""
+    block, size = b"", 0
+    for line in _lines(answer):
+        block, size = block + line, size + len(line)
+        if size > LONGEST_STREAM or len(block) > LONGEST_LINE:
+            raise EndpointUnreachable(f"{place} sends an answer without end: check the server.")
+        if not line.strip():
+            yield block
+            block = b""
+    yield block
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -180,13 +207,5 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
         if message.failure:
             raise EndpointUnreachable(invocations.broken(*message.failure))
         *whole, left = (left + message.payload).split(b"\n")
-        yield from whole
+        yield from (line + b"\n" for line in whole)
     yield left
-
-
-def _is_last(document: dict[str, Any]) -> bool:
-    """Whether a choice says why it ends. Raises EndpointUnreachable where the server tells of an error instead."""
-    if error := document.get("error"):
-        words = error.get("message") if isinstance(error, dict) else error
-        raise EndpointUnreachable(f"The server broke off its answer: {str(words)[:200].rstrip('.')}.")
-    return any(choice.get("finish_reason") for choice in document.get("choices") or ())

@@ -11,6 +11,7 @@ from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.limits import served
 from backend.domain.limits.served import Told
+from backend.domain.load.interface import first_choice
 from backend.endpoint import completion, models
 from backend.worker.measuring.servers import Endpoint
 
@@ -55,7 +56,7 @@ def ask(endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | N
 
 def _one(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[Told]:
     body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": MOST}
-    return served.read(completion(endpoint.url, body, bearer_env)["choices"][0])
+    return served.read(first_choice(completion(endpoint.url, body, bearer_env)))
 
 
 def figures(told: dict[int, Windows]) -> dict[int, dict[str, Any]]:

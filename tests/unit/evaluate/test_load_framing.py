@@ -130,3 +130,36 @@ def test_what_is_not_http_is_told_at_once(raw: bytes):
 def test_an_impossible_chunk_size_is_malformed(line: bytes):
     with pytest.raises(Malformed, match="chunk"):
         chunk_size(line)
+
+
+MARK = b"data: [DONE]\n\n"
+
+
+def test_the_end_mark_is_seen_before_the_response_ends():
+    framing = Framing()
+    assert not framing.feed(chunked([b"data: {}\n\n"])[:-5])
+    assert not framing.marked
+    assert not framing.feed(b"e\r\n" + MARK + b"\r\n")
+    assert framing.marked
+    assert framing.feed(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("framed", [True, False])
+def test_an_end_mark_inside_text_is_no_end_mark(framed: bool):
+    quoted = b'data: {"choices": [{"text": "data: [DONE]"}]}\n\n'
+    framing = Framing()
+    if framed:
+        assert not framing.feed(chunked([quoted])[:-5])
+    else:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        assert not any(framing.feed(bytes([byte])) for byte in head + quoted)
+        assert framing.feed(b"data:[DONE]\n\n")
+    assert not framing.marked
+
+
+@pytest.mark.parametrize("reads", [1, 1000])
+def test_interim_responses_without_end_are_told(reads: int):
+    framing = Framing()
+    with pytest.raises(Malformed, match="interim responses never end"):
+        for _ in range(reads + 1):
+            framing.feed(b"HTTP/1.1 100 Continue\r\n\r\n" * (5000 // reads))

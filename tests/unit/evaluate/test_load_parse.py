@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from backend.domain.errors import EndpointUnreachable, InvalidWorkload, RequestError
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
+from backend.domain.load.server_events import server_events
 from backend.endpoint import address, bearer, check_endpoint, reason
-from backend.evaluate.load import framing as sse
 from backend.evaluate.load.audit import audit
+from backend.evaluate.load.framing import Head
 from backend.evaluate.load.level import Run
-from backend.evaluate.load.parse import record
+from backend.evaluate.load.parse import is_over, record, spoken
 from backend.evaluate.load.payload import Payloads, read_prompts
-from backend.evaluate.load.stream import Exchange
+from backend.evaluate.load.stream import LONGEST_PAUSE_S, PAUSE_S, Exchange, pause_s
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 texts = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6)
@@ -120,6 +121,84 @@ def test_reasoning_is_content():
     assert record(exchange(chunk(delta), END)).text == "hm"
 
 
+def test_what_the_assistant_said_is_without_reasoning_and_tool_calls():
+    deltas = [{"reasoning": "hm", "reasoning_content": "hm"}, {"content": "Yes"}, {"tool_calls": [{"function": {"name": "f"}}]}]
+    chunks = [chunk(b"data: %s\n\n" % json.dumps({"choices": [{"delta": delta}]}).encode()) for delta in deltas]
+    made = exchange(*chunks, END)
+    assert (record(made).text, spoken(made)) == ("hmYesf", "Yes")
+    assert spoken(exchange(*chunks)) == "", "an answer that is cut off is not sent back"
+
+
+def test_a_tool_call_alone_is_an_answer_with_the_tokens_of_its_usage():
+    call = {"tool_calls": [{"index": 0, "function": {"name": "get_weather", "arguments": "{}"}}]}
+    last = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}
+    documents = [{"choices": [{"delta": call}]}, last]
+    found = record(exchange(*(chunk(b"data: %s\n\n" % json.dumps(document).encode()) for document in documents), END))
+    assert (found.status, found.output_tokens, found.first_content) == ("ok", 9, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("event_bytes", "words"),
+    [
+        (b'event: error\ndata: {"message":"CUDA out of memory"}\n\n', "CUDA out of memory"),
+        (b"event: error\ndata: worker died\n\n", "worker died"),
+        (b'error: {"code":500,"message":"slot unavailable"}\n\n', "slot unavailable"),
+        (b'data: {"object":"error","message":"engine died"}\n\n', "engine died"),
+    ],
+)
+def test_the_servers_own_error_fails_a_request_though_text_came_before(event_bytes: bytes, words: str):
+    found = record(exchange(chunk(event("a", 1)), chunk(event_bytes), END))
+    assert (found.status, found.error) == ("server_error", words)
+
+
+@pytest.mark.parametrize(
+    "beside", [b'event: ping\ndata: {"type":"ping"}\n\n', b"data: : OPENROUTER PROCESSING\n\n", b": x\n\n", b"data:\n\n"]
+)
+def test_pings_and_comments_are_passed_over(beside: bytes):
+    found = record(exchange(chunk(beside), chunk(event("a", 1)), END))
+    assert (found.status, found.text, found.first_content) == ("ok", "a", 3.0)
+
+
+FINISHED = chunk(b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n')
+COUNTED = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}\n\n')
+
+
+@pytest.mark.parametrize(
+    ("chunks", "over", "over_late"),
+    [
+        ([chunk(event("a"))], False, False),
+        ([chunk(event("a")), FINISHED], False, True),
+        ([chunk(event("a")), FINISHED, COUNTED], True, True),
+        ([chunk(event("a")), chunk(b"data: [DONE]\n\n")], True, True),
+        ([chunk(event("a")), chunk(b"event: error\ndata: {}\n\n")], True, True),
+        ([chunk(event('say "finish_reason": "stop"', 1))], False, False),
+    ],
+)
+def test_an_answer_under_way_is_over_by_what_it_says(chunks: list[bytes], over: bool, over_late: bool):
+    made = exchange(*chunks)
+    assert (is_over(made, late=False), is_over(made, late=True)) == (over, over_late)
+
+
+@pytest.mark.parametrize("counts", [[3, 2], [1, 5]])
+def test_counts_that_fall_or_pass_the_total_are_no_running_counts(counts: list[int]):
+    total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}\n\n')
+    found = record(exchange(*(chunk(event("a", count)) for count in counts), total, END))
+    assert (found.token_times, found.chunk_tokens) == ("final", (2.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    ("field", "seconds"),
+    [
+        ("1", 1.0), ("0.5", 0.5), ("0", PAUSE_S), ("", PAUSE_S), ("soon", PAUSE_S), ("nan", PAUSE_S), ("inf", PAUSE_S),
+        ("9999", LONGEST_PAUSE_S), ("Wed, 21 Oct 2026 07:28:05 GMT", 5.0), ("Wed, 21 Oct 2015 07:28:00 GMT", PAUSE_S),
+        ("Wed, 99999999999 Oct 2026 07:28:05 GMT", PAUSE_S), ("-3", PAUSE_S),
+    ],
+)  # fmt: skip
+def test_retry_after_is_read_as_seconds_a_fraction_or_a_date(field: str, seconds: float):
+    head = Head(429, {"retry-after": field, "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 0)
+    assert pause_s(head) == seconds
+
+
 def test_half_a_character_a_chunk_is_joined_and_a_lone_half_replaced():
     halves = [chunk(b'data: {"choices": [{"text": "%s"}]}\n\n' % half) for half in (rb"\ud83d", rb"\ude00", rb"\ud83d")]
     found = record(exchange(*halves, END))
@@ -146,11 +225,11 @@ def test_the_token_is_blotted_out_of_an_error():
 @pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
 def test_events_end_with_any_line_end(eol: str):
     body = eol.join([": comment", "event: x", "data: a", "data:b", "", "id: 1", "", "data: c", ""])
-    assert [data for data, _ in sse.events(body.encode())] == [b"a\nb", b"c"]
+    assert [event[:2] for event in server_events(body.encode())] == [("x", b"a\nb"), ("", b"c")]
 
 
 def test_an_event_ends_after_its_blank_line():
-    assert list(sse.events(b"data: a\n\ndata: b\n\n")) == [(b"a", 9), (b"b", 18)]
+    assert list(server_events(b"data: a\n\ndata: b\n\n")) == [("", b"a", 9), ("", b"b", 18)]
 
 
 def run(**changed: Any) -> Run:
@@ -167,14 +246,14 @@ def run(**changed: Any) -> Run:
     ],
 )
 def test_a_client_that_was_late_says_so(changed: dict[str, Any], words: str):
-    found = audit(plan(), run(**changed), [], "continuous", 0.0)
+    found = audit(plan(), run(**changed), [], 0.0)
     assert found.client_limited
     assert found.reason is not None
     assert words in found.reason
 
 
 def test_a_client_with_slack_is_not_limited():
-    found = audit(plan(), run(), [], "final", 0.25)
+    found = audit(plan(usage="final"), run(), [], 0.25)
     assert (found.client_limited, found.reason, found.usage, found.parse_cpu_s) == (False, None, "final", 0.25)
 
 
@@ -182,13 +261,13 @@ def test_streams_that_stood_idle_limit_the_level():
     busy = [record(exchange(chunk(event("a", 1)), END)) for _ in range(2)]
     idle = [row.model_copy(update={"stream": n, "sent": 0.0, "end": 1.0}) for n, row in enumerate(busy)]
     later = [row.model_copy(update={"sent": 1.5, "end": 2.0}) for row in idle]
-    found = audit(plan(), run(), idle + later, "continuous", 0.0)
+    found = audit(plan(), run(), idle + later, 0.0)
     assert found.achieved_concurrency == pytest.approx(1.5)
     assert found.reason == "only 1.5 of 2 streams were busy on average"
 
 
 def test_fewer_requests_than_streams_limit_the_level():
-    assert audit(plan(requests=1), run(), [], "none", 0.0).reason == "1 requests cannot keep 2 streams busy"
+    assert audit(plan(requests=1), run(), [], 0.0).reason == "1 requests cannot keep 2 streams busy"
 
 
 @pytest.mark.parametrize(
