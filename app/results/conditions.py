@@ -12,7 +12,7 @@ from app.words import message, moment, plain
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash
-from backend.domain.evaluation.soundness import SHARED, reasons, valid
+from backend.domain.evaluation.soundness import SHARED, is_buffered, is_uncounted, reasons, valid
 from backend.domain.figures import counted, figure
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.present.words import blocks, search
@@ -83,11 +83,15 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
 
 def doubts(document: Evaluation) -> list[str]:
     """How many levels are not the server's figures, or only in part; none where all are."""
-    found = [valid(level) for result in document.variants for level in result.levels]
-    wrong, in_part = found.count("no"), found.count("in part")
-    hollow = f"{wrong} of {len(found)} levels are not the server's figures: they are hollow on the charts and get no verdict."
-    silent = f"{in_part} of {len(found)} levels have no tokens/s and no prices: answers came without a token count."
-    return [hollow] * bool(wrong) + [silent] * bool(in_part)
+    levels = [level for result in document.variants for level in result.levels]
+    sound = [level for level in levels if valid(level) != "no"]
+    wrong, uncounted, buffered = len(levels) - len(sound), sum(map(is_uncounted, sound)), sum(map(is_buffered, sound))
+    sentences = {
+        f"{wrong} of {len(levels)} levels are not the server's figures: they are hollow on the charts and get no verdict.": wrong,
+        f"{uncounted} of {len(levels)} levels have no tokens/s and no prices: answers came without a token count.": uncounted,
+        f"{buffered} of {len(levels)} levels have no time between tokens: their answers came in one piece.": buffered,
+    }
+    return [sentence for sentence, count in sentences.items() if count]
 
 
 def say_validity(document: Evaluation) -> None:

@@ -15,6 +15,7 @@ from backend.domain.evaluation.blocks.looks import Look
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.memory_limit import StepBytes
 from backend.domain.evaluation.proof.record import Drafting, Finding, Lossless
+from backend.domain.evaluation.soundness import WithValidity
 from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import Obstacle, Outcome, SloCheck
@@ -168,7 +169,7 @@ class Price(Frozen):
     """The announcement's formula: ignores prefill, prices input at 0."""
 
 
-class Level(Frozen):
+class Level(WithValidity):
     """One variant at one load, over all repeats. A latency is None where no request gave one.
 
     Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are 0
@@ -204,6 +205,8 @@ class Level(Frozen):
     """Answers of one token that the model ended, where more were asked for."""
     errors: dict[str, int] = Field(default_factory=dict)
     """Errors by kind: refused, timeout, reset, http_429, malformed..."""
+    buffered_responses: int = 0
+    """Answers of several chunks that came at once: nothing is known of the time between their tokens."""
     looping_outputs: int = 0
     """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
     price: Price | None = None

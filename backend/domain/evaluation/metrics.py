@@ -4,8 +4,11 @@ Only measured records (not warm-up) count. A latency is over the *good* ones: st
 `measuring.md`; a latency is in milliseconds, a rate in tokens a second.
 
 - ttft_ms: request written to the first chunk with non-empty content.
-- tpot_ms: (last content chunk - first content chunk) / (output tokens - tokens in the first chunk), a request.
-- chunk_gap_ms: between successive content chunks, all gaps of all requests.
+- tpot_ms: (last content chunk - first content chunk) / (output tokens - tokens up to the first one), a request. Chunks that one
+  read of the socket brought arrived together: the tokens of all that came with the first one are taken off.
+- chunk_gap_ms: between successive reads that brought content, all gaps of all requests.
+- Neither is known of an answer that came at once, as from a proxy that buffers (`came_at_once`); no gap where most chunks came
+  together with others.
 - In an open loop a latency counts from when the request was due, not from when it was written. Not streamed, only
   client_latency_ms is known.
 - client_latency_ms: request written to the last byte of the answer; content_latency_ms: to the last content chunk.
@@ -35,6 +38,9 @@ from backend.domain.load.records import Audit, LevelAudit, RequestRecord
 from backend.domain.maths.intervals import mean_ci95, percentile
 
 Records = Sequence[RequestRecord]
+FASTEST_TOKEN_S = 0.05e-3
+"""Chunks that come faster than that were held back on the way and sent together: 20,000 tokens/s for one user, several times what
+the fastest published services stream (about 3,000)."""
 LIMITED = ("ttft_ms", "tpot_ms", "client_latency_ms")
 """What a request has one figure of, so that a limit can be set for it."""
 
@@ -90,11 +96,31 @@ def good(records: Iterable[RequestRecord]) -> list[RequestRecord]:
 
 
 def tpot_s(record: RequestRecord) -> float | None:
-    """Seconds an output token after the first chunk; None where tokens were not counted or all came in one chunk."""
-    if record.output_tokens is None or not record.chunk_tokens or len(record.chunk_times) < 2:
+    """Seconds an output token after the first read with content; None where tokens were not counted or all came at once."""
+    if record.output_tokens is None or not record.chunk_tokens or came_at_once(record):
         return None
-    tokens = record.output_tokens - record.chunk_tokens[0]
+    first = bisect_right(record.chunk_times, record.chunk_times[0]) - 1
+    tokens = record.output_tokens - record.chunk_tokens[first]
     return (record.chunk_times[-1] - record.chunk_times[0]) / tokens if tokens > 0 else None
+
+
+def came_at_once(record: RequestRecord) -> bool:
+    """Whether all content came in one read, or in a burst of reads that no model generates."""
+    times = record.chunk_times
+    return len(times) < 2 or times[-1] - times[0] < FASTEST_TOKEN_S * (len(times) - 1)
+
+
+def is_buffered(record: RequestRecord) -> bool:
+    """Whether several chunks came at once, so that nothing is known of the time between tokens."""
+    return record.ok and record.streamed and len(record.chunk_times) > 1 and came_at_once(record)
+
+
+def _gaps_s(record: RequestRecord) -> list[float]:
+    """Seconds between successive reads with content; none where more than half of the chunks came together with others."""
+    arrivals = sorted(set(record.chunk_times))
+    if came_at_once(record) or 2 * len(arrivals) < len(record.chunk_times):
+        return []
+    return [later - earlier for earlier, later in pairwise(arrivals)]
 
 
 def latency_ms(metric: str, record: RequestRecord) -> float | None:
@@ -143,7 +169,7 @@ def _latencies(name: str, records: Records) -> list[float]:
     of: dict[str, Callable[[RequestRecord], list[float]]] = {
         "ttft_ms": lambda r: _span(r.start, r.first_content),
         "tpot_ms": lambda r: _span(0.0, tpot_s(r)),
-        "chunk_gap_ms": lambda r: [(b - a) * 1000 for a, b in pairwise(r.chunk_times)],
+        "chunk_gap_ms": lambda r: [gap * 1000 for gap in _gaps_s(r)],
         "client_latency_ms": lambda r: _span(r.start, r.end),
         "content_latency_ms": lambda r: _span(r.start, r.last_content),
     }
@@ -209,6 +235,7 @@ def _counters(records: Records) -> dict[str, Any]:
             record.ok and record.output_tokens == 1 and record.finish_reason != "length" for record in records
         ),
         "errors": dict(sorted(errors.items())),
+        "buffered_responses": sum(map(is_buffered, records)),
         "looping_outputs": sum(record.ok and is_looping(record.text) for record in records),
     }
 

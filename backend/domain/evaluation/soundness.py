@@ -3,25 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from backend.domain.evaluation.document import Level, VariantResult
+from pydantic import computed_field, model_validator
+
 from backend.domain.figures import figure
+from backend.domain.frozen import Frozen
 from backend.domain.load.lines import least
 
+if TYPE_CHECKING:  # the level of a document is made of this module's class
+    from backend.domain.evaluation.document import Level, VariantResult
+
 Valid = Literal["yes", "in part", "no"]
-"""`in part`: its latencies are the server's, and its throughput in tokens is not known."""
+"""`in part`: its figures are the server's, and its tokens a second or the time between its tokens is not known."""
 
 
 SHARED = "Load generator and server share this machine's processors."
 """Holds of every server that is started on the machine of the load generator: a condition rather than a warning."""
 
 
+class WithValidity(Frozen):
+    """A level whose written form also has `valid` and `reasons`.
+
+    They follow from its other fields, so they are computed anew when a level is read, also one that was stored without them.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_validity(cls, value: Any) -> Any:
+        return {name: each for name, each in value.items() if name not in COMPUTED} if isinstance(value, dict) else value
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def valid(self) -> Valid:
+        """Whether its figures are the server's."""
+        return valid(cast("Level", self))
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is not valid, or only in part."""
+        return reasons(cast("Level", self))
+
+
+COMPUTED = {"valid", "reasons"}
+
+
 def valid(level: Level) -> Valid:
     """What a table of validity says of it."""
     if not is_sound(level):
         return "no"
-    return "in part" if level.tokenizer_failed or level.output_tokens_per_s is None else "yes"
+    return "in part" if is_uncounted(level) or is_buffered(level) else "yes"
 
 
 def reasons(level: Level) -> list[str]:
@@ -29,7 +61,9 @@ def reasons(level: Level) -> list[str]:
     limited = list(level.audit.reasons) or ["the load generator held it back"] * level.client_limited
     failed = [f"{level.invocation_errors} of {level.invocations} requests failed"] if has_many_errors(level) else []
     silent = [silence(level)] if is_silent(level) else []
-    return limited + failed + silent + ([replay(level)] if is_replayed(level) else []) + _unknown(level)
+    replayed = [replay(level)] if is_replayed(level) else []
+    buffered = [buffering(level)] if is_buffered(level) else []
+    return limited + failed + silent + replayed + _unknown(level) + buffered
 
 
 def _unknown(level: Level) -> list[str]:
@@ -38,13 +72,18 @@ def _unknown(level: Level) -> list[str]:
     return ["no answer told its tokens, so tokens/s and prices are not known"] if level.output_tokens_per_s is None else []
 
 
+def is_uncounted(level: Level) -> bool:
+    """Tokens a second are not known, since answers came without their token count."""
+    return bool(level.tokenizer_failed) or level.output_tokens_per_s is None
+
+
 def is_sound(level: Level) -> bool:
     """Its figures are the server's, of the prompts that were asked, and nearly every request was answered, with words."""
     return not (level.client_limited or has_many_errors(level) or is_silent(level) or is_replayed(level))
 
 
 MAX_ERROR_SHARE = 0.01
-MAX_EMPTY_SHARE, MAX_SHORT_SHARE = 0.05, 0.5
+MAX_EMPTY_SHARE, MAX_SHORT_SHARE, MAX_BUFFERED_SHARE = 0.05, 0.5, 0.5
 MARGIN, OF_EXPECTED = 0.02, 0.1
 """A hit rate may be above the expected one by 0.02 and a tenth of it: shared beginnings are estimated by characters."""
 
@@ -65,6 +104,38 @@ def silence(level: Level) -> str:
     """`31 of 32 answers were empty, 0 had one token`."""
     empty = level.empty_responses - level.tokenizer_failed
     return f"{empty:,} of {level.answers:,} answers were empty, {level.short_responses:,} had one token"
+
+
+def is_buffered(level: Level) -> bool:
+    """More than half of the answers came at once although they had several chunks: something on the way holds them back."""
+    return level.buffered_responses > MAX_BUFFERED_SHARE * max(level.answers, 1)
+
+
+def buffering(level: Level) -> str:
+    """`40 of 40 answers came in one piece: ...`"""
+    return (
+        f"{level.buffered_responses:,} of {level.answers:,} answers came in one piece: a proxy or the server holds the stream "
+        "back, so the time between tokens is not known and the first token comes with the last"
+    )
+
+
+FIRST_OF: dict[Valid, str] = {
+    "no": "are not the server's figures",
+    "in part": "are valid in part",
+}
+
+
+def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
+    """One sentence for all levels that are not valid, one for those that are in part: how many, the first of them, and why."""
+    levels = [(result.name, level) for result in results for level in result.levels]
+    sentences = []
+    for answer, words in FIRST_OF.items():
+        doubtful = [(name, level) for name, level in levels if valid(level) == answer]
+        if doubtful:
+            name, level = doubtful[0]
+            why = "; ".join(reasons(level))
+            sentences.append(f"{len(doubtful)} of {len(levels)} levels {words} (`{name}` at {level.load.words}: {why}).")
+    return sentences
 
 
 def is_replayed(level: Level) -> bool:

@@ -22,7 +22,7 @@ from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Remo
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
 from backend.domain.evaluation.proof.lossless import differs
 from backend.domain.evaluation.proof.record import Lossless
-from backend.domain.evaluation.soundness import SHARED, idle_streams
+from backend.domain.evaluation.soundness import SHARED, idle_streams, validity_warnings
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.loss import below_floor
 from backend.domain.load.lines import GREEDY_STREAMS
@@ -184,7 +184,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     elif options.most_blocks < 5:
         said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
         found.append(f"{said} figures but no verdict: five or more do.")
-    found += filter(None, [idle_streams(results)])
+    found += [*validity_warnings(results), *filter(None, [idle_streams(results)])]
     looping = sum(level.looping_outputs for result in results for level in result.levels)
     total = sum(level.requests for result in results for level in result.levels)
     if looping:
