@@ -67,6 +67,8 @@ class Settings(BaseModel):
     """Folders of this machine from which models and files are taken where others reach the studio, links resolved."""
     shared: bool = False
     """Others reach the studio: no request goes out to addresses that only this machine is meant to reach."""
+    alone: bool = False
+    """The owner says that nobody else reaches the studio under the names in `hosts` (WHETSTONE_SHARED=0)."""
     shared_tokens: tuple[str, ...] = ()
     """Environment variables with a hub's token that imports use there too."""
     shared_buckets: tuple[str, ...] = ()
@@ -159,6 +161,7 @@ def load() -> Settings:
         import_folders=tuple(Path(each).expanduser().resolve() for each in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))),
         allowed_addresses=tuple(map(str.lower, _listed(environment.get("WHETSTONE_ALLOWED_ADDRESSES")))),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
+        alone=environment.get("WHETSTONE_SHARED") == "0",
         shared_tokens=_listed(environment.get("WHETSTONE_SHARED_TOKENS")),
         shared_buckets=_listed(environment.get("WHETSTONE_SHARED_BUCKETS")),
         owner=environment.get("USER") or "local",

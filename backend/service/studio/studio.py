@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from backend import logs, settings
 from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
@@ -79,6 +80,31 @@ def hosts() -> list[str]:
     return [*settings.load().hosts, *([found.origin] if found else [])]
 
 
+def names_elsewhere(chosen: settings.Settings) -> list[str]:
+    """Names in WHETSTONE_HOSTS under which others reach the studio, through a proxy or a tunnel; none where the owner says that
+    nobody else does."""
+    written = [host if "://" in host else f"https://{host}" for host in chosen.hosts]
+    names = [name for each in written if (name := urlsplit(each).hostname) and not is_loopback(name)]
+    return [] if chosen.alone else names
+
+
+def is_reached_by_others(workspace: Workspace, host: str) -> bool:
+    """By any setting: the address it listens at, a sign-in, or the names it answers to."""
+    return not is_loopback(host) or bool(sign_in.configured(workspace.settings) or names_elsewhere(workspace.settings))
+
+
+def _open_to_whoever(workspace: Workspace, host: str) -> str | None:
+    """The sentence for a studio whose names are for others while nobody has to sign in; None where that is not so, or was meant
+    (`--without-sign-in` goes with another address)."""
+    names = names_elsewhere(workspace.settings)
+    if not names or not is_loopback(host) or sign_in.configured(workspace.settings):
+        return None
+    return (
+        f"WHETSTONE_HOSTS names {', '.join(names)}, so this studio is treated as shared, and whoever reaches it there need not "
+        "sign in: have people sign in (docs/team.md), or set WHETSTONE_SHARED=0 where only you reach it."
+    )
+
+
 def uploads() -> tuple[Actor, int | None]:
     """Who uploads where nobody signs in, and the bytes that one person's pages may hold, limited where others reach the studio.
 
@@ -95,6 +121,8 @@ def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say
     stopping = Signalled.by((signal.SIGINT, signal.SIGTERM))
     own = not supervisors.alive(workspace, own=True)
     first = _FirstRun(workspace, say, stopping)
+    if warning := _open_to_whoever(workspace, host):
+        say(warning)
     web = _start_web(workspace, host, port, browser=browser)
     try:
         if own:
@@ -178,7 +206,7 @@ def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> 
     ]
     command += ["--server.headless", "false" if browser and sys.stdout.isatty() else "true"]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
-    if not is_loopback(host) or sign_in.configured(workspace.settings):
+    if is_reached_by_others(workspace, host):
         named = [*hosts(), *(() if host in EVERYWHERE else (host,))]
         environment |= {"WHETSTONE_HOSTS": ",".join(named), "WHETSTONE_SHARED": "1"}
     if workspace.read_only:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.web.guard import POLICIES, Guard
+from backend import settings
 from backend.domain.errors import RequestError
 from backend.service.studio import studio
+from tests.homes import open_home
 
 HOSTS = ["studio.example.org", "https://proxied.example.org:8443", "HTTP://Plain.example.org:80"]
 
@@ -86,3 +89,32 @@ def test_another_address_needs_a_word_that_it_is_meant(host: str) -> None:
     studio.check_host(host, without_sign_in=True)
     for loopback in ("127.0.0.1", "localhost", "::1"):
         studio.check_host(loopback, without_sign_in=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "variables", "shared"),
+    [
+        ("127.0.0.1", {}, False),
+        ("0.0.0.0", {}, True),
+        ("127.0.0.1", {"HOSTS": "studio.example.org"}, True),
+        ("127.0.0.1", {"HOSTS": "https://studio.example.org:8443"}, True),
+        ("127.0.0.1", {"HOSTS": "studio.example.org", "SHARED": "0"}, False),
+        ("127.0.0.1", {"HOSTS": "localhost,http://127.0.0.1:8501"}, False),
+        ("0.0.0.0", {"HOSTS": "studio.example.org", "SHARED": "0"}, True),
+    ],
+)
+def test_a_studio_is_shared_by_whichever_setting_lets_others_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, variables: dict[str, str], shared: bool
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"WHETSTONE_{name}", value)
+    chosen = settings.load()
+    home = open_home(tmp_path / "home", hosts=chosen.hosts, alone=chosen.alone)
+    assert studio.is_reached_by_others(home, host) is shared
+
+
+def test_names_for_others_without_a_sign_in_are_warned_of_at_the_start(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home", hosts=("studio.example.org",))
+    said = studio._open_to_whoever(home, "127.0.0.1")
+    assert said is not None and said.startswith("WHETSTONE_HOSTS names studio.example.org, so this studio is treated as shared")
+    assert studio._open_to_whoever(open_home(tmp_path / "home"), "127.0.0.1") is None
