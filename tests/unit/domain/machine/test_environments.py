@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import tomllib
+from email.message import Message
+from urllib.parse import urlsplit
 
 import pytest
 
 from backend.domain.errors import DiskFull, NotFound, RequestError
-from backend.domain.machine.environments import COMPRESS, CPU_WHEELS, ENVIRONMENTS, QUALITY, RAY, SERVE, check_installable, find
-from backend.engines import environments
+from backend.domain.machine.environments import (
+    COMPRESS,
+    ENVIRONMENTS,
+    QUALITY,
+    RAY,
+    SERVE,
+    check_index,
+    check_installable,
+    find,
+)
+from backend.engines import environments, vendor
+from backend.hardware import pip_index
 from backend.settings import CHECKOUT
 
 PINNED = re.compile(r"^[a-z0-9.-]+==[^\s=*]+$")
@@ -81,14 +94,26 @@ def test_the_quality_environment_has_no_torch_that_could_differ_from_the_one_tha
     assert set(QUALITY.built) <= set(rows) and set(QUALITY.locks.values()) == {"quality.txt"}
 
 
-def test_the_index_of_cpu_wheels_is_written_in_one_place() -> None:
-    written = [
-        path.relative_to(CHECKOUT).as_posix()
-        for folder in ("backend", "assets/locks", ".ci")
-        for path in (CHECKOUT / folder).rglob("*")
-        if path.is_file() and path.suffix != ".pyc" and CPU_WHEELS in path.read_text(errors="replace")
-    ]
-    assert written == ["backend/domain/machine/environments.py"]
+def test_the_index_of_cpu_builds_comes_from_the_metadata_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = vendor.index_of_builds(f"torch=={lock('serve-cpu.txt')['torch']}")
+    assert index is not None
+    parts = urlsplit(index)
+    assert (parts.scheme, parts.path) == ("https", "/whl/cpu") and str(parts.hostname).startswith("download.")
+    assert vendor.index_of_builds("torch==2.13.0") is None  # the ordinary build lies on no index of its own
+    about = Message()
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda name: about)
+    assert vendor.index_of_builds("torch==2.13.0+cpu") is None
+    about["Home-page"] = "https://torch.example/start"
+    assert vendor.index_of_builds("torch==2.13.0+cpu") == "https://download.torch.example/whl/cpu"
+
+
+def test_the_public_index_is_the_one_that_pip_asks_without_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    pip_index.default_host.cache_clear()
+    host = pip_index.default_host()
+    assert host and "." in host and host != "mirror.example"
+    with pytest.raises(RequestError, match="placeholders only"):
+        check_index(find("neuron"), f"https://{host.upper()}/simple", host)
 
 
 def test_only_what_can_be_installed_is_accepted() -> None:

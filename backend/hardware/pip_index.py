@@ -1,0 +1,31 @@
+"""The package index that pip asks where nobody configured one: no address of it is written here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from urllib.parse import urlsplit
+
+DEFAULT = re.compile(r"Base URL of the Python Package Index \(default\s+(https?://[^\s)]+)\)")
+"""What `pip download --help` says of --index-url."""
+
+
+@cache
+def default_host() -> str | None:
+    """The host of pip's own default index, in small letters; None where pip is not here or says it in another way.
+
+    pip's help shows the default after its configuration was read (pip 26, _internal/cli/parser.py), so it is asked without any.
+    """
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    asked = subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--help"],
+        env={**plain, "PIP_CONFIG_FILE": os.devnull},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = DEFAULT.search(asked.stdout)
+    return (urlsplit(told[1]).hostname or "").lower() or None if told else None
