@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.cards.tokenizer_hash import tokenizer_hash
 from backend.catalog.cards.weights import bytes_by_dtype, read_object, read_weights
 from backend.domain.errors import InvalidModel, UnknownModel
+from backend.domain.model import announced
 from backend.domain.model.facts import ModelCard, Origin
+from backend.domain.model.stored import TRANSPOSED
+from backend.domain.recipe.techniques import NATIVE_FAMILIES
 
 CONFIG, CONFIG_BYTES = "config.json", 4_000_000
 NOT_PARAMETERS = (
@@ -30,6 +34,7 @@ PACKED = ("weight_packed", "qweight")
 HALVES = "_blocks"
 """MXFP4 keeps two weights in a byte."""
 HEADS = ("lm_head.weight", "embed_out.weight")
+HEAD_MODULES = ("lm_head.", "embed_out.")
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 GATED = re.compile(r"\.(gate_proj|gate_up_proj|w3|up_gate_proj)(\.|_|$)")
@@ -84,21 +89,25 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     weights = read_weights(source, sizes)
     text, outside = _parts(weights.tensors) if multimodal else (weights.tensors, {})
     _check_agreement(facts, text, config)
-    quantization = config.get("quantization_config")
+    said = announced.announcements(config, _side_files(source, sizes))
+    stored = announced.recognise(weights.tensors, said, transposed=facts["model_type"] in TRANSPOSED)
+    bits = announced.packed_bits(said) or (stored.bits if stored else None)
     tied = bool(facts["tied_embeddings"])
     routed = {name: info for name, info in text.items() if ".experts." in name}  # not those that every token passes through
     return {
         **facts,
-        "notes": notes,
-        "revision": hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest(),
+        "notes": (*notes, *([stored.sentence] if stored else [])),
+        "revision": _revision(source, sizes, weights.digest),
         "dtype": _dtype(config, weights.tensors),
-        "parameters": _parameters(weights.tensors, tied, quantization),
-        "outside_parameters": _parameters(outside, tied, quantization),
-        "expert_parameters": (_parameters(routed, False, quantization) or None) if facts["experts"] else None,
+        "parameters": _parameters(weights.tensors, tied, bits),
+        "outside_parameters": _parameters(outside, tied, bits),
+        "expert_parameters": (_parameters(routed, False, bits) or None) if facts["experts"] else None,
         "gated_mlp": any(GATED.search(name) for name in text),
         "weights_bytes": weights.bytes,
         "bytes_by_dtype": bytes_by_dtype(weights.tensors),
-        "quantization": _quant_method(quantization),
+        "quantization": stored.method if stored else None,
+        "quantization_bits": stored.bits if stored else None,
+        "stored": stored,
     }
 
 
@@ -117,6 +126,12 @@ def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], conf
             f"config.json says vocabulary {facts['vocabulary']} and hidden size {facts['hidden_size']}, but the embedding "
             f"is {' x '.join(map(str, found[0]))}: config.json and the weights belong to different models."
         )
+    untied = facts["model_type"] in NATIVE_FAMILIES and not facts["tied_embeddings"]
+    if untied and not any(name.startswith(HEAD_MODULES) for name in tensors):
+        raise InvalidModel(
+            "The output head (lm_head.weight) is missing, and config.json does not tie it to the embedding: download or "
+            "export the model again."
+        )
     layers = {int(match[1]) for match in map(LAYER.search, tensors) if match}
     extra = config.get("num_nextn_predict_layers")  # DeepSeek stores the layers that predict further tokens behind the others
     wanted = facts["layers"]
@@ -128,9 +143,23 @@ def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], conf
         )
 
 
-def _parameters(tensors: dict[str, TensorInfo], tied: bool, quantization: Any) -> int:
+def _revision(source: ModelSource, sizes: Mapping[str, int], weights: str) -> str:
+    """sha256 over config.json, the `weights`' own digest, and what else says how to read them."""
+    digest = hashlib.sha256(source.read(CONFIG) + weights.encode())
+    for file in announced.SIDE_FILES:
+        if file in sizes:
+            digest.update(source.read(file))
+    return digest.hexdigest()
+
+
+def _side_files(source: ModelSource, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The files beside config.json that announce a quantization, by their names. Raises InvalidModel where one is damaged."""
+    return {file: read_object(source, file, CONFIG_BYTES) for file in announced.SIDE_FILES if file in sizes}
+
+
+def _parameters(tensors: dict[str, TensorInfo], tied: bool, bits: int | None) -> int:
     """Elements of all weights: tied embeddings once, packed integers unpacked; scales, zero points and buffers left out."""
-    per_word = 32 // _packed_bits(quantization)
+    per_word = 32 // (bits if bits in announced.PACKED_BITS else 4)
     counted = (name for name in tensors if not (_is_buffer(name, tensors[name]) or (tied and name.endswith(HEADS))))
     return sum(_elements(name, tensors[name], per_word) for name in counted)
 
@@ -144,26 +173,6 @@ def _elements(name: str, info: TensorInfo, per_word: int) -> int:
     if name.endswith(PACKED) and info.dtype == "I32":
         return info.elements * per_word
     return info.elements * (2 if name.endswith(HALVES) and info.dtype == "U8" else 1)
-
-
-def _packed_bits(quantization: Any) -> int:
-    """Bits of one packed weight, as quantization_config says (compressed-tensors: config_groups; awq, gptq: bits); else 4."""
-    if not isinstance(quantization, dict):
-        return 4
-    groups = quantization.get("config_groups")
-    group = next(iter(groups.values()), None) if isinstance(groups, dict) else None
-    weights = group.get("weights") if isinstance(group, dict) else None
-    bits = weights.get("num_bits") if isinstance(weights, dict) else quantization.get("bits", quantization.get("w_bit"))
-    return bits if type(bits) is int and bits in {1, 2, 3, 4, 8, 16} else 4
-
-
-def _quant_method(quantization: Any) -> str | None:
-    if quantization is None:
-        return None
-    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-    if not isinstance(method, str):
-        raise InvalidModel("config.json has a `quantization_config` without a `quant_method`: export the model again.")
-    return method
 
 
 def _dtype(config: dict[str, Any], tensors: dict[str, TensorInfo]) -> str:

@@ -10,10 +10,11 @@ from fnmatch import fnmatch
 from backend.catalog.cards.source import ModelSource
 from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.cards.weights import INDEX, read_index, weight_files
+from backend.domain.model.announced import SIDE_FILES
 
 PLAIN = frozenset({
     "config.json", "generation_config.json", INDEX, *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.json", "chat_template.jinja",
+    "added_tokens.json", "chat_template.json", "chat_template.jinja", *SIDE_FILES,
 })  # fmt: skip
 LICENCES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*", "license*", "COPYING*")
 TEXT = (".md", ".txt")

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.model.stored import StoredWeights
 
 Origin = Literal["starter", "imported", "folder", "artifact", "published", "reference"]
 """`published`: a row of the documentation page. `reference`: other bundled facts, such as the drafts of those rows."""
@@ -39,7 +40,7 @@ class ModelFacts(Frozen):
     tied_embeddings: bool
     parameters: int
     quantization: str | None = None
-    """`quant_method` of config.json where the weights are already quantized."""
+    """How the weights are quantized already: what announces it calls it, else what is stored; None for plain ones."""
     quantization_bits: int | None = None
     draft: str | None = None
     """Model id or path of the provided draft, where one exists."""
@@ -128,6 +129,8 @@ class ModelCard(ModelFacts):
     """As the hub states it; None where nothing is said."""
     quantized_before: QuantizedBefore | None = None
     """None where the weights came as they were trained, as far as is known."""
+    stored: StoredWeights | None = Field(None, exclude_if=lambda value: value is None)
+    """How the weights are stored where they are not plain 16- or 32-bit floats."""
     head_of: HeadOf | None = Field(None, exclude_if=lambda value: value is None)
     """Of a head that drafts from another model's hidden states; its own vocabulary may be smaller than that model's."""
     notes: tuple[str, ...] = ()

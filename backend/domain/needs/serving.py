@@ -68,7 +68,7 @@ def format_of(model: ModelFacts, recipe: Recipe) -> Format | None:
     step = recipe.step("quantize")
     if isinstance(step, Quantize):
         return _made(step)
-    if model.quantization:
+    if model.quantization and not recipe.step("prune"):  # what is pruned is written with 16 bits
         bits = model.quantization_bits or (4 if model.quantization in {"awq", "gptq"} else 8)
         return Format(bits, 128 if bits < 8 else None, bits < 8, 2, activations=bits == 8)
     return None

@@ -14,7 +14,7 @@ from backend.domain.kernels.choose import rounds_inputs
 from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.machine import instructions
 from backend.domain.machine.device import Hardware
-from backend.domain.model.facts import ModelFacts
+from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job, layout, recovery, serving
 from backend.domain.needs.layout import Layout
 from backend.domain.recipe import methods, sagemaker_toolkit
@@ -102,7 +102,8 @@ def layout_of(model: ModelFacts, recipe: Recipe, facts: Facts) -> Layout | None:
 def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
     if facts.place == "neuron":
         return neuron_rules.notes(model, recipe, facts)
-    notes = []
+    rewrites = recipe.step("quantize") or recipe.step("prune")
+    notes = [model.stored.sentence] if isinstance(model, ModelCard) and model.stored and rewrites else []
     if shared is not None and recipe.serving.tensor_parallel not in {1, shared.degree}:
         notes.append(f"Tensor parallel degree {shared.degree}: the model does not fit on fewer.")
     if facts.place == "managed":

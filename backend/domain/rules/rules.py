@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from backend.domain.machine.device import Device
 from backend.domain.model import shapes
-from backend.domain.model.facts import ModelFacts, PublishedModel
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving
 from backend.domain.neuron import stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
@@ -54,12 +54,23 @@ def _once_each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 
 def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if model.quantization and (recipe.step("quantize") or recipe.step("prune")):
-        yield Reason(
-            rule="already-quantized",
-            message=f"{model.id} is already quantized ({model.quantization}): start from its 16-bit original.",
-            source="config.json, quantization_config",
-        )
+    steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
+    if not model.quantization or not steps:
+        return
+    stored = model.stored if isinstance(model, ModelCard) else None
+    head = f"{model.id} is already quantized ({stored.layout if stored else model.quantization})"
+    if stored is None or facts.place in {"managed", "neuron"}:
+        yield _quantized(f"{head}: start from its 16-bit original.")
+    elif stored.refusal is not None:
+        yield _quantized(f"{head}, and {stored.refusal}: start from its 16-bit original.")
+    elif any(step.engine != "native" for step in steps):
+        yield _quantized(f"{head}, which only the native engine reads: use `engine: native`, or its 16-bit original.")
+    elif any(isinstance(step, Prune) and step.recover for step in steps):
+        yield _quantized(f"{head}, and recovery trains plain weights only: leave `recover` out, or use its 16-bit original.")
+
+
+def _quantized(message: str) -> Reason:
+    return Reason(rule="already-quantized", message=message, source="the headers of the weight files")
 
 
 def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:

@@ -97,6 +97,7 @@ def test_the_card_is_the_models_own(name: str, tmp_path: Path) -> None:
     model = make(tmp_path, kind, options)
     card = read_card(tmp_path)
     assert card.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert card.stored is None and card.quantization is None, "plain weights are never taken for quantized ones"
     assert (card.model_type, card.layers, card.hidden_size, card.heads, card.vocabulary) == (
         kind, model.config.num_hidden_layers, 32, 4, 320
     )  # fmt: skip

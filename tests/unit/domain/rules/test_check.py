@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.shapes import sizes
+from backend.domain.model.stored import StoredWeights
 from backend.domain.needs import duration
 from backend.domain.needs import serving as memory
 from backend.domain.needs.rates import of_measured
@@ -281,6 +282,23 @@ def test_a_draft_with_another_vocabulary_is_refused() -> None:
 def test_compile_without_a_compiler_and_a_quantized_model_are_refused() -> None:
     assert refusals(card(), [{"compile": {}}], Facts(compiler=False)) == ["no-compiler"]
     assert refusals(card(quantization="awq"), [W8A8]) == ["already-quantized"]
+
+
+def test_quantized_weights_are_a_source_where_they_are_read_exactly() -> None:
+    fp8 = StoredWeights(layout="FP8 with one scale a matrix", method="fp8", bits=8)
+    nf4 = StoredWeights(layout="bitsandbytes 4-bit", method="bitsandbytes", bits=4, refusal="there is no reader here for it")
+    readable, other = (card(quantization=each.method, stored=each) for each in (fp8, nf4))
+    verdict = check.check(readable, recipe.read({"steps": [W8A8]}), Facts())
+    assert verdict.plan is not None and fp8.sentence in verdict.plan.notes
+    assert check.check(readable, recipe.read({"steps": [{"compile": {}}]}), Facts()).plan.notes == ()
+    assert refusals(other, [W8A8]) == ["already-quantized"]
+    library = {"quantize": {"method": "w8a8", "engine": "llm-compressor"}}
+    recovered = {"prune": {"method": "wanda", "recover": {"steps": 10}}}
+    for step, words in ((library, "use `engine: native`"), (recovered, "leave `recover` out")):
+        reasons = check.check(readable, recipe.read({"steps": [step]}), Facts()).reasons
+        assert any(reason.rule == "already-quantized" and words in reason.message for reason in reasons)
+    managed = check.check(readable, recipe.read({"steps": [W8A8]}), Facts(place="managed", hardware="cuda")).reasons
+    assert any(reason.rule == "already-quantized" for reason in managed), "the toolkit does not read by our reader"
 
 
 def test_steps_out_of_order_are_put_in_order_with_a_note() -> None:

@@ -1,0 +1,275 @@
+"""How a checkpoint stores its weights, told by the names, dtypes and shapes of its tensors alone.
+
+A tensor of a 16- or 32-bit float dtype without a quantizer's names beside it is plain, and nothing else is. Knows no files,
+no configuration and no arithmetic. The names are those of the formats' own writers: compressed-tensors 0.17, AutoGPTQ 0.7,
+GPTQModel 5, AutoAWQ 0.2.9, ModelOpt 0.41, bitsandbytes 0.49, transformers 5 (`fp8`, `mxfp4`), MLX 0.29.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from backend.domain.frozen import Frozen
+
+FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
+TRANSPOSED = frozenset({"gpt2"})
+"""Families of the native engine that store a weight [in, out]."""
+BLOCK = (128, 128)
+"""Rows and columns that share a scale where nothing says otherwise (DeepSeek-V3, 2024, section 3.3)."""
+COMPRESSED_TENSORS = "compressed-tensors"
+
+
+class Tensor(Protocol):
+    """One entry of a header."""
+
+    @property
+    def dtype(self) -> str:
+        """As safetensors writes it: BF16, F8_E4M3."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, outermost first."""
+
+
+class StoredWeights(Frozen):
+    """Weights of a checkpoint that are not plain 16- or 32-bit floats."""
+
+    layout: str
+    """In words: FP8 with one scale a matrix."""
+    method: str
+    """What announces it calls it, else the usual name of the layout: gptq, fp8."""
+    bits: int
+    """Of a weight; the most where they differ."""
+    announced: str | None = None
+    """The file that announces it; None where nothing does."""
+    refusal: str | None = None
+    """Why no reader here gives its weights exactly; None where one does."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether its weights can be dequantized exactly, and so be optimized and scored."""
+        return self.refusal is None
+
+    @property
+    def sentence(self) -> str:
+        """For the card, the plan and the artifact."""
+        where = f"announced in {self.announced}" if self.announced else "announced nowhere"
+        head = f"Its weights are stored as {self.layout} ({where})"
+        if self.refusal is not None:
+            return f"{head} and cannot be optimized or scored here: {self.refusal}. Start from the 16-bit original."
+        return (
+            f"{head}. They are dequantized exactly before anything is computed from them: what is called the original is the "
+            "quantized model, not the model as it was trained."
+        )
+
+
+class Kind(NamedTuple):
+    """One way in which a module's weight is stored.
+
+    `name` tells kinds apart; `method` is the usual `quant_method`; `parts` are all the local names that the reader knows,
+    and None where there is no reader.
+    """
+
+    name: str
+    words: str
+    method: str
+    bits: int
+    parts: frozenset[str] | None = None
+
+
+class Module(NamedTuple):
+    """A module with a weight that is not plain: its kind, and its tensors by local name."""
+
+    kind: Kind
+    tensors: Mapping[str, Tensor]
+    detail: str = ""
+    """What the kind leaves open: how scales are shared."""
+    bits: int | None = None
+    """Where the kind leaves them open."""
+
+    @property
+    def words(self) -> str:
+        """The kind with its detail."""
+        return f"{self.kind.words}{self.detail}"
+
+
+ASIDE = frozenset({"input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"})
+"""Beside a weight but no part of it: how inputs and the key-value cache are rounded."""
+FP8 = Kind("fp8", "FP8", "fp8", 8, frozenset({"weight", "weight_scale", "weight_scale_inv"}))
+INT8 = Kind("int8", "INT8", "int8", 8, frozenset({"weight", "weight_scale", "weight_zero_point"}))
+PACKED = Kind(
+    "packed", "packed integers of compressed-tensors", COMPRESSED_TENSORS, 4,
+    frozenset({"weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx"}),
+)  # fmt: skip
+GPTQ = Kind("gptq", "GPTQ", "gptq", 4, frozenset({"qweight", "qzeros", "scales", "g_idx"}))
+AWQ = Kind("awq", "AWQ (GEMM)", "awq", 4, frozenset({"qweight", "qzeros", "scales"}))
+CACHE = Kind("cache", "16-bit weights with scales of an FP8 key-value cache", COMPRESSED_TENSORS, 16, frozenset({"weight"}))
+READABLE = (FP8, INT8, PACKED, GPTQ, AWQ, CACHE)
+OTHERWISE_PACKED = Kind("qweight", "packed integers (`qweight`) of a layout that no reader here knows", "gptq", 4)
+NVFP4 = Kind("nvfp4", "NVFP4", "modelopt", 4)
+MXFP4 = Kind("mxfp4", "MXFP4", "mxfp4", 4)
+MLX = Kind("mlx", "MLX integers", "mlx", 4)
+BITSANDBYTES_4 = Kind("bnb4", "bitsandbytes 4-bit", "bitsandbytes", 4)
+BITSANDBYTES_8 = Kind("bnb8", "bitsandbytes 8-bit", "bitsandbytes", 8)
+MARLIN = Kind("marlin", "Marlin's own packing", "gptq", 4)
+SCALED_INPUTS = Kind("scaled-inputs", "weights whose inputs are scaled first (`pre_quant_scale`)", "modelopt", 8)
+NAMED = (
+    ({"codes", "codebooks"}, Kind("aqlm", "AQLM codebooks", "aqlm", 2)),
+    ({"Qidxs"}, Kind("quip", "QuIP# codebooks", "quip", 2)),
+    ({"trellis"}, Kind("exl3", "EXL3", "exl3", 4)),
+    ({"q_weight"}, Kind("exl2", "EXL2", "exl2", 4)),
+    ({"W_q"}, Kind("hqq", "HQQ", "hqq", 4)),
+    ({"weight", "weight_scales"}, Kind("eetq", "EETQ", "eetq", 8)),
+    ({"B", "s"}, MARLIN),
+    ({"weight.SCB"}, BITSANDBYTES_8),
+    ({"SCB"}, BITSANDBYTES_8),
+    ({"weight.absmax"}, BITSANDBYTES_4),
+    ({"absmax"}, BITSANDBYTES_4),
+    ({"pre_quant_scale"}, SCALED_INPUTS),
+)
+"""Layouts that their names alone give away, and no reader here knows."""
+UNKNOWN = "unknown"
+
+MARKS = (
+    r"weight_(scale|scale_inv|scale_2|scales|global_scale|packed|shape|zero_point|g_idx)|weight:\w+|qweight|qzeros|scales|g_idx"
+    r"|absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+|SCB|weight_format|W_q|Qidxs|codebooks|trellis"
+    r"|q_(weight|scale|scale_max|groups|perm|invperm)|input_scale|input_zero_point|output_scale|pre_quant_scale|[kv]_scale"
+)
+MARK = re.compile(rf"(^|\.)({MARKS})$")
+"""Names that only quantizers give."""
+HARMLESS = (
+    (re.compile(r"(^|\.)(attn|attention)\.bias$"), "the causal mask of older GPT-2, GPT-J and GPT-NeoX checkpoints"),
+    (re.compile(r"(^|\.)(attn|attention)\.masked_bias$"), "the number for masked scores of the same"),
+    (re.compile(r"(^|\.)rotary_emb\.(inv_freq|cos_cached|sin_cached)$"), "rotary frequencies, computed from config.json"),
+    (re.compile(r"(^|\.)(position_ids|token_type_ids|num_batches_tracked)$"), "counters of older transformers"),
+)
+"""Buffers that older writers stored and every loader computes anew, with the reason why none reads them."""
+MASK = 4
+"""Dimensions of a causal mask; a bias has one."""
+
+
+def is_harmless(name: str, tensor: Tensor | None = None) -> bool:
+    """Whether a stored tensor is a buffer that no loader reads. `tensor` tells a causal mask from a bias of the same name."""
+    for number, (pattern, _why) in enumerate(HARMLESS):
+        if pattern.search(name):
+            return number > 0 or (tensor is not None and len(tensor.shape) == MASK)
+    return False
+
+
+def is_plain(name: str, tensor: Tensor) -> bool:
+    """Whether the tensor alone could stand in a checkpoint that was never quantized."""
+    if is_harmless(name, tensor):
+        return True
+    return tensor.dtype in FLOATS and MARK.search(name) is None
+
+
+def modules(tensors: Mapping[str, Tensor], block: tuple[int, int] = BLOCK, *, transposed: bool = False) -> dict[str, Module]:
+    """Every module that is not plain, by its name; `block` is what FP8 scales of two dimensions are for.
+
+    `transposed`: the family stores its weights [in, out] where they are not packed (GPT-2's Conv1D).
+    """
+    marked = {_owner(name)[0] for name, tensor in tensors.items() if not is_plain(name, tensor)}
+    held: dict[str, dict[str, Tensor]] = {owner: {} for owner in marked}
+    for name, tensor in tensors.items():
+        owner, local = _owner(name)
+        if owner in marked and not is_harmless(name, tensor):
+            held[owner][local] = tensor
+    return {owner: _module(parts, block, transposed) for owner, parts in held.items()}
+
+
+def _owner(name: str) -> tuple[str, str]:
+    """The module that a tensor belongs to, and its name there; bitsandbytes hangs its parts on the weight."""
+    module, dot, inside = name.partition(".weight.")
+    if dot:
+        return module, f"weight.{inside}"
+    module, _, local = name.rpartition(".")
+    return module, local
+
+
+def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> Module:
+    """The kind of one module, by what stands in it."""
+    for names, kind in NAMED:
+        if names <= parts.keys():
+            return Module(kind, parts)
+    if any(name.endswith("_blocks") for name in parts):
+        return Module(MXFP4, parts)
+    if "qweight" in parts:
+        return _of_qweight(parts)
+    if "weight_packed" in parts:
+        if parts["weight_packed"].dtype == "I32":
+            return Module(PACKED, parts) if {"weight_scale", "weight_shape"} <= parts.keys() else _unknown(parts)
+        return Module(NVFP4 if parts.keys() & {"weight_global_scale", "input_global_scale"} else MXFP4, parts)
+    weight = parts.get("weight")
+    if weight is None or weight.dtype in FLOATS:
+        quantized = parts.keys() & {"k_scale", "v_scale"} and not beyond(CACHE, parts)
+        return Module(CACHE, parts) if quantized else _unknown(parts)
+    return _of_weight(weight, parts, block, transposed)
+
+
+def _of_qweight(parts: Mapping[str, Tensor]) -> Module:
+    """GPTQ packs along the inputs, AWQ along the outputs; the zero points of both along the outputs."""
+    shapes = [parts[name].shape if name in parts else () for name in ("qweight", "qzeros", "scales")]
+    words = parts["qweight"].dtype == "I32" and all(len(shape) == 2 for shape in shapes)
+    if not words or parts["qzeros"].dtype != "I32" or parts["scales"].dtype not in FLOATS:
+        return Module(OTHERWISE_PACKED, parts)
+    (rows, columns), (groups, zeros), (scales, outputs) = shapes
+    if groups != scales or not zeros or not outputs:
+        return Module(OTHERWISE_PACKED, parts)
+    if columns == outputs and zeros * 32 % outputs == 0 and zeros * 32 // outputs in {2, 4, 8}:
+        bits = zeros * 32 // outputs
+        return Module(GPTQ, parts, f", {bits} bits", bits)
+    if columns == zeros and columns * 8 == outputs and rows % scales == 0:
+        return Module(AWQ, parts)
+    return Module(OTHERWISE_PACKED, parts)
+
+
+def _of_weight(weight: Tensor, parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> Module:
+    """A weight of a dtype that is no plain float."""
+    if weight.dtype in {"U8", "F4"} and parts.keys() & {"weight_scale_2", "weight_global_scale"}:
+        return Module(NVFP4, parts)
+    if weight.dtype == "U32" and "scales" in parts:
+        return Module(MLX, parts)
+    kind = {"F8_E4M3": FP8, "F8_E5M2": FP8, "I8": INT8}.get(weight.dtype)
+    scales = parts.keys() & {"weight_scale", "weight_scale_inv"}
+    if kind is None or len(scales) != 1 or len(weight.shape) != 2:
+        return _unknown(parts)
+    detail = shared(weight.shape, parts[min(scales)], None if kind is INT8 else block, transposed=transposed)
+    return Module(kind, parts, f" with one scale {detail}") if detail else _unknown(parts)
+
+
+def shared(weight: tuple[int, ...], scale: Tensor, block: tuple[int, int] | None, *, transposed: bool = False) -> str | None:
+    """What one number of `scale` is for: `a matrix`, `an output`, `a block of 128 x 128`; None where it is not clear.
+
+    `weight` is the shape of a matrix. Without a `block`, scales of two dimensions are for groups along the inputs.
+    """
+    if scale.dtype not in FLOATS | {"F8_E8M0"}:
+        return None
+    rows, columns = weight
+    if all(size == 1 for size in scale.shape):
+        return "a matrix"
+    outputs = columns if transposed else rows
+    if scale.shape in {(outputs,), (outputs, 1)}:
+        return "an output"
+    if transposed or len(scale.shape) != 2:
+        return None
+    if block is not None:
+        blocks = (-(-rows // block[0]), -(-columns // block[1]))
+        return f"a block of {block[0]} x {block[1]}" if scale.shape == blocks else None
+    groups = scale.shape[1]
+    return f"a group of {columns // groups}" if scale.shape[0] == rows and groups and columns % groups == 0 else None
+
+
+def _unknown(parts: Mapping[str, Tensor]) -> Module:
+    """Named by what is not plain in it."""
+    odd = sorted(
+        f"`{local}` in {tensor.dtype}" for local, tensor in parts.items() if tensor.dtype not in FLOATS or MARK.search(local)
+    )
+    eight = all(not tensor.dtype.startswith(("U", "F4")) for tensor in parts.values())
+    return Module(Kind(UNKNOWN, f"a layout that is not known here ({', '.join(odd)})", UNKNOWN, 8 if eight else 4), parts)
+
+
+def beyond(kind: Kind, parts: Mapping[str, Tensor]) -> set[str]:
+    """Tensors of a module that a reader of this kind would not read."""
+    return set(parts) - (kind.parts or frozenset()) - ASIDE - {"bias"}
