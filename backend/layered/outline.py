@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged, WorkError
+from backend.domain.model.stored import is_harmless
 from backend.layered import attention
 from backend.layered.cache import recorder
 from backend.layered.families import Experts, Family, family_of
@@ -61,19 +62,56 @@ class Outline:
         for layer in self.layers:
             self._as_stored(layer)
         self.root = self._root()
+        self._check_outside()
         for number in range(self.count):
-            self._complete(number)
+            self._check_layer(number)
         self.cache = recorder() if cache is None else cache
 
     def _path(self, wanted: Any) -> str:
         path: str = next(path for path, module in self.model.named_modules() if module is wanted)
         return path + "."
 
-    def _complete(self, number: int) -> None:
-        """Raises ModelDamaged where the checkpoint lacks a tensor of the layer."""
-        missing = self.layers[number].state_dict().keys() - self.stored_names(number).values()
+    def _check_layer(self, number: int) -> None:
+        """Raises ModelDamaged where the checkpoint lacks a tensor of the layer, or holds one that nothing would read."""
+        names, held = self.stored_names(number), self.layers[number].state_dict().keys()
+        missing = held - names.values()
         if missing:
             raise ModelDamaged(f"{self.stored_name(number, min(missing))} is missing: download or export the model again.")
+        self._check_left(name for name, path in names.items() if path not in held)
+
+    def _check_outside(self) -> None:
+        """The same of what belongs to no layer, and of an output head that is stored although it is tied to the embedding."""
+        import torch
+
+        # What is computed outside the layers, and the layers that predict further tokens, which nothing here runs.
+        state = self.model.state_dict()
+        inside = {path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")}
+        used = self._stored_outside(inside | self._head_paths())
+        further = getattr(self.config, "num_nextn_predict_layers", None) or 0
+        numbers = range(self.count, self.count + further)
+        extra = tuple(f"{self.root}{number}." for number in numbers)
+        known = {name for number in range(self.count) for name in self.stored_names(number)}
+        left = [name for name in self.source.plain() if name not in known and name not in used and not name.startswith(extra)]
+
+        # A tied head may be stored beside the embedding, as long as it is the same matrix.
+        tied = {name for name in left if self.tied and self._outside(name, {f"{self._output}weight"})}
+        table = next((name for name, path in used.items() if path == f"{self._table}weight"), None)
+        for name in tied:
+            if table is None or not torch.equal(self.source.one(name), self.source.one(table)):
+                raise ModelDamaged(
+                    f"config.json ties the output head to the embedding (`tie_word_embeddings`), but {name} is another matrix: "
+                    "servers take one or the other. Export the model again, or correct config.json."
+                )
+        self._check_left(name for name in left if name not in tied)
+
+    def _check_left(self, names: Iterable[str]) -> None:
+        """Raises ModelDamaged for a tensor that nothing would read, unless it is a buffer that every loader computes anew."""
+        unread = min((name for name in names if not is_harmless(name, self.source.tensors.get(name))), default=None)
+        if unread is not None:
+            raise ModelDamaged(
+                f"{unread} belongs to no part of a model of type {self.config.model_type}, so nothing would read it: use the "
+                "original model, or export it again."
+            )
 
     def _as_stored(self, layer: Any) -> None:
         """Linears in place of what transformers fuses (experts) or turns round (Conv1D)."""
@@ -97,7 +135,7 @@ class Outline:
     def stored_names(self, number: int) -> dict[str, str]:
         """Of one layer: each name in the checkpoint and the path it has inside the layer's module."""
         prefix = f"{self.root}{number}."
-        return {name: self._local(name.removeprefix(prefix)) for name in self.source.files if name.startswith(prefix)}
+        return {name: self._local(name.removeprefix(prefix)) for name in self.source.plain() if name.startswith(prefix)}
 
     def _local(self, name: str) -> str:
         for stored, local in self.family.stored:
@@ -112,8 +150,8 @@ class Outline:
 
     def outside_names(self) -> list[str]:
         """Every tensor that belongs to no decoder layer."""
-        numbered = {name for name in self.source.files if name.removeprefix(self.root).partition(".")[0].isdigit()}
-        return [name for name in self.source.files if not name.startswith(self.root) or name not in numbered]
+        numbered = {name for name in self.source.plain() if name.removeprefix(self.root).partition(".")[0].isdigit()}
+        return [name for name in self.source.plain() if not name.startswith(self.root) or name not in numbered]
 
     def fill(self, number: int, device: str) -> Any:
         """The layer's module with its weights in fp32 on `device`; `drop` frees it.

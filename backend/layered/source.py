@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged
+from backend.domain.model.stored import ASIDE
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,13 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / "model.safetensors"]
 
 
+class Header(NamedTuple):
+    """What the header of a safetensors file says of one tensor; `dtype` in its own names."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
 class Source:
     """A checkpoint's tensors by name, read one at a time; only headers are read at first, no file stays open.
 
@@ -33,13 +41,14 @@ class Source:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files: dict[str, Path] = {}
-        self.dtypes: set[str] = set()
-        """As safetensors writes them (F16, BF16...)."""
+        self.tensors: dict[str, Header] = {}
+        """As they are stored, whatever subclasses make of them."""
         for path in weight_files(folder):
             with _opened(path) as file:
                 names = list(file.keys())
-                self.files |= dict.fromkeys(names, path)
-                self.dtypes |= {file.get_slice(name).get_dtype() for name in names}
+                slices = {name: file.get_slice(name) for name in names}
+                self.files |= dict.fromkeys(slices, path)
+                self.tensors |= {name: Header(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
         index = folder / INDEX
         promised = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
         for name in promised.keys() - self.files.keys():
@@ -58,6 +67,15 @@ class Source:
     def one(self, name: str) -> torch.Tensor:
         """The tensor of this name."""
         return next(tensor for _, tensor in self.read([name]))
+
+    def plain(self) -> list[str]:
+        """Every name that `read` knows and a plain checkpoint would have."""
+        return list(self.files)
+
+    @property
+    def dtypes(self) -> set[str]:
+        """Of the tensors that are stored as they are, in the names of safetensors (F16, BF16)."""
+        return {header.dtype for header in self.tensors.values()}
 
     @property
     def bytes(self) -> int:
@@ -78,11 +96,16 @@ class Packed(Source):
                     raise ModelDamaged(f"The checkpoint in {self.folder} lacks {part}: make it again.")
         self.parts = parts
         self.files |= {name: self.files[held[0]] for name, held in parts.items()}
+        mere = {part for held in parts.values() for part in held} - parts.keys()
+        self._plain = [name for name in self.files if name not in mere and name.rpartition(".")[2] not in ASIDE]
 
     def plain(self) -> list[str]:
-        """Every name that is no mere part."""
-        parts = {part for held in self.parts.values() for part in held} - self.parts.keys()
-        return [name for name in self.files if name not in parts]
+        """Every name that is no mere part, and says nothing of how inputs or the cache are rounded."""
+        return self._plain
+
+    @property
+    def dtypes(self) -> set[str]:
+        return {self.tensors[name].dtype for name in self.plain() if name not in self.parts}
 
     def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
         """The weight of this name, as a plain checkpoint would store it, from its parts."""

@@ -19,6 +19,7 @@ from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.evaluate.quality import reference as quality_reference
+from backend.layered import quantized
 from backend.serving.vllm_options import PLUGIN
 from backend.settings import CHECKOUT
 from tests.families import KINDS, logits, tiny
@@ -100,8 +101,8 @@ def reference(out: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    if quality_reference.is_gemm(out):
-        packed = quality_reference.Gemm(out)
+    packed = quantized.plain(out)
+    if isinstance(packed, quantized.Quantized):
         return quality_reference.whole(out, dict(packed.read(packed.plain())))
     if json.loads((out / "config.json").read_text()).get("quantization_config"):
         return quality_reference.load(out)

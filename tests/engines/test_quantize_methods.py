@@ -13,9 +13,8 @@ from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
-from backend.evaluate.quality import reference
 from backend.evaluate.quality.quality import score
-from backend.evaluate.quality.reference import dequantized
+from backend.layered.quantized import Dequantized, dequantized
 from tests.tiny import TEXT, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
@@ -90,7 +89,7 @@ def test_rounding_to_nearest_reads_no_text_and_reports_the_error_of_the_weights(
 
 def weights_of(folder: Path, name: str) -> Any:
     """As the checkpoint stands for."""
-    ((_, found),) = reference.Dequantized(folder).read([name])
+    ((_, found),) = Dequantized(folder).read([name])
     return found
 
 

@@ -13,6 +13,7 @@ from backend.evaluate.quality import integers, reference
 from backend.evaluate.quality.quality import score
 from backend.evaluate.quality.states import HERE, Place, Streamed, Whole, opened
 from backend.layered.products import has_int8
+from backend.layered.quantized import Dequantized
 from tests.engines.test_quantize_methods import run
 from tests.families import logits, tiny
 from tests.tiny import TEXT, byte_tokenizer, tiny_llama
@@ -105,7 +106,7 @@ def test_products_of_integers_are_those_of_the_dequantized_matrices(llama: Path,
     import torch
 
     run(llama, tmp_path / "out", method="w8a8", bits=8, activations=activations)
-    source, place = reference.Dequantized(tmp_path / "out"), "model.layers.0.mlp.down_proj"
+    source, place = Dequantized(tmp_path / "out"), "model.layers.0.mlp.down_proj"
     weight = source.one(f"{place}.weight")
     linear = torch.nn.Linear(*reversed(weight.shape), bias=True)
     linear.weight.data = weight
@@ -125,7 +126,7 @@ def test_experts_read_their_input_rounded(tmp_path: Path) -> None:
     import torch
 
     run(tiny(tmp_path / "source", "mixtral"), tmp_path / "out", method="w8a8", bits=8)
-    source = reference.Dequantized(tmp_path / "out")
+    source = Dequantized(tmp_path / "out")
     read: dict[str, Any] = {}
     linear = torch.nn.Linear(128, 4)
     linear.register_forward_hook(lambda _module, args, _result: read.update(seen=args[0]))

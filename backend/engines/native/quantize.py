@@ -23,17 +23,18 @@ from backend.layered.memory import kept_memory
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, memory_errors
 from backend.layered.products import fast_products
-from backend.layered.source import Source, weight_files
+from backend.layered.quantized import plain
+from backend.layered.source import weight_files
 
 
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     """Optimize the model of `request` into `out_dir`. Phases: load, optimize (unit: decoder layer), write.
 
-    Before anything is written raises ImpossibleStack (unknown family, already quantized, group size that divides no input),
-    ModelDamaged (a shard is missing), InvalidWorkload (text too short), RequestError (`out_dir` not empty); later ModelDamaged
-    (a tensor is missing), WorkError (weights or activations that are not finite, the tensor named; memory ran out) and DiskFull.
+    Before anything is written raises ImpossibleStack (unknown family, a quantization without a reader, group size that divides no
+    input), ModelDamaged (a shard or a tensor is missing, or nothing would read one), InvalidModel (stored otherwise than
+    announced), InvalidWorkload (text too short), RequestError (`out_dir` not empty); later WorkError (weights or activations that
+    are not finite, the tensor named; memory ran out) and DiskFull.
     """
-    checkpoint.check_plain(request.model_dir)
     progress.phase("load", "Reading the model's outline", weight=0.1)
     with fast_products(), kept_memory():
         run = _Run(request, progress)
@@ -48,7 +49,7 @@ class _Run:
 
     def __init__(self, request: QuantizeRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
-        self.source = Source(request.model_dir)
+        self.source = plain(request.model_dir)
         self.dtype = storage_dtype(self.source)
         self.pipeline = pipelines.build(request, self.dtype)
         self.outline = Outline(self.source)

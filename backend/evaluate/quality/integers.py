@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backend.evaluate.quality.reference import Dequantized
 from backend.layered.products import has_int8
+from backend.layered.quantized import Dequantized
 
 if TYPE_CHECKING:
     import torch

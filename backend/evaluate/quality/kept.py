@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from backend import files
 from backend.domain.errors import DiskFull, WorkError
+from backend.domain.model.announced import SIDE_FILES
 from backend.layered.source import weight_files
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 CAP_BYTES = 4_000_000_000
 """All that is kept; what was used longest ago goes first."""
-ARITHMETIC = 1
+ARITHMETIC = 2
 """Raised where the same files and tokens come to other states."""
 
 
@@ -42,7 +43,8 @@ def states(folder: Path | None, model: Path, tokens: torch.Tensor, compute: Call
 def _key(model: Path, tokens: torch.Tensor) -> str:
     """By content: of the weights, the configuration, the text as token ids, and the libraries."""
     found = hashlib.sha256(json.dumps([ARITHMETIC, version("torch"), version("transformers"), list(tokens.shape)]).encode())
-    for path in (model / "config.json", *weight_files(model)):
+    announcing = [model / name for name in SIDE_FILES if (model / name).is_file()]
+    for path in (model / "config.json", *announcing, *weight_files(model)):
         with path.open("rb") as source:
             found.update(hashlib.file_digest(source, "sha256").digest())
     found.update(tokens.numpy().tobytes())

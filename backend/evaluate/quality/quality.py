@@ -21,7 +21,7 @@ from backend.domain.jobs.progress import Progress
 from backend.domain.maths.intervals import mean_ci95
 from backend.evaluate.quality import kept
 from backend.evaluate.quality.divergence import Comparer, Position
-from backend.evaluate.quality.states import HERE, Model, Place, method, opened
+from backend.evaluate.quality.states import HERE, Model, Place, is_quantized, opened
 from backend.layered import tokenizers
 from backend.layered.passes import memory_errors
 from backend.layered.products import fast_products
@@ -58,7 +58,7 @@ def score(
     """
     tokens = window_tokens(original_dir, text, length, windows)
     found = positions(original_dir, candidate_dir, tokens, progress, place)
-    return _summary(found, tokens, "dequantized" if method(candidate_dir) is not None else "original")
+    return _summary(found, tokens, "dequantized" if is_quantized(candidate_dir) else "original")
 
 
 def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, count: int | None) -> torch.Tensor:

@@ -1,87 +1,29 @@
-"""Reads a quantized checkpoint as what it computes: dequantized weights, inputs, keys and values rounded as it says.
+"""What a quantized checkpoint computes: its dequantized weights (`layered.quantized`), with inputs, keys and values rounded as
+compressed-tensors' configuration says.
 
-compressed-tensors: transformers' own loading does not reach every family (GPT-2's Conv1D, Falcon's own linear, experts with zero
-points, renamed heads), so weights are dequantized here, by that library, one at a time.
-AutoAWQ's GEMM format, which transformers 5 does not read (AutoAWQ 0.2.9, utils/packing_utils.py): `qweight` int32 [in, out / 8],
-`qzeros` int32 [groups, out / 8] hold eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest
-bits up; `scales` [groups, out]. A weight is (number - zero) x scale.
 An FP8 key-value cache as vLLM has it: keys after the rotary embedding, one static scale a layer for keys and one for values.
 Knows no scores.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ModelDamaged
+from backend.domain.model.stored import is_harmless
 from backend.layered.cache import FP8_MAX
-from backend.layered.families import FAMILIES
-from backend.layered.source import Packed
+from backend.layered.quantized import Dequantized
 
 if TYPE_CHECKING:
     import torch
 
-METHOD = "compressed-tensors"
 
-
-class Dequantized(Packed):
-    """A checkpoint whose config.json has a `quantization_config` of compressed-tensors, by the names of a plain one.
-
-    Raises ModelDamaged, or ValueError for a configuration that the library does not read.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        from compressed_tensors.quantization import QuantizationConfig
-
-        super().__init__(folder)
-        document = json.loads((folder / "config.json").read_bytes())
-        self.quantization = QuantizationConfig.model_validate(_plain(document["quantization_config"]))
-        self.transposed = any(row.transposed for row in FAMILIES.get(document["model_type"], ()))
-        modules: dict[str, list[str]] = {}
-        for name in self.files:
-            module, _, local = name.rpartition(".")
-            if local.startswith("weight"):
-                modules.setdefault(module, []).append(name)
-        quantized = {module: names for module, names in modules.items() if f"{module}.weight_scale" in names}
-        self.named({f"{module}.weight": names for module, names in quantized.items()})
-
-    def scheme(self, module: str) -> Any:
-        """How the module is quantized: the group that names it, else the one for all linears. None where it is not."""
-        from compressed_tensors.utils.match import match_name
-
-        if f"{module}.weight" not in self.parts:
-            return None
-        groups = list(self.quantization.config_groups.values())
-        own = (group for group in groups if any(match_name(module, target) for target in group.targets))
-        every = (group for group in groups if "Linear" in group.targets)
-        return next(own, next(every, groups[0]))
-
-    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
-        """`transposed` families store it [in, out]."""
-        from compressed_tensors.compressors import BaseCompressor
-
-        module = name.removesuffix(".weight")
-        scheme = self.scheme(module)
-        state = {part.removeprefix(f"{module}."): tensor for part, tensor in held.items()}
-        state["weight_scale"] = state["weight_scale"].float()
-        if self.transposed and "weight" in state:
-            state["weight"] = state["weight"].T.contiguous()
-        compressor = BaseCompressor.get_value_from_registry(scheme.format or self.quantization.format)
-        weight: torch.Tensor = compressor.decompress(state, scheme)["weight"]
-        return weight.T.contiguous() if self.transposed else weight
-
-    def scale(self, name: str) -> torch.Tensor | None:
-        """In fp32, where it is stored."""
-        return self.one(name).float() if name in self.files else None
-
-    def cache_scales(self, attention: str) -> Scales | None:
-        """Of the keys and values of an attention module."""
-        found = {name: self.scale(f"{attention}.{name}") for name in CACHE_SCALES}
-        return {name: scale for name, scale in found.items() if scale is not None} or None
+LAYER = re.compile(r"^.*?\.\d+\.")
+"""The path of a layer, and what is inside it behind."""
 
 
 def round_inputs(source: Dequantized, modules: Iterable[tuple[str, Any]]) -> ExitStack:
@@ -116,12 +58,11 @@ def load(folder: Path) -> Any:
     Raises OSError, ValueError, RuntimeError, KeyError, SafetensorError or ModelDamaged where it cannot be read.
     """
     source = Dequantized(folder)
-    extra = ("input_scale", *CACHE_SCALES)
-    model = whole(folder, dict(source.read(name for name in source.plain() if not name.endswith(extra))))
+    model = whole(folder, dict(source.read(source.plain())))
     named = dict(model.named_modules())
     stored = [(stored_name, module) for name, module in named.items() for stored_name in _called(name, source)]
     round_inputs(source, stored)
-    scales = {name: found for name in named if (found := source.cache_scales(name))}
+    scales = {name: found for name in named if (found := cache_scales(source, name))}
     round_cache(model, scales)
     return model
 
@@ -132,14 +73,25 @@ def whole(folder: Path, tensors: dict[str, torch.Tensor]) -> Any:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    del config.quantization_config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
     state = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     model, info = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].from_pretrained(
         None, config=config, state_dict=state, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
     )
-    if info["missing_keys"]:
-        raise ModelDamaged(f"The checkpoint in {folder} lacks {min(info['missing_keys'])}: make it again.")
+    check_loaded(model, info)
     return model
+
+
+def check_loaded(model: Any, info: dict[str, Any]) -> None:
+    """Raises ModelDamaged where transformers filled a tensor with random numbers, or left one of a layer that it built unread."""
+    if info["missing_keys"]:
+        raise ModelDamaged(f"{min(info['missing_keys'])} is missing: make it again.")
+    layers = {match[0] for name in model.state_dict() if (match := LAYER.match(name))}
+    left = (name for name in info["unexpected_keys"] if (match := LAYER.match(name)) and match[0] in layers)
+    unread = min((name for name in left if not is_harmless(name)), default=None)
+    if unread is not None:
+        raise ModelDamaged(f"{unread} belongs to no part of its layer, so it would be left out: export the model again.")
 
 
 def _called(name: str, source: Dequantized) -> list[str]:
@@ -147,55 +99,16 @@ def _called(name: str, source: Dequantized) -> list[str]:
     return [each for each in (name, name.partition(".")[2]) if f"{each}.weight" in source.parts][:1]
 
 
-def _plain(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: document[key] for key in document if key not in {"dequantize", "use_optimized_inference", "run_compressed"}}
-
-
-GEMM_PARTS = ("qweight", "qzeros", "scales")
-GEMM_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-"""In which four bits, counted from the lowest, each output of eight lies."""
-
-
-def is_gemm(folder: Path) -> bool:
-    """Whether config.json says so."""
-    config = json.loads((folder / "config.json").read_bytes()).get("quantization_config") or {}
-    return config.get("quant_method") == "awq" and str(config.get("version", "")).lower() == "gemm"
-
-
-class Gemm(Packed):
-    """The three parts of each linear as one `weight` [out, in] fp32, turned where the family is. Raises ModelDamaged."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        kind = json.loads((folder / "config.json").read_bytes())["model_type"]
-        self.transposed = any(row.transposed for row in FAMILIES.get(kind, ()))
-        linears = [name.removesuffix(".qweight") for name in self.files if name.endswith(".qweight")]
-        self.named({f"{linear}.weight": [f"{linear}.{part}" for part in GEMM_PARTS] for linear in linears})
-
-    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
-        weight = dequantized(*(held[part] for part in self.parts[name]))
-        return weight.T.contiguous() if self.transposed else weight
-
-
-def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """The weight [out, in] fp32."""
-    numbers, zeros = unpacked(qweight), unpacked(qzeros)
-    size = len(numbers) // len(zeros)
-    return ((numbers - zeros.repeat_interleave(size, 0)).float() * scales.float().repeat_interleave(size, 0)).T.contiguous()
-
-
-def unpacked(packed: torch.Tensor) -> torch.Tensor:
-    """int32 [rows, out / 8] as numbers [rows, out]."""
-    import torch
-
-    shifts = torch.tensor(GEMM_ORDER, dtype=torch.int32) * 4
-    return (torch.bitwise_right_shift(packed[..., None], shifts) & 15).flatten(1)
-
-
 CACHE_SCALES = ("k_scale", "v_scale")
 
 Scales = dict[str, "torch.Tensor"]
 """`k_scale` and `v_scale` of one attention module."""
+
+
+def cache_scales(source: Dequantized, attention: str) -> Scales | None:
+    """Of the keys and values of an attention module."""
+    scales = {name: source.scale(f"{attention}.{name}") for name in CACHE_SCALES}
+    return {name: scale for name, scale in scales.items() if scale is not None} or None
 
 
 def rounding_cache(*, nearest: bool = True) -> Any:

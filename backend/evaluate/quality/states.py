@@ -1,23 +1,24 @@
 """Takes windows of text through one model and gives its logits: one decoder layer in memory at a time.
 
 A family whose layers have no outline (layered/families.py) is loaded whole instead. Knows checkpoints as they are saved
-(compressed-tensors, AutoAWQ), and nothing of scores or of the model it is compared with.
+(`layered.quantized`), and nothing of scores or of the model it is compared with.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from backend.domain.errors import ImpossibleStack, ModelDamaged
+from backend.domain.errors import ImpossibleStack, InvalidModel, ModelDamaged
+from backend.domain.model.announced import CONFIG
 from backend.evaluate.quality import integers, reference
+from backend.layered import quantized
 from backend.layered.hidden import SPILL_BYTES, Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, out_of_memory
-from backend.layered.source import Source
+from backend.layered.source import Packed, Source
 
 if TYPE_CHECKING:
     import torch
@@ -73,9 +74,9 @@ def opened(folder: Path, place: Place, warn: Callable[[str], None]) -> Streamed 
             except ImpossibleStack:
                 warn("The layers of this family are not known here: it is scored with the whole model in memory.")
         return Whole(folder)
-    except ModelDamaged as error:
-        raise _damaged(folder, str(error).rpartition(":")[0]) from None
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (ModelDamaged, InvalidModel) as error:
+        raise _damaged(folder, str(error).rpartition(":")[0] or str(error).rstrip(".")) from None
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         if out_of_memory(error):
             raise
         raise _damaged(folder, str(error).partition("\n")[0]) from None
@@ -85,19 +86,25 @@ def _damaged(folder: Path, why: str) -> ModelDamaged:
     return ModelDamaged(f"The model in {folder} cannot be loaded for scoring ({why}): make it again.")
 
 
-def method(folder: Path) -> str | None:
-    """`quant_method` of config.json; None for plain weights."""
-    quantization = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
-    return str(quantization.get("quant_method")) if quantization else None
+def is_quantized(folder: Path) -> bool:
+    """Whether the checkpoint's weights are stored otherwise than as plain floats. Raises ModelDamaged, InvalidModel."""
+    return quantized.how_stored(Source(folder)) is not None
 
 
 def _source(folder: Path) -> Source | None:
-    """The checkpoint by the names of a plain one; None for a format that only transformers reads."""
-    if method(folder) == reference.METHOD:
-        return reference.Dequantized(folder)
-    if reference.is_gemm(folder):
-        return reference.Gemm(folder)
-    return Source(folder) if method(folder) is None else None
+    """The checkpoint by the names of a plain one; None for a format that only transformers reads, which config.json must name.
+
+    Raises ModelDamaged for a layout that nothing here reads, InvalidModel for one that is announced as another.
+    """
+    source = Source(folder)
+    layout = quantized.how_stored(source)
+    if layout is None:
+        return source
+    if layout.readable:
+        return quantized.reader(folder)
+    if layout.announced == CONFIG:
+        return None
+    raise ModelDamaged(f"{layout.layout}, {layout.refusal}: start from the 16-bit original.")
 
 
 class Streamed:
@@ -131,11 +138,11 @@ class Streamed:
     @contextmanager
     def _as_stored(self, number: int) -> Iterator[None]:
         """The filled layer computes with inputs, keys and values rounded as its checkpoint says."""
-        if not isinstance(self.source, reference.Dequantized):
+        if not isinstance(self.source, quantized.Dequantized):
             yield
             return
         outline = self.outline
-        scales = self.source.cache_scales(outline.stored_name(number, outline.family.attention))
+        scales = reference.cache_scales(self.source, outline.stored_name(number, outline.family.attention))
         if scales is not None:
             self.cache.scales[number] = scales
         modules = ((outline.stored_name(number, path), module) for path, module in outline.layers[number].named_modules() if path)
@@ -162,20 +169,23 @@ class Whole:
     layers = 1
 
     def __init__(self, folder: Path) -> None:
+        """Raises ModelDamaged where the checkpoint lacks a tensor or holds others, and what `_source` raises."""
         import torch
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        if method(folder) == reference.METHOD:
+        source = _source(folder)
+        if isinstance(source, quantized.Dequantized):
             self.model = reference.load(folder)
-        elif reference.is_gemm(folder):
-            source = reference.Gemm(folder)
+        elif isinstance(source, Packed):
             self.model = reference.whole(folder, dict(source.read(source.plain())))
         else:
-            self.model = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
-            )
+            self.model, info = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True,
+                output_loading_info=True,
+            )  # fmt: skip
+            reference.check_loaded(self.model, info)
         self.model.eval()
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
 

@@ -23,8 +23,9 @@ from backend.engines.libraries import outside
 from backend.evaluate.quality.quality import score
 from backend.hardware.engines import engine_python
 from backend.settings import CHECKOUT, load
+from tests.cases.stored import fp8, store
 from tests.homes import eventually
-from tests.tiny import TEXT, edit_json, tiny_llama
+from tests.tiny import TEXT, tiny_llama
 
 HERE = Path(sys.executable)
 
@@ -62,7 +63,7 @@ class Attempt(threading.Thread):
 
 def test_an_engines_refusal_arrives_as_what_it_was(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", layers=1)
-    edit_json(model / "config.json", quantization_config={"quant_method": "awq"})
+    store(model, fp8)
     with pytest.raises(ImpossibleStack, match="already quantized: start from its 16-bit original"):
         outside.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
     with pytest.raises(ImpossibleStack, match="AutoAWQ writes 4-bit AWQ with zero points only"):

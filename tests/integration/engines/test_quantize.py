@@ -19,6 +19,7 @@ from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.evaluate.quality.quality import score
 from backend.settings import ASSETS, CHECKOUT
+from tests.cases.stored import gptq, store
 from tests.tiny import TEXT, byte_tokenizer, edit_json, tiny_llama
 
 STARTER = ASSETS / "starter" / "target"
@@ -255,8 +256,9 @@ def test_an_unknown_family_an_integer_model_and_a_full_folder_are_refused(model:
     with pytest.raises(ImpossibleStack, match="'opt'"):
         run(other, tmp_path / "out", "w8a8")
     run(model, tmp_path / "out", "w8a8")
-    with pytest.raises(ImpossibleStack, match="already quantized"):
-        run(tmp_path / "out", tmp_path / "again", "awq")
+    store(Path(shutil.copytree(model, tmp_path / "packed")), gptq)
+    with pytest.raises(ImpossibleStack, match=r"already quantized.*nothing announces whether its zero points"):
+        run(tmp_path / "packed", tmp_path / "again", "awq")
     with pytest.raises(RequestError, match="not empty"):
         run(model, tmp_path / "out", "w8a8")
 

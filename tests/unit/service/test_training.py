@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from backend.service.jobs import artifacts, claims, jobs
 from backend.service.models import models, variants
 from backend.service.plans import training
 from tests import studio
+from tests.cases import stored
 from tests.homes import open_home
-from tests.tiny import edit_json, tiny_llama
+from tests.tiny import tiny_llama
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +68,8 @@ def test_prompts_are_looked_at_before_the_start(opened: Workspace, tmp_path: Pat
 
 
 def test_a_quantized_target_is_refused_with_its_original(opened: Workspace, tiny: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "other"
-    folder.mkdir()
-    for file in tiny.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    edit_json(folder / "config.json", quantization_config={"quant_method": "awq", "bits": 4})
+    folder = Path(shutil.copytree(tiny, tmp_path / "other"))
+    stored.store(folder, stored.fp8)
     with pytest.raises(RequestError, match="drafts are trained on 16-bit weights: give its 16-bit original"):
         training.prepare(opened, str(folder), Training())
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from backend import files
 from backend.domain.errors import ImpossibleStack, RequestError
-from backend.layered import tokenizers
+from backend.domain.model.announced import ANNOUNCING
+from backend.layered import quantized, tokenizers
 from backend.layered.source import INDEX, Source
 
 if TYPE_CHECKING:
@@ -35,9 +36,13 @@ def storage_dtype(source: Source) -> torch.dtype:
 
 
 def check_plain(model_dir: Path) -> None:
-    """Raises ImpossibleStack for a model that is quantized already."""
-    if json.loads((model_dir / "config.json").read_bytes()).get("quantization_config"):
-        raise ImpossibleStack("The model is already quantized: start from its 16-bit original.")
+    """Raises ImpossibleStack for a model that is quantized already: libraries and training read plain weights only."""
+    layout = quantized.how_stored(Source(model_dir))
+    if layout is not None:
+        raise ImpossibleStack(
+            f"The model is already quantized: start from its 16-bit original. It is stored as {layout.layout}, which only the "
+            "native engine reads, where it is read at all."
+        )
 
 
 def fresh(folder: Path) -> None:
@@ -75,6 +80,9 @@ def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str,
     """
     config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
     config |= {"dtype": dtype, "torch_dtype": dtype}
+    for part in (config, *(each for each in config.values() if isinstance(each, dict))):  # what the source was is no more
+        for field in ANNOUNCING:
+            part.pop(field, None)
     if quantization is not None:
         config["quantization_config"] = quantization
     rope = config.get("rope_parameters")

@@ -27,7 +27,8 @@ from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, memory_errors, out_of_memory
-from backend.layered.source import Source, weight_files
+from backend.layered.quantized import plain
+from backend.layered.source import weight_files
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +80,7 @@ class _Probe:
 
     def __init__(self, request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> None:
         self.request, self.progress = request, progress
-        source = Source(request.model_dir)
+        source = plain(request.model_dir)
         self.dtype, self.outline, self.device = storage_dtype(source), Outline(source), request.devices[0]
         own = pipelines.build(request, self.dtype)
         self.plan, _ = planned(self.outline, own, request.group_size)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend import files
 from backend.domain.errors import ImpossibleStack, ModelDamaged, WorkError
-from backend.engines.native.files.checkpoint import write_part
+from backend.engines.native.files.checkpoint import check_plain, write_part
 from backend.layered.outline import Outline
 from backend.layered.source import Source, weight_files
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def load(folder: Path, device: str, linears: Collection[str] = (), *, stored: bool = False) -> tuple[Any, dict[str, str]]:
     """The model, frozen and in evaluation mode, in fp32 or as it is `stored`, and the path of its module for each of `linears`.
 
-    Raises ImpossibleStack for experts, which transformers holds as one tensor, and ModelDamaged where it cannot be loaded.
+    Raises ImpossibleStack for experts, which transformers holds as one tensor, and for quantized weights; ModelDamaged where it
+    cannot be loaded.
     """
     import torch
     from safetensors import SafetensorError
@@ -34,6 +35,7 @@ def load(folder: Path, device: str, linears: Collection[str] = (), *, stored: bo
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    check_plain(folder)
     paths = _paths(folder, linears) if linears else {}
     dtype = "auto" if stored else torch.float32
     try:

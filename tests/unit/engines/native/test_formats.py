@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.engines.native.files import autoawq, schemes
 from backend.engines.native.methods.rounding import compress, parameters, rounded, snapped
-from backend.evaluate.quality.reference import dequantized, unpacked
+from backend.layered.quantized import dequantized, unpacked
 from tests.matrices import randn
 
 
