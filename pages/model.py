@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.labels import sentence
-from app.models import page, table
+from app.models import importing_remote, page, table
 from app.models.rows import facts, figures
 from app.presets.presets import model_presets
 from app.session import workspace
@@ -30,6 +30,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title(plain(table.title(entry)), width="stretch")
     if isinstance(model, PublishedModel):
         if st.button("Import", icon=":material/download:", shortcut="Alt+I"):
+            importing_remote.ask(model.hf_repo)
             navigation.go("import", import_folder=model.hf_repo)
         if st.button("Plan a recipe", type="primary", icon=":material/construction:", shortcut="Alt+O"):
             navigation.go("build", model=entry.source, **page.chosen(opened, model))

@@ -8,13 +8,14 @@ from app import navigation, once, shell
 from app.labels import LABELS
 from app.models.rows import figures
 from app.session import frozen
-from app.words import message, plain, size
+from app.words import message, plain, short, size
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.sources import Inspection
+from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import imports
 
-PURPOSE = "import"
+PURPOSE, ASKED = "import", "import_asked"
 KEPT_S = 600
 """How long a card that was read over the network is shown without asking again."""
 
@@ -24,8 +25,27 @@ def _inspect(_opened: Workspace, source: str) -> Inspection:
     return imports.inspect(_opened, source)
 
 
+def is_remote(opened: Workspace, source: str) -> bool | None:
+    """Whether a job would bring it in; None, once it is said, where it lies where this person may not name files."""
+    with shell.told():
+        return bool(source) and imports.is_remote(opened, source)
+    return None
+
+
+def ask(source: str) -> None:
+    """The person wants the card of that model: they typed it, or clicked. An address that somebody else wrote is no such wish."""
+    st.session_state[ASKED] = source.strip()
+
+
 def look(opened: Workspace, source: str) -> Inspection | None:
-    """What an import would fetch; the sentence that says why not where there is no such model."""
+    """What an import would fetch, once the person asks; the sentence that says why not where there is no such model."""
+    if why := opened.refusal(Action.REMEMBER_MODEL):
+        st.info(plain(why), icon=":material/lock:")
+        return None
+    if st.session_state.get(ASKED) != source:
+        st.markdown(f"The card of **{plain(short(source, 120))}** has not been read yet: it is asked for over the network.")
+        st.button("Read the card", icon=":material/search:", key="import_ask", on_click=ask, args=(source,))
+        return None
     try:
         inspection: Inspection = _inspect(opened, source)
     except WhetstoneError as error:

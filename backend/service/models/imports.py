@@ -51,8 +51,10 @@ def inspect(workspace: Workspace, source: str, *, revision: str | None = None, t
     """The card of a hub id or s3:// prefix, from ranges of its files: no weights are fetched and nothing is written. `timeout_s`:
     the most patience with a hub or package index.
 
-    Raises UnknownModel, InvalidModel, AccessRefused, SourceUnreachable.
+    Raises ReadOnly, NotAllowed for whoever may not import, since a hub, S3 or a package index is asked; UnknownModel,
+    InvalidModel, AccessRefused, SourceUnreachable.
     """
+    workspace.check(Action.REMEMBER_MODEL)
     source = source.strip()
     if not sources.is_converted(source):
         return sources.inspect(sources.find(source, revision, timeout_s=timeout_s))

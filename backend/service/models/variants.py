@@ -19,6 +19,7 @@ from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.speculation import MOST_TOKENS
+from backend.domain.roles import Action
 from backend.domain.rules import kernels
 from backend.hardware import engines, neuron
 from backend.service.jobs import artifacts
@@ -30,9 +31,12 @@ TOKENS = "@tokens="
 
 
 def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None) -> Variant:
-    """Raises UnknownModel, InvalidModel, NotFound, RequestError for an address that cannot be one."""
+    """The name of an address is looked up only for whoever may evaluate it.
+
+    Raises UnknownModel, InvalidModel, NotFound, RequestError for an address that cannot be one.
+    """
     if source.startswith(("http://", "https://")):
-        return _endpoint(source)
+        return _endpoint(source, may_ask=workspace.refusal(Action.SUBMIT) is None)
     if remote.is_endpoint(source):
         return remote.variant(workspace, source)
     if models.is_artifact(source):
@@ -44,7 +48,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
     )  # fmt: skip
 
 
-def _endpoint(source: str) -> Variant:
+def _endpoint(source: str, *, may_ask: bool) -> Variant:
     """`URL` or `URL#MODEL`; without a model the first one that the endpoint lists is asked for."""
     try:
         parts = urlsplit(source)
@@ -61,7 +65,9 @@ def _endpoint(source: str) -> Variant:
         )
     if parts.query:
         raise RequestError(f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1.")
-    place.check_public(endpoint.address(source.partition("#")[0]))
+    address = endpoint.address(source.partition("#")[0])
+    if may_ask:
+        place.check_public(address)
     url = parts._replace(fragment="").geturl().rstrip("/")
     return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
 

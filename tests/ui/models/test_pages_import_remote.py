@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
+from streamlit.testing.v1 import AppTest
 
+from backend.domain.errors import NotAllowed
 from backend.domain.jobs.jobs import JobKind
+from backend.domain.roles import Actor, Role
 from backend.service import Workspace
 from backend.service.jobs import jobs
+from backend.service.models import imports
 from tests import studio
 from tests.fakes.running import running
 from tests.hubs import FakeHub
@@ -41,8 +45,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]
         yield opened
 
 
+def open_and_read(source: str) -> AppTest:
+    """The page as a link leads to it, and the click that asks for the card, where it is one of a model elsewhere."""
+    at = studio.open_page("import", import_folder=source)
+    for button in [each for each in at.button if each.key == "import_ask"]:
+        button.click().run()
+    studio.check(at)
+    return at
+
+
 def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: FakeHub) -> None:
-    at = studio.open_page("import", import_folder=ID)
+    at = open_and_read(ID)
     said = studio.says(at)
     assert "Download" in said and "apache-2.0" in said
     assert not at.button(key="import_submit").disabled
@@ -52,7 +65,7 @@ def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: Fa
 
 def test_the_name_that_a_person_gives_goes_into_the_job(home: Workspace, hub: FakeHub) -> None:
     """found.md U11."""
-    at = studio.open_page("import", import_folder=ID)
+    at = open_and_read(ID)
     at.text_input(key=f"import_name-{ID}").input("my-tiny")
     at.button(key="import_submit").click().run()
     (job,) = jobs.active(home)
@@ -61,7 +74,7 @@ def test_the_name_that_a_person_gives_goes_into_the_job(home: Workspace, hub: Fa
 
 def test_a_licence_with_conditions_must_be_accepted_first(home: Workspace, hub: FakeHub) -> None:
     hub.settings(ID, licence="llama3", gated=False)
-    at = studio.open_page("import", import_folder=ID)
+    at = open_and_read(ID)
     assert at.button(key="import_submit").disabled
     at.checkbox[0].check().run()
     studio.check(at)
@@ -75,6 +88,26 @@ def test_a_model_that_is_not_there_is_one_sentence(
     home: Workspace, hub: FakeHub, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    at = studio.open_page("import", import_folder=source)
+    at = open_and_read(source)
     assert len(at.error) == 1
     assert jobs.active(home) == []
+
+
+def test_a_link_alone_asks_nobody(home: Workspace, hub: FakeHub) -> None:
+    """Somebody else may have written the address; what a person types is read at once."""
+    at = studio.open_page("import", import_folder=ID)
+    assert not hub.served("/api") and "has not been read yet" in studio.says(at) and at.button(key="import_submit").disabled
+    at = studio.open_page("import")
+    at.text_input(key="import_folder").input(ID).run()
+    assert hub.served("/api") and "Download" in studio.says(at)
+
+
+def test_whoever_may_not_import_causes_no_look_up(home: Workspace, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
+    st.cache_resource.clear()
+    at = studio.open_page("import", import_folder=ID)
+    at.text_input(key="import_folder").input("org/other").run()
+    assert "The role viewer may not import models" in studio.says(at) and at.button(key="import_submit").disabled
+    with pytest.raises(NotAllowed, match="may not import models"):
+        imports.inspect(home.acting_as(Actor(name="vera", role=Role.VIEWER)), ID)
+    assert not hub.served("/api")

@@ -64,6 +64,7 @@ ATTEMPTS: dict[str, Try] = {
     "machines.engines.remove": lambda w, _: engines.remove(w, "serve"),
     "machines.machine.measure": lambda w, _: machine.measure(w),
     "machines.prices.refresh": lambda w, _: prices.refresh(w),
+    "models.imports.inspect": lambda w, _: imports.inspect(w, "some/model"),
     "models.imports.prepare": lambda w, _: imports.prepare(w, "some/model"),
     "models.models.forget": lambda w, _: models.forget(w, "/nowhere"),
     "models.models.remember": lambda w, _: models.remember(w, "/nowhere"),
