@@ -190,3 +190,11 @@ def test_a_licence_is_what_the_folder_says(tmp_path: Path, files: dict[str, str]
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     assert licence(tmp_path) == says
+
+
+def test_a_folder_that_may_not_be_named_is_one_sentence(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHETSTONE_SHARED", "1")
+    (tmp_path / "x.gguf").touch()
+    for named in (str(tmp_path), str(tmp_path / "x.gguf")):
+        at = studio.open_page("import", import_folder=named)
+        assert ["lies outside of the folders" in each.value for each in at.error] == [True]
