@@ -27,10 +27,11 @@ def _inspect(_opened: Workspace, source: str) -> Inspection:
 
 def is_remote(opened: Workspace, source: str) -> bool | None:
     """Whether a job would bring it in; None, once it is said, where it lies where this person may not name files."""
-    remote: bool | None = None
-    with shell.told():
-        remote = bool(source) and imports.is_remote(opened, source)
-    return remote
+    try:
+        return bool(source) and imports.is_remote(opened, source)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None
 
 
 def ask(source: str) -> None:
