@@ -18,6 +18,8 @@ SIGN_IN = (
 """What says who may sign in and as what (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
 AWS = ("role", "output", "upload", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
 """What jobs on SageMaker need (`domain.managed.settings`): WHETSTONE_AWS_ and these in capitals."""
+IMPORTS_GB, UPLOADS_GB = 500.0, 10.0
+"""Of one person, and of a home, where others reach the studio and nothing else is set."""
 LISTS = ("viewers", "operators", "admins")
 PLUGIN = Path(__file__).parent / "serving" / "vllm_plugin"
 """A vLLM plugin that every process of a server loads, and classes that propose tokens within it; its docstrings say what they
@@ -52,6 +54,10 @@ class Settings(BaseModel):
     """Jobs that one person may have queued and running."""
     max_artifacts_gb: float | None = None
     """Gigabytes (10^9 bytes) of artifacts that one person may have before another job that makes one is refused."""
+    max_imports_gb: float | None = None
+    """Gigabytes of imported models that one person may have."""
+    max_uploads_gb: float | None = None
+    """Gigabytes of uploads that the home may hold."""
     silent_s: float = 300.0
     """A worker whose process shows no sign of life for so long is ended."""
     idle_s: float = 3600.0
@@ -111,6 +117,16 @@ class Settings(BaseModel):
         return not self.shared or any(f"{prefix}/".startswith(each) for each in listed)
 
     @property
+    def imports_gb(self) -> float | None:
+        """`max_imports_gb`, else a generous limit where others reach the studio; None is no limit."""
+        return IMPORTS_GB if self.max_imports_gb is None and self.shared else self.max_imports_gb
+
+    @property
+    def uploads_gb(self) -> float | None:
+        """`max_uploads_gb`, likewise."""
+        return UPLOADS_GB if self.max_uploads_gb is None and self.shared else self.max_uploads_gb
+
+    @property
     def jobs(self) -> Path:
         return self.home / "jobs"
 
@@ -143,6 +159,7 @@ def load() -> Settings:
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
     WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_SHARED_BUCKETS, WHETSTONE_ROLE, those of SIGN_IN and of
     AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB,
+    WHETSTONE_MAX_IMPORTS_GB, WHETSTONE_MAX_UPLOADS_GB,
     WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_DISCOUNT (percent),
     WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
     WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
@@ -171,6 +188,8 @@ def load() -> Settings:
         discount=min(_number(environment.get("WHETSTONE_DISCOUNT")) or 0.0, 99.0) / 100,
         max_jobs=_number(environment.get("WHETSTONE_MAX_JOBS")),
         max_artifacts_gb=_number(environment.get("WHETSTONE_MAX_ARTIFACTS_GB")),
+        max_imports_gb=_number(environment.get("WHETSTONE_MAX_IMPORTS_GB")),
+        max_uploads_gb=_number(environment.get("WHETSTONE_MAX_UPLOADS_GB")),
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,
         idle_s=_number(environment.get("WHETSTONE_IDLE_S")) or 3600.0,
         warm_workers=environment.get("WHETSTONE_WARM_WORKERS", "") not in {"", "0"},

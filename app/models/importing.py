@@ -13,6 +13,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
 from backend.service import Workspace
+from backend.service.jobs import quotas
 from backend.service.models import models, techniques
 
 REFUSED = "import_refused"
@@ -94,6 +95,8 @@ def describe(opened: Workspace, card: ModelCard) -> None:
 def listed(opened: Workspace) -> None:
     """What was imported before, each with the way to it and out."""
     st.subheader("Imported")
+    if room := quotas.own_imports(opened):
+        st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")
     shell.damaged_rows(opened, "model")
     found = models.remembered(opened)
     if not found:

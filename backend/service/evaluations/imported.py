@@ -16,6 +16,7 @@ from backend.domain.imported import reading
 from backend.domain.imported.reading import MAX_BYTES
 from backend.domain.imported.result import ImportedResult
 from backend.domain.roles import Action
+from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
 
 __all__ = ["MAX_BYTES", "add", "add_files", "listing", "remove", "several", "show"]
@@ -31,6 +32,7 @@ def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> Imported
     names = ", ".join(name for name, _ in contents)
     result = ImportedResult.model_validate_json(foreign.call(reading.as_json, list(contents), about=names, cpu_s=READING_S))
     file = _file(workspace, result.id)
+    quotas.check_upload(workspace, len(result.model_dump_json()))
     with workspace.changing(Action.ADD_RESULT, result.id, detail=names):
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write(file, result.model_dump_json())

@@ -15,6 +15,7 @@ from backend import files, foreign
 from backend.catalog.text import workload_text
 from backend.domain.errors import InvalidWorkload
 from backend.domain.roles import Action
+from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
 
 MAX_BYTES, BYTES_A_SECOND = 200_000_000, 10_000_000
@@ -74,6 +75,7 @@ def store(workspace: Workspace, name: str, content: bytes) -> str:
     """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by."""
     stored = f"{plain(name)}-{hashlib.sha256(content).hexdigest()[:8]}"
     folder = workspace.settings.home / "workloads"
+    quotas.check_upload(workspace, len(content))
     with workspace.changing(Action.UPLOAD, stored, detail="workload"):
         folder.mkdir(parents=True, exist_ok=True)
         files.write(folder / f"{stored}.jsonl", content)

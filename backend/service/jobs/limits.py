@@ -1,4 +1,5 @@
-"""What one person may have at once: jobs queued and running, bytes of artifacts. Checked in the transaction that adds one.
+"""What one person may have at once: jobs queued and running, bytes of artifacts and of imported models. Checked in the
+transaction that adds one.
 
 And which jobs need a higher role than others."""
 
@@ -9,6 +10,7 @@ from typing import Any
 from backend.domain.errors import TooMuch
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState
 from backend.domain.roles import Action
+from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.history import JobFilter
@@ -38,6 +40,8 @@ def check(workspace: Workspace, session: Any, owner: str, kind: str) -> None:
             f"{owner} has {count - 1} jobs queued or running, and one person may have {most:.0f} here "
             "(WHETSTONE_MAX_JOBS): wait until one has ended, or cancel one."
         )
+    if kind == JobKind.IMPORT:
+        quotas.check_imports(workspace, session, owner)
     makes = kind in {JobKind.OPTIMIZE, JobKind.TRAIN}
     if gigabytes is not None and makes and (held := history.artifact_bytes(session, owner)) >= gigabytes * 1e9:
         raise TooMuch(

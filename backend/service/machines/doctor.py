@@ -17,7 +17,7 @@ from backend.hardware import engines, probe
 from backend.launchers.cluster import launcher
 from backend.launchers.cluster.requests import HOW, Node
 from backend.service import damaged
-from backend.service.jobs import collecting, supervisors
+from backend.service.jobs import collecting, quotas, supervisors
 from backend.service.workspace import Workspace
 from backend.store import watching
 
@@ -39,7 +39,7 @@ def examine(workspace: Workspace) -> list[Finding]:
     """Every check, in the order a newcomer needs them."""
     return [
         _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace),
-        *_damaged(workspace), _disk(workspace), *_artifacts(workspace), *_supervisors(workspace),
+        *_damaged(workspace), _disk(workspace), *_quotas(workspace), *_artifacts(workspace), *_supervisors(workspace),
         *_cluster(workspace), _jobs(workspace), _logs(workspace), _metrics(workspace),
         _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
         _credentials("Hugging Face token", ("HF_TOKEN",)),
@@ -106,6 +106,14 @@ def _disk(workspace: Workspace) -> Finding:
     level: Literal["ok", "warning"] = "ok" if free > LOW_DISK_BYTES else "warning"
     fix = None if level == "ok" else "free some space, or set WHETSTONE_HOME to a larger disk"
     return Finding(subject="Disk", level=level, finding=f"{free / 1e9:.0f} GB free under {workspace.settings.home}", fix=fix)
+
+
+def _quotas(workspace: Workspace) -> list[Finding]:
+    """What uploads take of what they may, and what one person may import, where either is limited."""
+    uploads, imports = workspace.settings.uploads_gb, workspace.settings.imports_gb
+    said = [f"uploads take {quotas.uploaded(workspace) / 1e9:.2f} of {uploads:g} GB"] if uploads is not None else []
+    said += [f"one person may import {imports:g} GB of models"] if imports is not None else []
+    return [Finding(subject="Limits", level="ok", finding="; ".join(said))] if said else []
 
 
 def _artifacts(workspace: Workspace) -> list[Finding]:

@@ -15,7 +15,7 @@ from backend.domain.jobs.terms import Terms
 from backend.domain.model.sources import Inspection
 from backend.domain.roles import Action
 from backend.service import paths
-from backend.service.jobs import collecting, jobs
+from backend.service.jobs import collecting, jobs, quotas
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models as local
 from backend.service.workspace import Workspace
@@ -72,8 +72,8 @@ def prepare(
 ) -> PreparedImport:  # fmt: skip
     """Check all that can be checked without starting. `name` is what the model will be called, `timeout_s` as of `inspect`.
 
-    Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, RequestError for a model that needs no import or a name
-    that is taken.
+    Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, TooMuch, RequestError for a model that needs no import or a
+    name that is taken.
     """
     workspace.check(Action.SUBMIT)
     source = source.strip()
@@ -88,6 +88,8 @@ def prepare(
     accepted = _acceptance(workspace, found, accept_licence)
     present = final.exists()
     to_fetch = 0 if present else _missing(workspace, found)
+    with workspace.store.read() as session:
+        quotas.check_imports(workspace, session, workspace.actor.name, to_fetch)
     collecting.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
     spec = ImportSpec(
         source=found.source, revision=found.revision, endpoint=found.endpoint, bytes=found.bytes, licence=found.licence,

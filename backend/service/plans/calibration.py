@@ -15,6 +15,7 @@ from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.roles import Action
 from backend.service import paths
+from backend.service.jobs import quotas
 from backend.service.models.models import MAX_SHOWN
 from backend.service.workspace import Workspace
 
@@ -32,6 +33,7 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
     workspace.check(Action.UPLOAD)
     if len(content) > calibration_text.MAX_BYTES:
         raise InvalidWorkload(f"{name} has more than {MAX_MB} MB: take a sample of it.")
+    quotas.check_upload(workspace, len(content))
     suffix = Path(name).suffix.lower()
     if suffix.removeprefix(".") not in TYPES:
         raise InvalidWorkload(f"{name} is of no kind that can be read: give a file that ends in .{', .'.join(TYPES)}.")
