@@ -5,7 +5,7 @@ import streamlit as st
 from app import navigation, shell
 from app.labels import sentence
 from app.models import importing_remote, page, table
-from app.models.rows import facts, figures
+from app.models.rows import facts, figures, quantized_words
 from app.presets.presets import model_presets
 from app.session import workspace
 from app.words import plain
@@ -46,7 +46,7 @@ target = page.cells(opened, entry)
 with price:
     page.price(opened, model, target)
 if model.quantization:
-    st.info(f"These weights are quantized already ({plain(model.quantization)}).", icon=":material/info:")
+    st.info(plain(quantized_words(model)), icon=":material/info:")
 page.draft(entry)
 
 model_presets(opened, entry.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation, shell
-from app.models.rows import facts, figures, technique_rows
+from app.models.rows import facts, figures, quantized_words, technique_rows
 from app.outcomes import source
 from app.session import by, frozen
 from app.words import message, plain
@@ -83,7 +83,7 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         f"**Licence** {plain(licence)}" if licence else "**Licence** not stated in the folder: ask where you have it from."
     )
     if card.quantization:
-        st.info(f"These weights are quantized already ({plain(card.quantization)}).", icon=":material/info:")
+        st.info(plain(quantized_words(card)), icon=":material/info:")
     if card.quantized_before:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
     st.markdown("**What fits here**, as checked for this machine")

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import navigation, once, shell
 from app.labels import LABELS
-from app.models.rows import figures
+from app.models.rows import figures, quantized_words
 from app.session import frozen
 from app.words import message, plain, short, size
 from backend.domain.errors import WhetstoneError
@@ -63,6 +63,8 @@ def describe(found: Inspection) -> bool:
         st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
     else:
         shell.figures(figures(found.card))
+    if found.card is not None and found.card.quantization:
+        st.info(plain(quantized_words(found.card)), icon=":material/info:")
     if found.card is not None and found.card.quantized_before is not None:
         st.warning(plain(found.card.quantized_before.sentence), icon=":material/compress:")
     amount = f"{size(found.bytes)} in {len(found.files)} files" if found.bytes else "of a size that its index does not state"

@@ -27,6 +27,12 @@ def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     ]
 
 
+def quantized_words(model: ModelFacts) -> str:
+    """How weights that are not plain are stored, and whether they can be optimized; of a published model only by which method."""
+    stored = model.stored if isinstance(model, ModelCard) else None
+    return stored.sentence if stored else f"These weights are quantized already ({model.quantization})."
+
+
 def cache_formula(model: ModelFacts) -> str:
     """How the size of the key-value cache of one token comes about."""
     if model.kv_latent:

@@ -40,7 +40,9 @@ def show(artifact: ArtifactId, json: Json = False) -> None:
     """One artifact with its manifest."""
     found = artifacts.show(service.open_workspace(), artifact)
     files = "\n".join(f"  {file.sha256[:12]}  {file.size:>12,}  {file.path}" for file in found.manifest.files)
-    emit(found, as_json=json, text=f"{found.id}: {found.model} with {found.recipe}, {found.path}\n{files}")
+    stored = found.manifest.parent.stored
+    made_of = f"\n{found.model}: {stored.sentence}" if stored else ""
+    emit(found, as_json=json, text=f"{found.id}: {found.model} with {found.recipe}, {found.path}{made_of}\n{files}")
 
 
 @app.command()

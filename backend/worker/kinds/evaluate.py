@@ -15,6 +15,7 @@ from backend.artifacts import folders
 from backend.catalog.cards import record
 from backend.catalog.cards.card import read_card
 from backend.channel import JobChannel
+from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.evaluation.blocks import starts as between_starts
 from backend.domain.evaluation.blocks.looks import Look, continuation, level
 from backend.domain.evaluation.comparison import compare
@@ -27,6 +28,7 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.loss import below_floor
 from backend.domain.load.lines import GREEDY_STREAMS
 from backend.domain.model.shapes import sizes
+from backend.domain.model.stored import StoredWeights
 from backend.domain.needs.held import tokens as cache_tokens
 from backend.domain.needs.serving import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
@@ -208,15 +210,26 @@ def at_sagemaker(name: str, remote: Remote) -> list[str]:
 
 
 def former_quantization(variants: Sequence[Variant]) -> list[str]:
-    """What the originals lost before they came here, a sentence each: every quality is against them as they are."""
+    """What the originals lost before they came here, or lose as they are stored, a sentence each: every quality is against them
+    as they are."""
     folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
     records = [(folder, import_record) for folder in folders if (import_record := record.read(Path(folder)))]
     names = {variant.model_path: variant.name for variant in variants}
-    return [
+    imported = [
         f"`{names.get(folder, import_record.card_id)}`: {import_record.quantized_before.sentence}"
         for folder, import_record in records
         if import_record.quantized_before is not None
     ]
+    layouts = [(folder, layout) for folder in folders if (layout := _layout(Path(folder)))]
+    return imported + [f"`{names.get(folder, Path(folder).name)}`: {layout.sentence}" for folder, layout in layouts]
+
+
+def _layout(folder: Path) -> StoredWeights | None:
+    """How an original's weights are stored where they are not plain; None also where the folder is no model any more."""
+    try:
+        return read_card(folder).stored
+    except (InvalidModel, UnknownModel):
+        return None
 
 
 def _ruined(quality: Quality | None) -> str | None:

@@ -8,6 +8,8 @@ from backend.catalog.cards import record
 from backend.domain.evaluation.document import Variant
 from backend.domain.model.facts import QuantizedBefore
 from backend.worker.kinds.evaluate import former_quantization
+from tests.cases.models import llama
+from tests.cases.stored import SMALL, fp8, store
 
 
 def test_what_an_original_lost_before_it_came_is_told_once_with_its_name(tmp_path: Path) -> None:
@@ -23,3 +25,10 @@ def test_what_an_original_lost_before_it_came_is_told_once_with_its_name(tmp_pat
     assert said.startswith("`smol`: Its weights were quantized to Q4_1 (blocks of 32, 5 bits a weight)")
     (alone,) = former_quantization([made])
     assert alone.startswith("`a.gguf@00000000`: ") and former_quantization([own]) == []
+
+
+def test_what_an_original_is_stored_as_is_told(tmp_path: Path) -> None:
+    folder = store(llama(tmp_path / "f", **SMALL), fp8)
+    original = Variant(name="eight", source="f", kind="model", model_path=str(folder), original_path=str(folder))
+    (sentence,) = former_quantization([original])
+    assert sentence.startswith("`eight`: Its weights are stored as FP8 with one scale a matrix")
