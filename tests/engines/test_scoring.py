@@ -100,8 +100,11 @@ def test_several_devices_and_states_on_disk_change_nothing(llama: Path, tmp_path
     torch.testing.assert_close(spread, alone, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(2, 30), (30,)], ids=["sequences", "tokens of an expert"])
 @pytest.mark.parametrize("activations", ["dynamic", "static"])
-def test_products_of_integers_are_those_of_the_dequantized_matrices(llama: Path, tmp_path: Path, activations: str) -> None:
+def test_products_of_integers_are_those_of_the_dequantized_matrices(
+    llama: Path, tmp_path: Path, activations: str, shape: tuple[int, ...]
+) -> None:
     """But for the rounding of fp32; and what is not of 8 bits on both sides is left to others."""
     import torch
 
@@ -110,7 +113,7 @@ def test_products_of_integers_are_those_of_the_dequantized_matrices(llama: Path,
     weight = source.one(f"{place}.weight")
     linear = torch.nn.Linear(*reversed(weight.shape), bias=True)
     linear.weight.data = weight
-    inputs = torch.randn(2, 30, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    inputs = torch.randn(*shape, weight.shape[1], generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), reference.round_inputs(source, [(place, linear)]):
         wanted = linear(inputs)
     with torch.no_grad(), integers.products(source, [(place, linear), ("model.norm", linear)], "cpu") as rest:
@@ -122,7 +125,8 @@ def test_products_of_integers_are_those_of_the_dequantized_matrices(llama: Path,
 
 
 def test_experts_read_their_input_rounded(tmp_path: Path) -> None:
-    """Which transformers' fused experts cannot: each linear of an expert reads eight bits, as a server computes it."""
+    """Which transformers' fused experts cannot: each linear of an expert reads eight bits with a scale a token, as a server
+    computes it. An expert reads a matrix [tokens, features]: its tokens come from any sequence."""
     import torch
 
     run(tiny(tmp_path / "source", "mixtral"), tmp_path / "out", method="w8a8", bits=8)
@@ -130,7 +134,7 @@ def test_experts_read_their_input_rounded(tmp_path: Path) -> None:
     read: dict[str, Any] = {}
     linear = torch.nn.Linear(128, 4)
     linear.register_forward_hook(lambda _module, args, _result: read.update(seen=args[0]))
-    inputs = torch.randn(1, 5, 128, generator=torch.Generator().manual_seed(0))
+    inputs = torch.randn(5, 128, generator=torch.Generator().manual_seed(0))
     with reference.round_inputs(source, [("model.layers.0.block_sparse_moe.experts.1.w1", linear)]):
         linear(inputs)
     steps = read["seen"] / (inputs.abs().amax(-1, keepdim=True) / 127.5)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backend.layered.products import has_int8
+from backend.layered.products import dynamic_scale, has_int8
 from backend.layered.quantized import Dequantized
 
 if TYPE_CHECKING:
@@ -88,12 +88,11 @@ class _Rounded:
         """int8 of the shape of `inputs`, and the scale by which they are what a server reads: one a token, or one."""
         import torch
         from compressed_tensors.quantization.lifecycle.forward import quantize
-        from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 
         last = self._last
         if static is None and last is not None and last[0] is inputs and last[1] == args:
             return last[2]
-        scale = compute_dynamic_scales_and_zp(inputs, args, None)[0] if static is None else static
+        scale = dynamic_scale(inputs, args)[0] if static is None else static
         numbers = quantize(inputs, scale, None, args, dtype=torch.int8), scale
         self._last = inputs, args, numbers
         return numbers

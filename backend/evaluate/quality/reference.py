@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import ModelDamaged
 from backend.domain.model.stored import is_harmless
 from backend.layered.cache import FP8_MAX
+from backend.layered.products import dynamic_scale
 from backend.layered.quantized import Dequantized
 
 if TYPE_CHECKING:
@@ -40,12 +41,11 @@ def round_inputs(source: Dequantized, modules: Iterable[tuple[str, Any]]) -> Exi
 
 def _rounding(args: Any, static: torch.Tensor | None) -> Any:
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 
     def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         if static is not None:
             return fake_quantize(inputs[0], static.to(inputs[0].device), None, args), *inputs[1:]
-        scale, zero = compute_dynamic_scales_and_zp(inputs[0], args, module)
+        scale, zero = dynamic_scale(inputs[0], args)
         return fake_quantize(inputs[0], scale, zero, args), *inputs[1:]
 
     return hook

@@ -27,6 +27,7 @@ from backend.engines.native.statistics import Tally, Taps
 from backend.layered.hidden import Hidden
 from backend.layered.outline import Outline
 from backend.layered.passes import Passes, memory_errors, out_of_memory
+from backend.layered.products import dynamic_scale
 from backend.layered.quantized import plain
 from backend.layered.source import weight_files
 
@@ -213,13 +214,12 @@ class _Probe:
 def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
     """A hook that rounds what a linear reads as its stored form will: over its columns, by its static scale or one a token."""
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 
     args, static = scheme.input_activations, stored.tensors.get("input_scale")
 
     def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         seen = inputs[0] / linear.columns
-        scale, zero = (static.float(), None) if static is not None else compute_dynamic_scales_and_zp(seen, args, module)
+        scale, zero = (static.float(), None) if static is not None else dynamic_scale(seen, args)
         return fake_quantize(seen, scale, zero, args) * linear.columns, *inputs[1:]
 
     return hook
