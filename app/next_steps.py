@@ -103,13 +103,18 @@ def served(opened: Workspace, found: Sequence[Served]) -> None:
         chats = playground.chats(variants.resolve(opened, server.source).model_path)
         st.markdown(f"**{plain(server.name)}** answers at `{server.url}`")
         curl, python = st.tabs(["curl", "Python"])
-        snippets((curl, python), server.served_name or server.name, chat=bool(chats), url=server.url)
+        snippets((curl, python), server.served_name or server.name, chat=bool(chats), url=server.url, key_file=server.key_file)
 
 
 def snippets(
-    places: Sequence[st.delta_generator.DeltaGenerator], name: str, *, chat: bool, url: str = serve_command.ADDRESS
+    places: Sequence[st.delta_generator.DeltaGenerator],
+    name: str,
+    *,
+    chat: bool,
+    url: str = serve_command.ADDRESS,
+    key_file: str | None = None,
 ) -> None:
     """A client's first question in curl and in Python."""
-    texts = (serve_command.curl(name, chat=chat, url=url), serve_command.python(name, chat=chat, url=url))
+    texts = [write(name, chat=chat, url=url, key_file=key_file) for write in (serve_command.curl, serve_command.python)]
     for place, text in zip(places, texts, strict=True):
         place.code(text, language=None, wrap_lines=True)  # the colours of a highlighted one cannot be read

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from backend import settings
+from backend import served_keys, settings
 from backend.aws.runtime import Signer
 from backend.domain.deploy.container import SERVED_NAME
 from backend.domain.errors import EndpointUnreachable, RequestError
@@ -85,10 +85,14 @@ def fields(place: Address, path: str, body: bytes, token: str | None = None) -> 
 
 
 def bearer(variable: str | None, place: Address) -> str | None:
-    """The token in that environment variable, to be sent to `place`; None of SageMaker, which takes signatures.
+    """The token in that environment variable, to be sent to `place`; None of SageMaker, which takes signatures. A server that was
+    started here is given its own key, whatever the variable.
 
     Raises RequestError as `check_bearer` does, and where it is not set or cannot be a header.
     """
+    own = served_keys.find(place.port) if place.region is None and not place.tls and is_loopback(place.host) else None
+    if own is not None:
+        return own
     check_bearer(variable, place)
     if variable is None or place.region is not None:
         return None

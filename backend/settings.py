@@ -21,6 +21,8 @@ AWS = ("role", "output", "upload", "kms_key", "subnets", "security_groups", "max
 IMPORTS_GB, UPLOADS_GB = 500.0, 10.0
 """Of one person, and of a home, where others reach the studio and nothing else is set."""
 LISTS = ("viewers", "operators", "admins")
+GUARD = Path(__file__).parent / "serving" / "vllm_guard"
+"""The folder of the layer that asks for a server's key; its docstring says how."""
 PLUGIN = Path(__file__).parent / "serving" / "vllm_plugin"
 """A vLLM plugin that every process of a server loads, and classes that propose tokens within it; its docstrings say what they
 do."""

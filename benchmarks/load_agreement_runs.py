@@ -129,7 +129,7 @@ def theirs(bench: Bench, streams: int) -> dict[str, float]:
     target = bench.server.url.removesuffix("/v1")
     backend = {
         "kind": "openai_http", "target": target, "model": bench.server.served_name, "request_format": "/v1/completions",
-        "extras": {"body": {"temperature": 0.0}},
+        "extras": {"body": {"temperature": 0.0}}, **({} if isinstance(bench.server, Fixed) else {"api_key": bench.server.key}),
     }  # fmt: skip
     command = [
         str(bench.guidellm), "run", "--backend", json.dumps(backend), "--profile", f"kind=concurrent,streams={streams}",
@@ -168,7 +168,10 @@ def totals(server: VllmServer | Fixed) -> dict[str, float]:
     """Sums and counts of the server's histograms, and tokens generated, since its start; of the fixed one, made from its log."""
     if isinstance(server, Fixed):
         return _logged(ask(f"{server.url}/sent"))
-    with urllib.request.urlopen(f"{server.url.removesuffix('/v1')}/metrics", timeout=10) as answer:
+    counters = urllib.request.Request(
+        f"{server.url.removesuffix('/v1')}/metrics", headers={"Authorization": f"Bearer {server.key}"}
+    )
+    with urllib.request.urlopen(counters, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     wanted = {f"{name}_{part}" for name in HISTOGRAMS.values() for part in ("sum", "count")} | {"vllm:generation_tokens_total"}
     found = dict.fromkeys(wanted, 0.0)

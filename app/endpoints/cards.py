@@ -38,10 +38,9 @@ def local(opened: Workspace) -> None:
             for each in served:
                 st.markdown(f"**{plain(each.name)}** at {plain(each.url)}")
                 with st.expander("How a client asks it"):
-                    st.code(
-                        serve_command.curl(each.served_name, chat=False, url=f"{each.url.removesuffix('/v1')}/v1"),
-                        language="bash",
-                    )
+                    url = f"{each.url.removesuffix('/v1')}/v1"
+                    asked = serve_command.curl(each.served_name, chat=False, url=url, key_file=each.key_file)
+                    st.code(asked, language="bash")
             if not served:
                 st.markdown(plain(f"{job.title}: {job.state}"))
             navigation.link("job", "Its job", ":material/work:", id=job.id)

@@ -25,19 +25,22 @@ def command(variant: Variant) -> str:
     return code + shlex.join(["vllm", "serve", str(variant.model_path), f"--served-model-name={variant.name}", *flags])
 
 
-def curl(served_name: str, *, chat: bool, url: str = ADDRESS) -> str:
-    """One question to a server that answers at `url`; `chat` puts the model's own template around it."""
+def curl(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:
+    """One question to a server that answers at `url`; `chat` puts the model's own template around it. `key_file` holds the key
+    that the server wants, where it wants one."""
     body = shlex.quote(json.dumps(_body(served_name, chat=chat), ensure_ascii=False))
     place = "chat/completions" if chat else "completions"
-    return f"curl {shlex.quote(f'{url}/{place}')} \\\n  -H 'Content-Type: application/json' \\\n  -d {body}"
+    key = f'  -H "Authorization: Bearer $(cat {shlex.quote(key_file)})" \\\n' if key_file else ""
+    return f"curl {shlex.quote(f'{url}/{place}')} \\\n{key}  -H 'Content-Type: application/json' \\\n  -d {body}"
 
 
-def python(served_name: str, *, chat: bool, url: str = ADDRESS) -> str:
+def python(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:
     """The same with OpenAI's client (`pip install openai`)."""
     asked = ",\n    ".join(f"{name}={value!r}" for name, value in _body(served_name, chat=chat).items())
     make, text = ("chat.completions", "message.content") if chat else ("completions", "text")
+    key = f"open({key_file!r}).read()" if key_file else '"none"'
     return (
-        f'from openai import OpenAI\n\nclient = OpenAI(base_url={url!r}, api_key="none")\n'
+        f"from openai import OpenAI\n\nclient = OpenAI(base_url={url!r}, api_key={key})\n"
         f"answer = client.{make}.create(\n    {asked},\n)\nprint(answer.choices[0].{text})\n"
     )
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend import files, processes
+from backend import files, processes, served_keys
 from backend.domain.errors import RequestError, ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.proof import engine_log
@@ -40,6 +40,7 @@ class VllmServer:
 
     `held_tokens` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
     `vllm_options.kv_cache_bytes` makes of it (CPU only; a GPU takes vLLM's own share).
+    Each start has a key of its own, which all paths but /health want (`served_keys`).
     `tuning` None is `vllm_options.tuning` (CPU only). `port` None takes a free one. A compile cache of the variant is
     copied under `cache_root`, as artifacts do not change.
     """
@@ -71,7 +72,7 @@ class VllmServer:
         self._progress = progress or Silent()
         self._asked_port = port
         self._ready_s = ready_s
-        self._port = 0
+        self._port, self._key = 0, ""
         self._process: ServerProcess | None = None
         self._log_start = StartLog(log, 0)
         self._log_length = 0
@@ -97,6 +98,16 @@ class VllmServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def key(self) -> str:
+        """What it wants as a bearer token; another after each start."""
+        return self._key
+
+    @property
+    def key_file(self) -> Path:
+        """Where those who may ask it find its key."""
+        return served_keys.file(self._port)
 
     @property
     def served_name(self) -> str:
@@ -161,8 +172,11 @@ class VllmServer:
         """On a port that was free a moment ago."""
         self._attempts -= 1
         self._port = self._asked_port or free_port()
+        self._key = served_keys.make(self._port)
         self._log_length = self.log.stat().st_size if self.log.exists() else 0
-        self._process = ServerProcess(self._command(), log=self.log, environment=self._environment(), links=self._links())
+        self._process = ServerProcess(
+            self._command(), log=self.log, environment=vllm_options.keyed(self._environment(), self._key), links=self._links()
+        )
         self._log_start = StartLog(self.log, self._log_length, shipped=self._variant.compile_cache is not None)
         self._deadline = time.monotonic() + self._ready_s
         try:
@@ -246,12 +260,15 @@ class VllmServer:
             self._process.stop()
             self._peak = self.peak_rss_bytes
             self._process = None
+        if self._key:
+            served_keys.forget(self._port, self._key)
 
     def _ask(self, path: str, body: str | None = None, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET, or POST of a `body`."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout_s)
         try:
-            connection.request("POST" if body else "GET", path, body, {"Content-Type": "application/json"} if body else {})
+            headers = {"Authorization": f"Bearer {self._key}"} | ({"Content-Type": "application/json"} if body else {})
+            connection.request("POST" if body else "GET", path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -271,7 +288,7 @@ class VllmServer:
         chosen += self._read_by()
         yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
         tuned = self._tuning().arguments if kv is not None else ()
-        return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen, *tuned]
+        return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen, *vllm_options.GUARDED, *tuned]
 
     def _read_by(self) -> list[str]:
         """By which files it reads the model and its tokenizer, where that is not what vLLM would choose."""

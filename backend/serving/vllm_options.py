@@ -15,7 +15,7 @@ from backend.domain.errors import InvalidModel
 from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Variant
 from backend.serving.vllm_plugin.whetstone_vllm import FORK, LAYERS
-from backend.settings import PLUGIN
+from backend.settings import GUARD, PLUGIN
 
 TARGET_LINK = "target-model"
 DRAFT_LINK = "draft-model"
@@ -24,6 +24,8 @@ TOKENIZER_LINK = "tokenizer"
 
 TOKENIZERS = "tokenizers"
 """The folder of tokenizers below the server's cache, that are given to it in place of the model's own."""
+GUARDED = ("--middleware", "whetstone_guard.Guard")
+"""Has the server ask for its key on all paths."""
 BLOCK = 128
 """Tokens in a block of vLLM's key-value cache on CPU."""
 SEQUENCES = 32
@@ -174,6 +176,12 @@ def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: 
         chosen |= {"LD_PRELOAD": str(openmp)} if openmp else {}
     folders = dict.fromkeys([*([str(PLUGIN)] if cpu else []), *([proposers] if proposers else [])])
     return chosen | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
+
+
+def keyed(environment: Mapping[str, str], key: str) -> dict[str, str]:
+    """The same environment for a server that wants that key. Only the same user can read a process's environment."""
+    path = os.pathsep.join(filter(None, [str(GUARD), environment.get("PYTHONPATH")]))
+    return {**environment, "VLLM_API_KEY": key, "PYTHONPATH": path}
 
 
 def all_cores() -> str:

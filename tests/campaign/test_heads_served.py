@@ -44,7 +44,8 @@ def _trained(head: Heads, said: list[Said]) -> None:
 
 def _answered(server: VllmServer, prompt: list[int]) -> list[int]:
     body = {"model": server.served_name, "prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "return_token_ids": True}
-    request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
+    request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as answer:
         tokens: list[int] = json.loads(answer.read())["choices"][0]["token_ids"]
     return tokens

@@ -54,7 +54,7 @@ def copied(home: Workspace, tmp_path: Path) -> Callable[..., str]:
 
 
 def served(server: VllmServer, model: Path) -> scoring.Server:
-    return scoring.Server(server.url, server.served_name, model)
+    return scoring.Server(server.url, server.served_name, model, server.key)
 
 
 def test_the_rules_are_those_of_the_installed_harness(quality_python: Path) -> None:

@@ -126,13 +126,12 @@ def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]]
     """The events of the answer, asked with the first stream options that the server takes; `before` is None where nothing is
     to be put around the prompt."""
     place = endpoint.address(url)
+    token = endpoint.bearer(None, place)
     for options in USAGE:
         more = {"stream_options": options} if options else {}
         path, written = ("completions", request) if before is None else ("chat", _talk(request, before))
-        body = endpoint.with_length_field(place, {**written, **more})
-        with endpoint.ask(
-            place, "POST", place.path(path, streamed=True), body=body, limit_s=TIMEOUT_S, whole_s=WHOLE_S
-        ) as answer:
+        body, target = endpoint.with_length_field(place, {**written, **more}), place.path(path, streamed=True)
+        with endpoint.ask(place, "POST", target, body=body, token=token, limit_s=TIMEOUT_S, whole_s=WHOLE_S) as answer:
             if answer.status == http.client.OK:
                 yield from _events(place, answer)
                 return

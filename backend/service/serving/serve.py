@@ -25,13 +25,15 @@ IDLE_MINUTES = 15.0
 
 
 class Served(Frozen):
-    """One variant of a serve job and where it answers. Seconds it took to load."""
+    """One variant of a serve job and where it answers. Seconds it took to load; `key_file`, on the machine that serves, holds the
+    key that it wants as a bearer token."""
 
     source: str
     name: str
     url: str
     served_name: str
     ready_seconds: float
+    key_file: str | None = None
 
 
 def is_address(source: str) -> bool:

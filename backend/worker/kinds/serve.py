@@ -100,7 +100,7 @@ def _announcement(spec: ServeSpec, servers: Sequence[VllmServer]) -> Event:
     endpoints = [
         {
             "source": variant.source, "name": variant.name, "url": server.url, "served_name": server.served_name,
-            "ready_seconds": server.started_seconds,
+            "ready_seconds": server.started_seconds, "key_file": str(server.key_file),
         }
         for variant, server in zip(spec.variants, servers, strict=True)
     ]  # fmt: skip

@@ -70,7 +70,8 @@ class Tasks:
     def _server(self, variant: Variant, endpoint: Endpoint) -> tasks.Server:
         """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads none."""
         if variant.model_path is not None:
-            return tasks.Server(endpoint.url, endpoint.served_name or "", self._tokenizer(Path(variant.model_path)))
+            key = bearer(None, address(endpoint.url))
+            return tasks.Server(endpoint.url, endpoint.served_name or "", self._tokenizer(Path(variant.model_path)), key)
         if variant.remote is not None:
             raise WorkError("lm-eval asks plain HTTP addresses, and an endpoint of SageMaker takes signed requests only.")
         if self._spec.shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 def complete(server: VllmServer, prompt: str | list[list[int]], tokens: int, **asked: Any) -> dict[str, Any]:
     body = {"model": server.served_name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **asked}
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
     request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as answer:
         found: dict[str, Any] = json.loads(answer.read())
@@ -60,6 +61,16 @@ def test_a_server_answers_and_counts_what_it_did(vllm_server: VllmServer) -> Non
     assert "drafted_tokens" not in after
     assert vllm_server.started_seconds > 0
     assert vllm_server.peak_rss_bytes > 500 << 20
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/completions", "/invocations", "/tokenize", "/metrics"])
+def test_nobody_is_answered_without_its_key_which_no_command_line_shows(vllm_server: VllmServer, path: str) -> None:
+    request = urllib.request.Request(vllm_server.url.removesuffix("/v1") + path, b"{}")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(request, timeout=30)
+    tree = [psutil.Process(vllm_server.pid), *psutil.Process(vllm_server.pid).children(recursive=True)]
+    assert not [process.pid for process in tree if vllm_server.key in " ".join(process.cmdline())]
+    assert vllm_server.key == vllm_server.key_file.read_text() and vllm_server.key not in vllm_server.log.read_text()
 
 
 @pytest.mark.campaign

@@ -34,3 +34,13 @@ def test_both_clients_ask_the_same_of_the_same_place(chat: bool) -> None:
     call = next(node for node in ast.walk(ast.parse(serve_command.python(name, chat=chat, url=url))) if isinstance(node, ast.Call)
                 and ast.unparse(node.func).endswith(".create"))  # fmt: skip
     assert {each.arg: ast.literal_eval(each.value) for each in call.keywords} == asked
+
+
+def test_both_clients_read_the_key_of_a_server_that_wants_one() -> None:
+    written = serve_command.curl("m", chat=True, key_file="/tmp/a key/8000.key")
+    assert "-H \"Authorization: Bearer $(cat '/tmp/a key/8000.key')\"" in written
+    assert "Authorization" not in serve_command.curl("m", chat=True)
+    tree = ast.parse(serve_command.python("m", chat=True, key_file="/tmp/a key/8000.key"))
+    words = [word for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords]
+    keys = [ast.unparse(word.value) for word in words if word.arg == "api_key"]
+    assert keys == ["open('/tmp/a key/8000.key').read()"]
