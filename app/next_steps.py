@@ -13,6 +13,7 @@ from app.session import frozen
 from app.words import message, plain, size
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Variant
+from backend.domain.figures import code
 from backend.present import serve_command
 from backend.service import Workspace
 from backend.service.evaluations import reports
@@ -101,7 +102,7 @@ def served(opened: Workspace, found: Sequence[Served]) -> None:
     """How to ask each server that is up."""
     for server in found:
         chats = playground.chats(variants.resolve(opened, server.source).model_path)
-        st.markdown(f"**{plain(server.name)}** answers at `{server.url}`")
+        st.markdown(f"**{plain(server.name)}** answers at {code(server.url)}")
         curl, python = st.tabs(["curl", "Python"])
         snippets((curl, python), server.served_name or server.name, chat=bool(chats), url=server.url, key_file=server.key_file)
 

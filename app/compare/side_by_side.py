@@ -15,7 +15,7 @@ from app.words import moment
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
-from backend.domain.figures import figure
+from backend.domain.figures import code, figure
 from backend.domain.limits import select
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
@@ -175,8 +175,8 @@ def cheapest(document: Evaluation) -> str | None:
     lowest, name, load = min(priced)
     price = f"{figure(lowest)} for a million output tokens"
     if len(document.variants) == 1 or _is_decided(document, name, load):
-        return f"`{name}` at {load.words} is the cheapest here: {price}."
-    return f"No variant is shown to be the cheapest here: the lowest figure is {price}, of `{name}` at {load.words}."
+        return f"{code(name)} at {load.words} is the cheapest here: {price}."
+    return f"No variant is shown to be the cheapest here: the lowest figure is {price}, of {code(name)} at {load.words}."
 
 
 def _is_decided(document: Evaluation, name: str, load: Load) -> bool:

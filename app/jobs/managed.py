@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.words import ago, plain, seconds
+from backend.domain.figures import code
 from backend.domain.managed import life
 from backend.service import Workspace
 from backend.service.jobs import jobs, watching
@@ -58,7 +59,8 @@ def panel(opened: Workspace, job_id: str) -> str:
 def made(job: JobView, specification: dict[str, Any]) -> None:
     """What lies in S3, and the next step with it."""
     output, artifact = str(job.result.get("output") or ""), job.result.get("artifact")
-    st.markdown(f"**The result** lies in `{output}`, to be served with `{job.result.get('image') or 'an image of your choice'}`.")
+    image = str(job.result.get("image") or "an image of your choice")
+    st.markdown(f"**The result** lies in {code(output)}, to be served with {code(image)}.")
     if left := job.result.get("left"):
         st.info(plain(str(left)), icon=":material/cloud:")
     if artifact:

@@ -9,6 +9,7 @@ from app.models.filters import CELLS, HERE
 from app.models.table import refused_alike
 from app.outcomes import artifact_rows, provenance, verdicts
 from app.words import message, plain
+from backend.domain.figures import code
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import presets
 from backend.present.charts import memory as charts_memory
@@ -41,7 +42,7 @@ def published(model: PublishedModel) -> None:
             st.badge("Gated", icon=":material/lock:", color="grey", help="Its owner must let you in before you can download it.")
     gated = ", and its owner must grant access first" if model.gated else ""
     st.info(
-        f"Its weights are not here: what follows is known from published facts. To run it, import `{model.hf_repo}`. "
+        f"Its weights are not here: what follows is known from published facts. To run it, import {code(model.hf_repo)}. "
         f"Licence {plain(model.license)}{gated}.",
         icon=":material/cloud_off:",
     )

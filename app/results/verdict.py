@@ -119,4 +119,4 @@ def say_sentences(document: Evaluation) -> None:
     if not found:
         st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
     else:  # one element: a browser is slow with hundreds
-        st.markdown("\n\n".join(f"{verdict_icon(verdict)} {verdict.text}" for verdict in found))
+        st.markdown("\n\n".join(f"{verdict_icon(verdict)} {message(verdict.text)}" for verdict in found))

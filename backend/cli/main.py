@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 
 from backend.cli.flags import sentence
+from backend.cli.output import say
 from backend.cli.verbs import (
     artifacts,
     bench,
@@ -61,10 +62,10 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)  # click answers with the code of a `typer.Exit` instead of raising it
     except WhetstoneError as error:
-        print(f"whetstone: {sentence(error)}", file=sys.stderr)
+        say(f"whetstone: {sentence(error)}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        print("whetstone: Interrupted.", file=sys.stderr)
+        say("whetstone: Interrupted.")
         sys.exit(130)
     except Exception as error:  # noqa: BLE001
         _usage(error)

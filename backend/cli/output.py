@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
+from backend.present.tables.text import printable
 from backend.present.tables.text import table as table
 from backend.service import Workspace, damaged
 from backend.service.jobs.jobs import JobView
@@ -19,13 +20,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 
 
 def emit(document: Any, *, as_json: bool, text: str) -> None:
-    """Print the document as JSON, or the text."""
-    typer.echo(json.dumps(plain(document), indent=1) if as_json else text)
+    """Print the document as JSON, which escapes controls, or the text."""
+    out(json.dumps(plain(document), indent=1) if as_json else text)
+
+
+def out(text: str, *, newline: bool = True) -> None:
+    """On standard output, without what a terminal would obey: names and words of others may stand in it."""
+    typer.echo(printable(text), nl=newline)
 
 
 def say(line: str) -> None:
-    """On standard error, at once."""
-    print(line, file=sys.stderr, flush=True)
+    """On standard error, at once, as `out` does."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def say_left_out(workspace: Workspace, kind: damaged.Kind) -> bool:
@@ -61,7 +67,8 @@ class ProgressPrinter:
 
     def __call__(self, job: JobView) -> None:
         if err.isatty():
-            print(f"\r\x1b[K{job.words}", end="\n" if job.ended else "", file=err, flush=True)
+            words = printable(job.words)
+            print(f"\r\x1b[K{words}", end="\n" if job.ended else "", file=err, flush=True)
         elif (job.phase, job.state) != self._phase:
-            print(job.words, file=err, flush=True)
+            print(printable(job.words), file=err, flush=True)
         self._phase = (job.phase, job.state)

@@ -56,6 +56,12 @@ def counted(number: float, name: str) -> str:
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
+def code(words: str) -> str:
+    """Words of others as a code span of Markdown, on one line: a backtick among them, which would end the span, becomes an
+    apostrophe."""
+    return f"`{' '.join(words.split()).replace('`', chr(39))}`"
+
+
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`."""
     *most, last = names

@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from backend import service
-from backend.cli.output import Json, emit, next_command, say, table
+from backend.cli.output import Json, emit, next_command, out, say, table
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.errors import InvalidOptions, WorkError
 from backend.domain.evaluation.proof.record import Finding
@@ -81,7 +81,7 @@ def deploy(
     )  # fmt: skip
     planned = endpoints.plan(workspace, artifact, wanted, anyway=anyway)
     if written_as:
-        typer.echo(FORMS[written_as](planned), nl=False)
+        out(FORMS[written_as](planned), newline=False)
         return
     if dry_run:
         found = endpoints.preview(workspace, planned)

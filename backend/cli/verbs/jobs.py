@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.output import Json, emit, table
+from backend.cli.output import Json, emit, out, table
 from backend.cli.run import Wait, submit_and_finish
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.queueing import Waiting
@@ -99,7 +99,7 @@ def drop(job: JobId, json: Json = False) -> None:
 @app.command()
 def logs(job: JobId) -> None:
     """The worker's log, also after a failure or cancel."""
-    typer.echo(jobs.logs(service.open_workspace(), job), nl=False)
+    out(jobs.logs(service.open_workspace(), job), newline=False)
 
 
 def _verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from backend.cli.options import terms
-from backend.cli.output import emit
+from backend.cli.output import emit, out
 from backend.cli.run import outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
 from backend.domain.figures import counted
@@ -40,7 +40,7 @@ def command(
 ) -> None:  # fmt: skip
     """As `optimize` goes on for such a target."""
     if written_as:
-        typer.echo(managed.policy_text(workspace, case, given), nl=False)
+        out(managed.policy_text(workspace, case, given), newline=False)
         return
     if dry_run:
         preview = managed.preview(workspace, case, given)

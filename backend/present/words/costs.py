@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.prices import Pricing, per_million
-from backend.domain.figures import counted, figure
+from backend.domain.figures import code, counted, figure
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.machine import pricelist
@@ -145,7 +145,7 @@ def _own_hours(evaluation: Evaluation, what_if: WhatIf) -> str:
     if what_if.per_hour is not None:
         return ""
     return " ".join(
-        f"An hour of `{result.name}` costs {where.usd_per_hour:g} USD, on demand in {where.price_region}"
+        f"An hour of {code(result.name)} costs {where.usd_per_hour:g} USD, on demand in {where.price_region}"
         f"{pricelist.off(where.discount)} ({where.instances})."
         for result in evaluation.variants
         if (where := result.variant.remote) is not None and where.usd_per_hour is not None

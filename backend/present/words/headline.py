@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.prices import per_million
-from backend.domain.figures import counted, factor_and_bounds, figure, listed, small
+from backend.domain.figures import code, counted, factor_and_bounds, figure, listed, small
 from backend.domain.limits.loss import Grade, grade, nats
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, pricing_of
@@ -128,7 +128,7 @@ def line(evaluation: Evaluation) -> str:
     if found is None:
         return why_none(evaluation)
     factor, bounds = short_factor(found.row.ratio or 1.0, found.row.ci95)
-    parts = [f"`{found.after.name}` is {factor} faster at {found.row.load.words} ({bounds})"]
+    parts = [f"{code(found.after.name)} is {factor} faster at {found.row.load.words} ({bounds})"]
     parts += [size] if (size := smaller(found)) else []
     parts += [quality_in_short(found.after.quality)]
     share = cost_share(evaluation, found)
@@ -166,7 +166,7 @@ def why_none(evaluation: Evaluation) -> str:
     said = calls(evaluation)
     if not said:
         return "One variant was measured, so there is nothing to compare: measure it beside another."
-    baseline = f"`{evaluation.variants[0].name}`"
+    baseline = code(evaluation.variants[0].name)
     noisy = [each for each in said if each.kind == "noisy"]
     if noisy:
         return f"Nothing is shown to be faster than {baseline}: {_some(noisy)}. {advice(noisy)}"
@@ -182,7 +182,7 @@ def _some(said: Sequence[Call]) -> str:
     last = {each.variant: each for each in sorted(said, key=lambda each: each.load)}
     alike: dict[tuple[str, Load], list[str]] = {}
     for name, each in last.items():
-        alike.setdefault((each.words, each.load), []).append(f"`{name}`")
+        alike.setdefault((each.words, each.load), []).append(code(name))
     return ", ".join(
         f"{listed(names)} {'is' if len(names) == 1 else 'are'} {words} at {load.words}" for (words, load), names in alike.items()
     )

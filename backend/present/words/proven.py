@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.proof.record import NAMES, Finding, off
-from backend.domain.figures import listed
+from backend.domain.figures import code, listed
 
 STATES: dict[bool | None, str] = {True: "as asked", False: "not what was asked", None: "not seen"}
 NOT_LOOKED_AT = "nothing was asked of it here"
@@ -15,7 +15,7 @@ TITLE = "Not what was asked"
 
 def off_sentences(evaluation: Evaluation) -> list[str]:
     """One a thing that was not done, with the likely cause; none where all was done or could not be seen."""
-    return [f"`{result.name}`: {sentence(each)}" for result in evaluation.variants for each in off(result.findings)]
+    return [f"{code(result.name)}: {sentence(each)}" for result in evaluation.variants for each in off(result.findings)]
 
 
 def sentence(finding: Finding) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.verdict import SloCheck
-from backend.domain.figures import figure
+from backend.domain.figures import code, figure
 from backend.domain.limits.objective import parse
 from backend.present.words.measured import quality_cost
 
@@ -59,7 +59,7 @@ def sentences(evaluation: Evaluation) -> list[str]:
 def _sentence(result: VariantResult) -> str:
     found = _checked(result)
     said = _found(found) if found else ["no load was measured"]
-    return f"`{result.name}`: {'; '.join([*said, quality_cost(result.quality)])}."
+    return f"{code(result.name)}: {'; '.join([*said, quality_cost(result.quality)])}."
 
 
 def _found(found: Checked) -> list[str]:

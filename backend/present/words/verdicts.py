@@ -13,7 +13,7 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Quality, VariantResult
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.evaluation.verdict import EQUIVALENCE, NOT_THE_SERVERS, Cause, Obstacle, Outcome
-from backend.domain.figures import factor_and_bounds, figure, times
+from backend.domain.figures import code, factor_and_bounds, figure, times
 from backend.domain.load.load import Load
 from backend.present.words import loss
 from backend.present.words.measured import quality_cost, quality_scores, throughput
@@ -31,12 +31,12 @@ TITLES = {
 }
 FASTER = {"better": "faster", "worse": "slower"}
 OBSTACLES: dict[Cause, str] = {
-    "not_as_asked": "not what was asked: something of `{variant}` was off while it was measured",
-    "client_limited": "not comparable: the load generator, not the server, held back the figures of `{variant}`",
-    "failed_requests": "not comparable: {count} of {of} requests to `{variant}` failed",
-    "silent_answers": "not comparable: {count:,} of {of:,} answers of `{variant}` had no words or only one token",
-    "replayed_prompts": "not comparable: `{variant}` answered from its prefix cache what the workload does not repeat",
-    "uncounted_tokens": "no verdict: of `{variant}`, {count:,} of {of:,} answers came without a token count",
+    "not_as_asked": "not what was asked: something of {variant} was off while it was measured",
+    "client_limited": "not comparable: the load generator, not the server, held back the figures of {variant}",
+    "failed_requests": "not comparable: {count} of {of} requests to {variant} failed",
+    "silent_answers": "not comparable: {count:,} of {of:,} answers of {variant} had no words or only one token",
+    "replayed_prompts": "not comparable: {variant} answered from its prefix cache what the workload does not repeat",
+    "uncounted_tokens": "no verdict: of {variant}, {count:,} of {of:,} answers came without a token count",
     "no_figures": "no verdict: no repeat gave a figure for both",
     "unequal_repeats": "no verdict: {count} repeats against {of} of the baseline",
     "missing_repeats": "no verdict: only {count} of {of} repeats gave a figure for both",
@@ -98,7 +98,7 @@ def same_within(row: Comparison) -> float | None:
 
 def obstacle(why: Obstacle) -> str:
     """Why no test was made."""
-    return OBSTACLES[why.cause].format(**dict(why))
+    return OBSTACLES[why.cause].format(**{**dict(why), "variant": code(why.variant or "")})
 
 
 def task_verdict(score: TaskScore) -> str | None:
@@ -127,7 +127,7 @@ def sentence(rows: list[Comparison], quality: Quality | None) -> str:
     reasons = dict.fromkeys(row.why for row in ordered if row.why is not None)
     untested = [_untested([row for row in ordered if row.why == why], why) for why in reasons]
     if untested and not tested:
-        untested[0] = f"`{rows[0].variant}` against `{rows[0].baseline}`: {untested[0]}"
+        untested[0] = f"{code(rows[0].variant)} against {code(rows[0].baseline)}: {untested[0]}"
     return f"At {rows[0].load.words} {'; '.join([*tested, *untested, quality_cost(quality)])}."
 
 
@@ -137,8 +137,8 @@ def _tested(row: Comparison) -> str:
         return f"{name} {verdict(row) if row.significant else plain_sameness(row)}"
     if row.significant:
         factor, bounds = factor_and_bounds(row.ratio or 1.0, row.ci95)
-        return f"`{row.variant}` gives {factor} the {name} of `{row.baseline}` (95% {bounds})"
-    said = f"{name} of `{row.variant}` against `{row.baseline}` {plain_sameness(row)}"
+        return f"{code(row.variant)} gives {factor} the {name} of {code(row.baseline)} (95% {bounds})"
+    said = f"{name} of {code(row.variant)} against {code(row.baseline)} {plain_sameness(row)}"
     return f"{said}, {times(row.ratio or 1.0, row.ci95)}{more(row)}"
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from markdown_it import MarkdownIt
 
 from app.compare import side_by_side
 from app.results import evaluation, past, tables
@@ -237,3 +238,16 @@ def test_time_to_ready_is_a_chart_of_its_own_where_servers_were_started(home: Wo
     assert all(f"original, {kind}" in words for kind in kinds)
     without = studio.open_page("evaluate", id=studio.evaluation(home, document, "e-2"))
     assert "Time to ready" not in [head.value for head in without.subheader]
+
+
+HOSTILE = "http://127.0.0.1:1/`![seen](http://evil.example/p.png) [go](http://evil.example) <b>x</b> **y**"
+
+
+@pytest.mark.parametrize("view", evaluation.TABS)
+def test_a_name_of_others_draws_nothing_of_its_own(home: Workspace, view: str) -> None:
+    """A backtick in an address would end the code span that it stands in."""
+    made = simulated.evaluation(names=("original", HOSTILE), speeds=(1.0, 1.5), levels=(1, 4))
+    at = studio.open_page("evaluate", id=studio.evaluation(home, made), evaluate_view=view)
+    drawn = [each.value for kind in (at.markdown, at.caption, at.success, at.info, at.warning, at.error) for each in kind]
+    tokens = [token for text in drawn for block in MarkdownIt().parse(text) for token in [block, *(block.children or ())]]
+    assert not [token for token in tokens if token.type == "image" or "evil.example" in str(token.attrs.get("href"))]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from app.navigation import parts, several
 from app.words import message, moment, plain, short, when
+from backend.domain.figures import code
 
 JOINER = "\u2060"
 SPECIAL = "\\`*_{}[]()#+!|<>~$:&"
@@ -51,6 +52,13 @@ def test_a_message_shows_code_where_backticks_stand_and_all_else_plainly(words: 
     pieces = re.split(r"(?<!\\)`([^`\n]+)`", message(words))
     shown = "".join(part.replace(JOINER, "") if index % 2 else read(part) for index, part in enumerate(pieces))
     assert shown.replace("`", "") == " ".join(words.split()).replace("`", "")
+
+
+@given(written.filter(lambda words: words.strip() and ":material/" not in words))
+def test_a_name_of_others_stays_within_its_code_span(words: str) -> None:
+    name = " ".join(words.split()).replace("`", "'")
+    assert code(words) == f"`{name}`"
+    assert message(f"At 4 streams {code(words)} gives 1.3x") == f"At 4 streams `{name}` gives 1.3x"
 
 
 def test_a_message_keeps_our_code_and_escapes_their_words() -> None:
