@@ -181,7 +181,8 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
     with ask(place, "GET", place.prefix + "/models", token=token) as answer:
         status = answer.status
     if status in {401, 403}:
-        raise EndpointUnreachable(f"{place} refuses the bearer token in {bearer_env} (HTTP {status}): set a valid one.")
+        which = f"in {bearer_env}" if bearer_env else "of the server that Whetstone started there before"
+        raise EndpointUnreachable(f"{place} refuses the bearer token {which} (HTTP {status}): set a valid one.")
 
 
 def models(url: str, bearer_env: str | None = None) -> list[str]:

@@ -382,8 +382,7 @@ class Evaluation(Frozen):
 
 
 def read_evaluation(text: str | bytes) -> Evaluation:
-    """A stored document, as JSON. Raises WrittenByNewer where a newer version wrote it, Unreadable where it is of an older schema
-    or no evaluation."""
+    """A stored document, as JSON. Raises WrittenByNewer, Unreadable where it is of an older schema or no evaluation."""
     try:
         return Evaluation.model_validate_json(text)
     except ValidationError as error:
@@ -396,8 +395,6 @@ def _why_not(error: ValidationError) -> Unreadable:
     if first["loc"] == ("schema",) and not (isinstance(stored, int) and stored > SCHEMA):
         written = "of no schema" if first["type"] == "missing" else f"of schema {str(stored)[:40]}"
         return Unreadable(f"The evaluation is {written}, and this version reads schema {SCHEMA}: measure it again.")
-    reason = unreadable(error, "the evaluation")
-    if isinstance(reason, WrittenByNewer):
-        return reason
-    place = ".".join(map(str, first["loc"])) or "its beginning"
-    return Unreadable(f"The evaluation is damaged at {place}: measure it again.")
+    if isinstance(newer := unreadable(error, "the evaluation"), WrittenByNewer):
+        return newer
+    return Unreadable(f"The evaluation is damaged at {'.'.join(map(str, first['loc'])) or 'its beginning'}: measure it again.")
