@@ -36,15 +36,17 @@ THREADS = {"RAYON_NUM_THREADS": "2", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMO
 """Every thread takes addresses of its own."""
 
 
-def call(function: Callable[..., T], *arguments: Any, about: str, cpu_s: float | None = None) -> T:
+def call(
+    function: Callable[..., T], *arguments: Any, about: str, cpu_s: float | None = None, memory_bytes: int = MEMORY_BYTES
+) -> T:
     """What a function of a module answers, in a child: bytes, or data that JSON holds (a tuple comes back as a list).
 
-    `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S. Raises what it raises of ours, and
-    TooDemanding where it came to a limit.
+    `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S; `memory_bytes` of addresses it may
+    take. Raises what it raises of ours, and TooDemanding where it came to a limit.
     """
     cpu_s = cpu_s or CPU_S
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-    asked = pickle.dumps((cpu_s, function.__module__, function.__qualname__, arguments))
+    asked = pickle.dumps((cpu_s, memory_bytes, function.__module__, function.__qualname__, arguments))
     try:
         done = subprocess.run(
             [sys.executable, "-m", "backend.foreign"], input=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -52,18 +54,18 @@ def call(function: Callable[..., T], *arguments: Any, about: str, cpu_s: float |
             timeout=WALL_S + cpu_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise _demanding(about, cpu_s) from None
+        raise _demanding(about, cpu_s, memory_bytes) from None
     if done.returncode == FAILED:
         raise _rebuilt(json.loads(done.stdout))
     if done.returncode or not done.stdout:
-        raise _demanding(about, cpu_s)
+        raise _demanding(about, cpu_s, memory_bytes)
     answer: T = done.stdout[1:] if done.stdout[:1] == b"b" else json.loads(done.stdout[1:])  # type: ignore[assignment]
     return answer
 
 
-def _demanding(about: str, cpu_s: float) -> TooDemanding:
+def _demanding(about: str, cpu_s: float, memory_bytes: int) -> TooDemanding:
     return TooDemanding(
-        f"{about} cannot be read within {MEMORY_BYTES // 2**30} GiB of memory and {cpu_s:.0f} s: it is damaged, too large, or "
+        f"{about} cannot be read within {memory_bytes // 2**30} GiB of memory and {cpu_s:.0f} s: it is damaged, too large, or "
         "made to take the machine. Take a sample, or get the file anew."
     )
 
@@ -76,10 +78,10 @@ def _rebuilt(said: dict[str, Any]) -> WhetstoneError:
 
 def main() -> int:
     """The child: one function from standard input, its answer to standard output."""
-    cpu_s, module, name, arguments = pickle.load(sys.stdin.buffer)
+    cpu_s, memory_bytes, module, name, arguments = pickle.load(sys.stdin.buffer)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s) + 1, int(cpu_s) + 2))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     try:

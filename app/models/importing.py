@@ -22,7 +22,8 @@ REFUSED = "import_refused"
 def look(opened: Workspace, folder: str) -> ModelCard | None:
     """The card of what was asked for; the sentence that says why not where it is no model."""
     try:
-        return models.resolve(opened, folder)
+        with st.spinner("Looking at its files"):
+            return models.inspected(opened, folder)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return None
@@ -86,6 +87,9 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         st.info(plain(quantized_words(card)), icon=":material/info:")
     if card.quantized_before:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
+    for note in card.notes:
+        if card.quantized_before is None or note != card.quantized_before.sentence:
+            st.info(plain(note), icon=":material/info:")
     st.markdown("**What fits here**, as checked for this machine")
     st.dataframe(technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here")
     with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):

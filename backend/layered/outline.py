@@ -153,6 +153,24 @@ class Outline:
         numbered = {name for name in self.source.plain() if name.removeprefix(self.root).partition(".")[0].isdigit()}
         return [name for name in self.source.plain() if not name.startswith(self.root) or name not in numbered]
 
+    def stored_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Of every tensor that the model reads: its name in the checkpoint, and the shape that config.json asks for there.
+
+        Raises ModelDamaged where one outside the layers is missing.
+        """
+        from torch import nn
+
+        state = {path: tuple(tensor.shape) for path, tensor in self.model.state_dict().items()}
+        outside = {path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")}
+        for name, path in self._stored_outside(outside | self._head_paths()).items():
+            yield name, state[path]
+        for number, layer in enumerate(self.layers):
+            turned = {f"{path}.weight" for path, each in layer.named_modules() if isinstance(each, nn.Linear)}
+            begin = f"{self.family.layers}.{number}."
+            for name, path in self.stored_names(number).items():
+                if (shape := state.get(begin + path)) is not None:
+                    yield name, shape[::-1] if self.family.transposed and path in turned else shape
+
     def fill(self, number: int, device: str) -> Any:
         """The layer's module with its weights in fp32 on `device`; `drop` frees it.
 
@@ -333,9 +351,15 @@ def split_experts(fused: Any, names: Experts) -> Any:
         def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
             return combined_experts(list(self), names, activation[0], hidden, chosen, weights)
 
+    class Unfilled(nn.Linear):
+        """Without random values, which take most of the time that tens of thousands of linears on the meta device take."""
+
+        def reset_parameters(self) -> None:
+            pass
+
     def linears() -> dict[str, nn.Module]:
         shapes = {names.gate: (hidden, width), names.up: (hidden, width), names.down: (width, hidden)}
-        return {name: nn.Linear(*shape, bias=False, device=device) for name, shape in shapes.items()}
+        return {name: Unfilled(*shape, bias=False, device=device) for name, shape in shapes.items()}
 
     return Split([nn.ModuleDict(linears()) for _ in range(fused.num_experts)])
 

@@ -25,6 +25,15 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / "model.safetensors"]
 
 
+def within_positions(folder: Path, length: int) -> int:
+    """A sequence length of at most as many tokens as the model has positions: a table of positions has no more rows."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return min(length, positions) if isinstance(positions, int) and positions > 0 else length
+
+
 class Header(NamedTuple):
     """What the header of a safetensors file says of one tensor; `dtype` in its own names."""
 

@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 PORTABLE = "PreTrainedTokenizerFast"
 """The class that takes tokenizer.json as it is, under the name that transformers 4 and 5 both know."""
 COPIED = (FILE, "special_tokens_map.json", "added_tokens.json", "chat_template.json", "chat_template.jinja")
+SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 TEMPLATES = "additional_chat_templates"
 MANY_BYTES = 128_000_000
 """A tokenizer_config.json or tokenizer.json beyond it is no tokenizer's."""
@@ -68,21 +70,40 @@ class Reading(NamedTuple):
 
 
 def load(folder: Path) -> Any:
-    """The tokenizer that the folder's own files describe. Raises InvalidModel where none can be built from them."""
+    """The tokenizer that the folder's own files describe. Raises InvalidModel where none can be built from them.
+
+    Its `embedding_rows` says how many tokens the model knows, None where config.json does not.
+    """
     return read(folder).tokenizer
 
 
 def read(folder: Path) -> Reading:
     """Like `load`, with how it was read."""
+    reading = _read(folder)
+    reading.tokenizer.embedding_rows = _embedding_rows(folder)
+    return reading
+
+
+def _embedding_rows(folder: Path) -> int | None:
+    """The vocabulary of config.json, of a multimodal model its text part's."""
+    path = folder / "config.json"
+    config = json.loads(path.read_bytes()) if path.is_file() else {}
+    inner = config.get("text_config")
+    rows = (inner if isinstance(inner, dict) else config).get("vocab_size", config.get("vocab_size"))
+    return rows if type(rows) is int else None
+
+
+def _read(folder: Path) -> Reading:
     for name in (FILE, SETTINGS):
         if (folder / name).is_file() and (folder / name).stat().st_size > MANY_BYTES:
             raise InvalidModel(f"{name} has more than {MANY_BYTES // 1_000_000} MB, which no tokenizer has.")
     built = _by_class(folder)
     if not (folder / FILE).is_file():
         if isinstance(built, Exception):
+            why = _lacking(folder) or _first(built)
             raise InvalidModel(
-                f"No tokenizer can be built from the files of {folder.name} ({_first(built)}): save it with a tokenizer.json, "
-                "which `AutoTokenizer.from_pretrained(...).save_pretrained(...)` writes where its library is installed."
+                f"No tokenizer can be built from the files of {folder.name} ({why}): save it with a tokenizer.json, which "
+                "`AutoTokenizer.from_pretrained(...).save_pretrained(...)` writes where its library is installed."
             )
         return Reading(built, False, type(built).__name__)
     # the class that takes tokenizer.json as it is was chosen already
@@ -107,6 +128,14 @@ def _by_class(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001  every class raises what it likes
         return error
+
+
+def _lacking(folder: Path) -> str | None:
+    """The library that a sentencepiece model needs, where it is not installed."""
+    file = next((name for name in SENTENCEPIECE if (folder / name).is_file()), None)
+    if file is None or find_spec("sentencepiece") is not None:
+        return None
+    return f"{file} needs the sentencepiece library, which is not installed here"
 
 
 def _first(error: Exception) -> str:
@@ -180,11 +209,7 @@ def prepared(folder: Path, cache: Path) -> Path | None:
     A server and lm-eval load a tokenizer by its folder. The model's type can choose the class as well (Qwen2 does), so this one
     has no config.json of a model. The user's files stay as they are. Made once for the same files.
     """
-    digest = hashlib.sha256(version("transformers").encode())
-    for path in (folder / "config.json", *_files(folder)):
-        content = path.read_bytes() if path.is_file() else b""
-        digest.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
-    into = cache / digest.hexdigest()[:24]
+    into = cache / digest(folder)[:24]
     if not into.exists():
         reading = read(folder)
         with files.staged_folder(into) as staging:
@@ -192,6 +217,15 @@ def prepared(folder: Path, cache: Path) -> Path | None:
                 write(folder, reading.tokenizer, staging)
                 (staging / "config.json").write_text("{}\n")
     return into if (into / FILE).is_file() else None
+
+
+def digest(folder: Path) -> str:
+    """sha256 over all that decides how text is read: the tokenizer's files, config.json and the release of transformers."""
+    found = hashlib.sha256(version("transformers").encode())
+    for path in (folder / "config.json", *_files(folder)):
+        content = path.read_bytes() if path.is_file() else b""
+        found.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
+    return found.hexdigest()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -255,8 +289,17 @@ def chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool 
             why = _first(error)
             continue
         if all(text.strip() in found for _, text in turns):
+            _check_known(loaded, found)
             return found
     raise NoChat(why)
+
+
+def _check_known(loaded: Any, text: str) -> None:
+    """Raises NoChat where a token of the text has no embedding."""
+    rows = getattr(loaded, "embedding_rows", None)
+    beyond = [number for number in _ids(loaded, text) if rows is not None and number >= rows]
+    if beyond:
+        raise NoChat(f"it writes {loaded.convert_ids_to_tokens(beyond[0])}, token {beyond[0]}, and the embedding has {rows} rows")
 
 
 def chat_problem(loaded: Any) -> str | None:

@@ -30,7 +30,20 @@ ALLOWED: dict[str, set[str]] = {
     "channel": {"files", "domain", "settings"},
     "domain": {"domain"},
     "present": {"present", "domain"},
-    "service": {"service", "channel", "endpoint", "place", "store", "catalog", "hardware", "artifacts", "launchers", "present"}
+    "preflight": {"layered", "catalog"} | EVERYONE,
+    "service": {
+        "service",
+        "preflight",
+        "channel",
+        "endpoint",
+        "place",
+        "store",
+        "catalog",
+        "hardware",
+        "artifacts",
+        "launchers",
+        "present",
+    }
     | EVERYONE,
     "store": {"store"} | EVERYONE,
     "catalog": {"catalog", "aws"} | EVERYONE,
@@ -40,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "launchers": {"launchers", "channel", "channel_copy", "aws"} | EVERYONE,
     "worker": {
         "worker",
+        "preflight",
         "channel",
         "endpoint",
         "place",

@@ -40,22 +40,22 @@ def folder_card(source: str, *, as_imported: bool = False) -> ModelCard:
     """The card of a local folder, as `read_card` reads it. Raises UnknownModel, InvalidModel."""
     path = Path(source).expanduser().resolve()
     try:
-        stamp = _stamp(path)
+        now = stamp(path)
     except OSError:  # no folder, or one that may not be listed: the reader's own sentence says which
         return read_card(path)
-    return _folder(path, stamp, as_imported)
+    return _folder(path, now, as_imported)
 
 
-_Stamp = frozenset[tuple[str, int, int, int]]
+Stamp = frozenset[tuple[str, int, int, int]]
 
 
-def _stamp(folder: Path) -> _Stamp:
+def stamp(folder: Path) -> Stamp:
     """Name, inode, size and time of every entry: another file, or one written anew, is another stamp."""
     found = ((entry, entry.stat()) for entry in folder.iterdir())
     return frozenset((entry.name, at.st_ino, at.st_size, at.st_mtime_ns) for entry, at in found)
 
 
 @lru_cache(maxsize=64)
-def _folder(path: Path, _stamp: _Stamp, as_imported: bool) -> ModelCard:
+def _folder(path: Path, _stamp: Stamp, as_imported: bool) -> ModelCard:
     """Once as long as its files are the same: hashing a vocabulary of 128k tokens takes more than a second."""
     return read_card(path, as_imported=as_imported)

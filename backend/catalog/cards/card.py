@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.catalog.cards import config as configuration
@@ -26,6 +26,10 @@ from backend.domain.model.stored import TRANSPOSED
 from backend.domain.recipe.techniques import NATIVE_FAMILIES
 
 CONFIG, CONFIG_BYTES = "config.json", 4_000_000
+ADAPTER = "adapter_config.json"
+"""PEFT's, beside the weights of an adapter."""
+HUB_CACHE = re.compile(r"models--(.+)/snapshots/[^/]+")
+"""The end of the path of a snapshot in the cache that huggingface_hub keeps."""
 NOT_PARAMETERS = (
     "_scale", "_scale_inv", "_scales", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx", ".inv_freq",
     ".masked_bias", ".e_score_correction_bias",
@@ -44,7 +48,7 @@ DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float6
 
 
 def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder", as_imported: bool = False) -> ModelCard:
-    """The card of the model in `folder`; `id` defaults to the folder's name.
+    """The card of the model in `folder`; `id` defaults to `own_name`.
 
     `as_imported`: Whetstone itself made the folder, so that name, origin and licence are those of its import record. The record
     of any other folder says only that the weights were quantized before, which is a warning.
@@ -55,7 +59,7 @@ def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder",
     if not folder.is_dir():
         raise UnknownModel(f"There is no folder {folder}: give a model folder, or an id that `whetstone catalog list` shows.")
     folder = folder.resolve()
-    said: dict[str, Any] = {"id": id or folder.name, "origin": origin}
+    said: dict[str, Any] = {"id": id or own_name(folder), "origin": origin}
     imported = record.read(folder)
     if imported is not None and as_imported:
         said = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
@@ -65,6 +69,12 @@ def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder",
         said |= {"quantized_before": before}
         facts["notes"] = (*facts["notes"], before.sentence)
     return ModelCard(path=str(folder), tokenizer_hash=tokenizer_hash(folder), **said, **facts)
+
+
+def own_name(folder: Path) -> str:
+    """The folder's name; of a snapshot in a hub's cache (models--ORG--NAME/snapshots/REVISION) the model's id, ORG/NAME."""
+    cached = HUB_CACHE.fullmatch("/".join(folder.parts[-3:]))
+    return cached[1].replace("--", "/", 1) if cached else folder.name
 
 
 def read_remote_card(source: RemoteSource) -> ModelCard:
@@ -81,7 +91,7 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     """All that config.json and the headers say."""
     sizes = source.sizes()
     if CONFIG not in sizes:
-        raise InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
+        raise _no_model(source, sizes)
     config = read_object(source, CONFIG, CONFIG_BYTES)
     facts, notes, multimodal = configuration.read(config)
     if not any(name in sizes for name in TOKENIZER_FILES):
@@ -109,6 +119,20 @@ def _facts(source: ModelSource) -> dict[str, Any]:
         "quantization_bits": stored.bits if stored else None,
         "stored": stored,
     }
+
+
+def _no_model(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
+    """What a folder without config.json is, where that can be told."""
+    if ADAPTER in sizes:
+        base = read_object(source, ADAPTER, CONFIG_BYTES).get("base_model_name_or_path")
+        named = f" for {base[:100]}" if isinstance(base, str) and base else ""
+        return InvalidModel(
+            f"{source.name} holds an adapter (LoRA){named}, no model: merge it into its base (PEFT's `merge_and_unload`) and "
+            "give the folder that this is saved to."
+        )
+    if PurePosixPath(source.name).name.startswith("models--"):
+        return InvalidModel(f"{source.name} is a model's folder in a hub's cache: give the folder below its `snapshots`.")
+    return InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
 
 
 def _parts(tensors: dict[str, TensorInfo]) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:

@@ -27,7 +27,7 @@ from backend.service import paths
 from backend.service.evaluations import tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.models import remote, variants
+from backend.service.models import preflight, remote, variants
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import EvaluationRow
@@ -81,7 +81,11 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *
 def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
     workspace.check(Action.SUBMIT)
-    chosen = workloads.fitting(chosen, resolved)
+    preflight.check_variants(workspace.settings.cache, resolved, scored=chosen.quality)
+    mute = preflight.mute(workspace.settings.cache, resolved)
+    if mute is not None and (chosen.endpoint == "chat" or workloads.is_chat(chosen)):
+        raise InvalidOptions(f"A chat cannot be asked of {mute} Leave the chat workload and the chat endpoint out.")
+    chosen = chosen if mute is not None else workloads.fitting(chosen, resolved)
     for variant in resolved:
         if variant.url is not None:
             endpoint.check_bearer(chosen.bearer_env, endpoint.address(variant.url))

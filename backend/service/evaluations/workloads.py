@@ -10,9 +10,10 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from backend import foreign
+from backend.catalog.cards import config as configuration
 from backend.catalog.text import held_out, workload_text
 from backend.catalog.text import token_lengths as tokenizers
-from backend.domain.errors import InvalidWorkload, RequestError, TooDemanding, WhetstoneError
+from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError, TooDemanding, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Frozen
 from backend.domain.load import lines
@@ -23,7 +24,7 @@ from backend.domain.workload.workload import Prompt, Workload
 from backend.service import paths
 from backend.service.evaluations import workload_files
 from backend.service.evaluations.workload_files import SUFFIXES
-from backend.service.models import variants
+from backend.service.models import preflight, variants
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
 
@@ -110,6 +111,11 @@ def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     return apart if _missing(prompts, chosen) is not None and _missing(prompts, apart) is None else chosen
 
 
+def is_chat(chosen: EvaluateOptions) -> bool:
+    """Whether the bundled chat prompts were asked for by name."""
+    return "workload" in chosen.model_fields_set and chosen.workload == CHAT
+
+
 def speaks(of: Sequence[Variant]) -> bool:
     """Whether every variant whose folder is here has a chat template, and there is one."""
     folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
@@ -118,7 +124,8 @@ def speaks(of: Sequence[Variant]) -> bool:
 
 def default(workspace: Workspace, source: str | None) -> str:
     """The workload that fits the variant `source`: chat for a chat model."""
-    return CHAT if speaks(_resolved(workspace, source)) else CODE
+    found = _resolved(workspace, source)
+    return CHAT if speaks(found) and preflight.mute(workspace.settings.cache, found) is None else CODE
 
 
 def _resolved(workspace: Workspace, source: str | None) -> list[Variant]:
@@ -234,7 +241,12 @@ def context_of(variant: Variant) -> int | None:
     except (OSError, ValueError):
         return None
     found = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
-    return found if isinstance(found, int) else None
+    if isinstance(found, int):
+        return found
+    try:
+        return int(configuration.read(config).facts["max_positions"])  # under the family's own name, as GPT-2's n_positions
+    except InvalidModel:
+        return None
 
 
 def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: str) -> TokenLengths | None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from backend.catalog.bundled import models
 from backend.catalog.cards import head as heads
 from backend.catalog.cards import licence as licences
+from backend.catalog.cards.card import own_name as card_name
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import ImpossibleStack, RequestError, UnknownModel
 from backend.domain.frozen import Frozen
@@ -24,7 +25,7 @@ from backend.domain.roles import Action
 from backend.domain.validation import read_stored, readable
 from backend.service import paths
 from backend.service.jobs import artifacts
-from backend.service.models import catalog_sync
+from backend.service.models import catalog_sync, preflight
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store import models as imported
@@ -65,6 +66,11 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     known = ", ".join([*models.ids(), *nearest(source, names)])
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
+
+
+def inspected(workspace: Workspace, source: str) -> ModelCard:
+    """Like `resolve`, with what one look at the files says as notes. Raises InvalidModel besides where they are not sound."""
+    return preflight.noted(workspace.settings.cache, resolve(workspace, source))
 
 
 def _no_start(workspace: Workspace, artifact_id: str) -> str:
@@ -123,7 +129,9 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
 
 
 def own_name(folder: Path) -> str:
-    """By the folder; where that says nothing, as "model" does, by the one it lies in."""
+    """As its card has it; where the folder's name says nothing, as "model" does, with the one it lies in."""
+    if (named := card_name(folder)) != folder.name:
+        return named
     parent = folder.parent.name
     return f"{parent}-{folder.name}" if folder.name.lower() in GENERIC and parent else folder.name
 
@@ -172,6 +180,7 @@ def remember(workspace: Workspace, source: str, *, name: str | None = None) -> K
         return KnownModel(card=card, present=True)
     if name is not None:
         check_name(workspace, name, card.path)
+    card = preflight.noted(workspace.settings.cache, card)
     wanted = name or (card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path)))
     row = ModelRow(path=card.path, name=wanted, owner=workspace.actor.name, licence=licence(card), card=card.model_dump_json())
 

@@ -60,6 +60,7 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
         return None
     given = named(recipe)
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
+    length = min(length, model.max_positions)
     calibration_text.check(given, Path(model.path), length)
     if recovery.asked(recipe):
         calibration_text.check_spare(given, Path(model.path), *recovery.calibration(recipe))

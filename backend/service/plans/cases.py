@@ -13,14 +13,14 @@ from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.choose import Choice, Goal
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.recipe.recipe import Recipe, Speculate, Step, read
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.facts import Facts, Reason
 from backend.domain.rules.plan import Verdict
 from backend.hardware import engines
 from backend.service.machines import targets
-from backend.service.models import models, techniques
+from backend.service.models import models, preflight, techniques
 from backend.service.plans import auto
 from backend.service.workspace import Workspace
 
@@ -70,10 +70,26 @@ def resolve(
         where = targets.find(workspace, target, measured="now" if probe else "before")
     served = served_over(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
     facts = _brought(workspace, recipe, targets.facts(where, model, draft))
-    verdict = techniques.decide(workspace, model, served, facts)
+    verdict = _looked_at(workspace, model, recipe, techniques.decide(workspace, model, served, facts))
     if verdict.plan is not None and choice is not None and choice.winner is not None:
         verdict = verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})})
     return Case(model, recipe, target, where, facts, verdict, goal, choice)
+
+
+def _looked_at(workspace: Workspace, model: ModelFacts, recipe: Recipe, verdict: Verdict) -> Verdict:
+    """The verdict with what a look at the model's files says: against the recipe, or as notes of its plan."""
+    found = preflight.of(workspace.settings.cache, model)
+    rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
+    against = found.refusal or (rewrites and (found.unbuilt or found.unrewritable)) or None
+    if against is not None:
+        reason = Reason(rule="model-files", message=against, source="the model's files, read by transformers")
+        known = {each.message for each in verdict.reasons}
+        reasons = verdict.reasons if against in known else (reason, *verdict.reasons)
+        return verdict.model_copy(update={"plan": None, "reasons": reasons, "suggestion": None, "suggestion_target": None})
+    if verdict.plan is None:
+        return verdict
+    notes = (*verdict.plan.notes, *found.sentences)
+    return verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"notes": notes})})
 
 
 def _brought(workspace: Workspace, recipe: Recipe, facts: Facts) -> Facts:

@@ -20,7 +20,7 @@ from backend.present.words import drafts
 from backend.service import paths
 from backend.service.jobs import artifacts, collecting, jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.models import models
+from backend.service.models import models, preflight
 from backend.service.workspace import Workspace
 
 LEAST_MINUTES = 1.0
@@ -70,6 +70,9 @@ def _target(workspace: Workspace, source: str) -> ModelCard:
             "quantized of it too."
         )
     model = models.resolve(workspace, source)
+    found = preflight.check(workspace.settings.cache, model)
+    if why := found.unbuilt or found.unrewritable:
+        raise ImpossibleStack(f"No draft can be trained for {model.id}. {why}")
     if model.quantization:
         raise ImpossibleStack(
             f"{model.id} is quantized ({model.quantization}), and drafts are trained on 16-bit weights: give its 16-bit "

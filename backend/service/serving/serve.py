@@ -13,7 +13,7 @@ from backend.domain.roles import Action
 from backend.hardware import engines, probe
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.models import models, variants
+from backend.service.models import models, preflight, variants
 from backend.service.workspace import Workspace
 
 SERVER_BYTES = 2_600_000_000
@@ -58,6 +58,7 @@ def prepare(
         folder = variant.model_path
         if not (Path(folder or "") / "config.json").is_file():
             raise NotFound(f"The files of {variant.source} are no longer at {folder}: choose another, or make it again.")
+    preflight.check_variants(workspace.settings.cache, resolved, scored=False)
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
     for variant in resolved:

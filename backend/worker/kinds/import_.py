@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend import files
+from backend import files, preflight
 from backend import settings as configuration
 from backend.catalog.remote import packages
 from backend.channel import JobChannel
-from backend.domain.errors import DownloadFailed, JobCancelled, NotEnoughDisk
+from backend.domain.errors import DownloadFailed, InvalidModel, JobCancelled, NotEnoughDisk
 from backend.domain.jobs.jobs import ImportSpec
 from backend.domain.model.facts import QuantizedBefore
 from backend.worker.progress import ChannelProgress
@@ -45,7 +45,11 @@ def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
                     "disk."
                 ) from None
     card = read_card(final if final.exists() else staged, as_imported=True)
-    document = card.model_copy(update={"path": str(final)}).model_dump(mode="json")
+    looked = preflight.look(card)
+    if looked.refusal is not None:
+        raise InvalidModel(f"{spec.source} was fetched and is not taken. {looked.refusal}")
+    noted = {"path": str(final), "notes": (*card.notes, *looked.sentences)}
+    document = card.model_copy(update=noted).model_dump(mode="json")
     seconds = time.monotonic() - began
     return {"model": document, "path": str(final), "staged": str(staged), "bytes": spec.bytes, "seconds": seconds}
 

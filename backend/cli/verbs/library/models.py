@@ -35,7 +35,7 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
     """A model's card before any download: read from config.json and the safetensors headers alone."""
     workspace = service.open_workspace()
     if not imports.is_remote(workspace, source):
-        card = models.resolve(workspace, source)
+        card = models.inspected(workspace, source)
         emit(_card(card), as_json=json, text=_lines(_card(card)))
         return
     found = imports.inspect(workspace, source, revision=revision)
@@ -65,7 +65,8 @@ def import_model(
     workspace = service.open_workspace()
     if not imports.is_remote(workspace, source):
         card = models.remember(workspace, source, name=name).card
-        emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}")
+        notes = "".join(f"\n{note}" for note in card.notes)
+        emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}{notes}")
         return
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence, name=name)
     submit = partial(imports.submit, workspace, prepared, submission=jobs.key(workspace, life.key), terms=life.terms)

@@ -1,0 +1,154 @@
+"""One look at a model folder before any job: its tensors against its config, its tokenizer, its chat template, its positions.
+
+Runs in the limited child (`foreign`): what the files hold is read by transformers, without weights and without code of theirs.
+Values that are not finite are seen only when weights are read, so not here. Knows no recipes and no store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backend import foreign
+from backend.catalog.cards.source import FolderSource
+from backend.catalog.cards.weights import read_weights
+from backend.domain.errors import ImpossibleStack, InvalidModel, ModelDamaged, WhetstoneError
+from backend.domain.model.facts import ModelCard
+from backend.domain.model.preflight import Preflight
+from backend.domain.recipe.recipe import Quantize
+from backend.layered import tokenizers, unweighted
+
+FORM = 1
+"""Of the answer: another one makes answers that are kept worthless."""
+CPU_S = 60
+"""Importing torch and transformers takes 4 of them, a model of 400 shards another."""
+MEMORY_BYTES = 8 * 2**30
+"""Of addresses: torch takes 0.9 GB of them, the outline of 40,000 linears another."""
+WINDOW = int(Quantize.model_fields["length"].default)
+"""Tokens of a sequence that calibrates or is scored."""
+SHOWN = 3
+"""Names that a sentence lists."""
+
+
+def look(card: ModelCard) -> Preflight:
+    """What stands against the model of that card, in a child. Raises InvalidModel, TooDemanding."""
+    known = card.model_dump(include={"path", "vocabulary", "max_positions", "quantization"})
+    found = foreign.call(inspect, known, about=card.id, cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
+    return Preflight.model_validate(found)
+
+
+def key(card: ModelCard) -> str:
+    """What `look` answers depends on this: the model's config and headers, its tokenizer's files, and what reads them."""
+    return hashlib.sha256(f"{FORM} {card.revision} {tokenizers.digest(Path(card.path))}".encode()).hexdigest()
+
+
+def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
+    """`look`, in this process; `known` are those fields of the card. Raises InvalidModel."""
+    folder, vocabulary, positions = Path(known["path"]), known["vocabulary"], known["max_positions"]
+
+    # The model, its weights as they are stored against its modules.
+    refusal, unbuilt, unrewritable = _built(folder, plain=known["quantization"] is None)
+
+    # The tokenizer and its chat template.
+    no_chat, notes = None, list[str]()
+    if refusal is None:
+        try:
+            no_chat, notes = _text(folder, vocabulary)
+        except InvalidModel as error:
+            refusal = str(error)
+    if positions < WINDOW:
+        notes.append(
+            f"It has {positions} positions: calibration and scoring take sequences of {positions} tokens in place of {WINDOW}."
+        )
+    found = Preflight(refusal=refusal, unbuilt=unbuilt, unrewritable=unrewritable, no_chat=no_chat, notes=tuple(notes))
+    return found.model_dump(mode="json")
+
+
+def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | None]:
+    """(refusal, unbuilt, unrewritable) of the model as transformers builds it, without weights; `plain`: not quantized."""
+    if padding := _padding(folder):
+        return None, padding, None
+    try:
+        config = unweighted.read_config(folder)
+    except InvalidModel as error:
+        return str(error), None, None
+    if not plain:
+        return None, None, None
+    try:
+        return _outlined(folder), None, None
+    except ImpossibleStack as error:
+        built = unweighted.problem(config)
+        return None, built, None if built else str(error)
+    except WhetstoneError as error:
+        return str(error), None, None
+    except Exception as error:  # noqa: BLE001  what a model's class raises while it is built
+        return None, unweighted.cannot_build(error), None
+
+
+def _padding(folder: Path) -> str | None:
+    """A `pad_token_id` beyond the vocabulary, for which torch makes no embedding."""
+    config = json.loads((folder / "config.json").read_bytes())
+    padding, vocabulary = config.get("pad_token_id"), config.get("vocab_size")
+    if type(padding) is not int or type(vocabulary) is not int or -vocabulary <= padding < vocabulary:
+        return None
+    return (
+        f"config.json says `pad_token_id` {padding}, and the vocabulary has {vocabulary} tokens: take that line out, since "
+        "nothing is padded here."
+    )
+
+
+def _outlined(folder: Path) -> str | None:
+    """Why the stored tensors are not those that the model's modules need; None where all are, in the shapes of config.json.
+
+    Raises ImpossibleStack for a family or layout that has no outline, ModelDamaged for a tensor that is missing.
+    """
+    from backend.layered.outline import Outline
+    from backend.layered.source import Source
+
+    outline = Outline(Source(folder))
+    source = FolderSource(folder)
+    tensors = read_weights(source, source.sizes()).tensors
+    head = f"{outline.family.head}.weight"
+    try:
+        wanted = list(outline.stored_shapes())
+    except ModelDamaged:
+        if outline.tied or head in tensors:
+            raise
+        return (
+            f"{head} is missing, and config.json does not tie the output head to the embedding: set `tie_word_embeddings` "
+            "to true if the model was trained so, or export it again."
+        )
+    for name, shape in wanted:
+        if name in tensors and tensors[name].shape != shape:
+            has, needs = (" x ".join(map(str, each)) for each in (tensors[name].shape, shape))
+            return (
+                f"{name} is stored as {has}, and config.json asks for {needs}: config.json and the weights belong to "
+                "different models."
+            )
+    return None
+
+
+def _text(folder: Path, vocabulary: int) -> tuple[str | None, list[str]]:
+    """(no_chat, notes) of the tokenizer and its chat template. Raises InvalidModel where no tokenizer can be built."""
+    reading = tokenizers.read(folder)
+    loaded = reading.tokenizer
+    notes = [reading.sentence] if reading.sentence else []
+    beyond = sorted(((number, token) for token, number in loaded.get_vocab().items() if number >= vocabulary))
+    if beyond:
+        named = ", ".join(f"{token} ({number})" for number, token in beyond[:SHOWN])
+        more = f" and {len(beyond) - SHOWN} more" if len(beyond) > SHOWN else ""
+        notes.append(
+            f"Its tokenizer has tokens beyond the embedding, which has {vocabulary} rows: "
+            f"{named}{more}. Text that holds them cannot be read by the model."
+        )
+    problem = tokenizers.chat_problem(loaded)
+    if problem is None:
+        return None, notes
+    said = (
+        f"Its chat template cannot write a plain chat ({problem}): calibration and scoring take text without it, and it is "
+        "asked for completions."
+    )
+    return said, notes

@@ -1,0 +1,82 @@
+"""What one look at a model's files says, kept in the home for as long as they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from backend import files, foreign, preflight
+from backend.catalog.bundled import models
+from backend.catalog.bundled.models import Stamp
+from backend.domain.errors import InvalidModel
+from backend.domain.evaluation.document import Variant
+from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.model.preflight import Preflight
+
+NOTHING = Preflight()
+KEPT = 64
+"""Models whose answers one process keeps."""
+
+
+def of(cache: Path, model: ModelFacts) -> Preflight:
+    """Looked at once, which takes seconds; says nothing of a model that comes with Whetstone, or whose files are not here.
+
+    `cache` is the home's. Raises TooDemanding.
+    """
+    if not isinstance(model, ModelCard) or model.head_of is not None:
+        return NOTHING
+    config = Path(model.path) / "config.json"
+    if foreign.is_ours(config) or not config.is_file():
+        return NOTHING
+    return _of(model, models.stamp(Path(model.path)), cache / "preflight")
+
+
+def check(cache: Path, model: ModelFacts) -> Preflight:
+    """Like `of`. Raises InvalidModel where the files are no sound model, TooDemanding."""
+    found = of(cache, model)
+    if found.refusal is not None:
+        raise InvalidModel(found.refusal)
+    return found
+
+
+def noted(cache: Path, card: ModelCard) -> ModelCard:
+    """The card with what was found as further notes. Raises as `check`."""
+    return card.model_copy(update={"notes": (*card.notes, *check(cache, card).sentences)})
+
+
+def check_variants(cache: Path, variants: Iterable[Variant], *, scored: bool) -> None:
+    """What is served as it came must be sound, and where it is scored, one that transformers can build. Raises as `check`."""
+    for variant in variants:
+        if variant.kind != "model" or variant.model_path is None:
+            continue
+        found = check(cache, models.folder_card(variant.model_path))
+        if scored and found.unbuilt is not None:
+            raise InvalidModel(f"{variant.name} cannot be scored. {found.unbuilt} Or measure its speed alone, without quality.")
+
+
+def mute(cache: Path, variants: Iterable[Variant]) -> str | None:
+    """Why one of them cannot be asked in chat, by the model that it comes from; None where all can, as far as is known."""
+    for variant in variants:
+        folder = variant.original_path or variant.model_path
+        if variant.kind == "url" or folder is None or not (Path(folder) / "config.json").is_file():
+            continue
+        why = of(cache, models.folder_card(folder)).no_chat
+        if why is not None:
+            return f"{variant.name}: {why}"
+    return None
+
+
+@lru_cache(maxsize=KEPT)
+def _of(card: ModelCard, _stamp: Stamp, folder: Path) -> Preflight:
+    kept = folder / f"{preflight.key(card)}.json"
+    try:
+        return Preflight.model_validate_json(kept.read_bytes())
+    except (OSError, ValidationError):
+        pass
+    found = preflight.look(card)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write(kept, found.model_dump_json())
+    return found

@@ -1,0 +1,129 @@
+"""One look at a model's files before any job: what is sound, what is said, and what is refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from backend import preflight
+from backend.catalog.cards.card import read_card
+from backend.domain.errors import InvalidModel
+from backend.domain.model.preflight import Preflight
+from backend.service.models import preflight as kept
+from tests.cases import preflight as cases
+from tests.cases.models import CHAT, edit, llama
+from tests.families import KINDS, tiny
+
+Maker = Callable[[Path], Path]
+
+
+def looked(folder: Path) -> Preflight:
+    """The answer without the child."""
+    known = read_card(folder).model_dump(include={"path", "vocabulary", "max_positions", "quantization"})
+    return Preflight.model_validate(preflight.inspect(known))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        cases.consolidated,
+        partial(cases.named_templates, default=True),
+        partial(cases.template, written=cases.GEMMA_LIKE),
+        partial(cases.template, written=cases.TYPED),
+        cases.extra_files,
+        partial(llama, template=None),
+    ],
+)
+def test_what_is_sound_stays_without_a_word(tmp_path: Path, make: Maker) -> None:
+    assert looked(make(tmp_path / "model")) == Preflight()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_family_is_sound(tmp_path: Path, kind: str) -> None:
+    found = looked(tiny(tmp_path / kind, kind))
+    assert (found.refusal, found.unbuilt, found.unrewritable) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (cases.without_head, ("lm_head.weight is missing", "tie_word_embeddings")),
+        (cases.misshapen, ("up_proj.weight is stored as 500 x 256", "config.json asks for 512 x 256")),
+        (cases.missing_tensor, ("layers.1.self_attn.k_proj.weight is missing",)),
+        (cases.scaling_without_factor, ("config.json cannot be read by transformers", "factor")),
+        (cases.sentencepiece_alone, ("No tokenizer can be built", "sentencepiece", "tokenizer.json")),
+    ],
+)
+def test_what_is_not_sound_is_refused_and_named(tmp_path: Path, make: Maker, words: tuple[str, ...]) -> None:
+    refusal = looked(make(tmp_path / "model")).refusal
+    assert refusal and all(word in refusal for word in words)
+
+
+def test_padding_beyond_the_vocabulary_stands_against_scoring_alone(tmp_path: Path) -> None:
+    found = looked(cases.padding_beyond(tmp_path / "model"))
+    assert found.refusal is None and found.unbuilt and "`pad_token_id` 1024" in found.unbuilt
+
+
+def test_a_layout_that_our_engine_does_not_know_stands_against_rewriting_alone(tmp_path: Path) -> None:
+    folder = tiny(tmp_path / "moe", "qwen3-moe")
+    edit(folder / "config.json", mlp_only_layers=[0])
+    found = looked(folder)
+    assert (found.refusal, found.unbuilt) == (None, None)
+    assert found.unrewritable and "mlp_only_layers" in found.unrewritable
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (cases.tokenizer_beyond_embedding, "<|im_start|>, token 1020, and the embedding has 1020 rows"),
+        (partial(cases.named_templates, default=False), "none called `default`, only rag, tool_use"),
+        (partial(cases.template, written=cases.NEEDS_TOOLS), "A tools list is required"),
+        (partial(cases.template, written="{% for m in messages %}{{ m['role'] }}{% endfor %}"), "leaves out what is said"),
+    ],
+)
+def test_a_template_that_writes_no_plain_chat_is_said(tmp_path: Path, make: Maker, why: str) -> None:
+    found = looked(make(tmp_path / "model"))
+    assert found.refusal is None and found.no_chat and why in found.no_chat
+
+
+def test_few_positions_and_a_class_that_reads_otherwise_are_notes(tmp_path: Path) -> None:
+    (positions,) = looked(cases.few_positions(tmp_path / "gpt2")).notes
+    assert "sequences of 64 tokens in place of 512" in positions
+    (reads,) = looked(cases.rebuilt_by_class(tmp_path / "class")).notes
+    assert "tokenizer.json is taken as it is" in reads
+
+
+@pytest.mark.process
+def test_the_answer_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = llama(tmp_path / "model", template=None)
+    first = kept.of(tmp_path / "cache", read_card(folder))
+    assert first == Preflight() and len(list((tmp_path / "cache" / "preflight").iterdir())) == 1
+
+    def again(card: object) -> Preflight:
+        raise AssertionError("looked at a second time")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(preflight, "look", again)
+        assert kept.of(tmp_path / "cache", read_card(folder)) == first
+    edit(folder / "tokenizer_config.json", chat_template=cases.NEEDS_TOOLS)
+    assert kept.of(tmp_path / "cache", read_card(folder)).no_chat
+    edit(folder / "tokenizer_config.json", chat_template=CHAT)
+    assert kept.of(tmp_path / "cache", read_card(folder)) == first
+
+
+def test_what_comes_with_whetstone_and_what_is_gone_is_not_looked_at(tmp_path: Path, starter_target: Path) -> None:
+    card = read_card(starter_target)
+    assert kept.of(tmp_path, card) == Preflight()
+    assert kept.of(tmp_path, card.model_copy(update={"path": str(tmp_path / "gone")})) == Preflight()
+
+
+def test_an_adapter_alone_and_a_cache_folder_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match=r"adapter .* for acme/base, no model: merge it into its base"):
+        read_card(cases.adapter(tmp_path / "adapter"))
+    snapshot = cases.hub_snapshot(tmp_path)
+    with pytest.raises(InvalidModel, match="give the folder below its `snapshots`"):
+        read_card(snapshot.parents[1])
+    assert read_card(snapshot).id == "acme/Tiny-Chat-1B"
