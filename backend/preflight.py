@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import foreign
-from backend.catalog.cards.source import FolderSource
-from backend.catalog.cards.weights import read_weights
-from backend.domain.errors import ImpossibleStack, InvalidModel, ModelDamaged, WhetstoneError
+from backend.domain.errors import ImpossibleStack, InvalidModel, WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.preflight import Preflight
 from backend.domain.recipe.recipe import Quantize
@@ -109,19 +107,8 @@ def _outlined(folder: Path) -> str | None:
     from backend.layered.source import Source
 
     outline = Outline(Source(folder))
-    source = FolderSource(folder)
-    tensors = read_weights(source, source.sizes()).tensors
-    head = f"{outline.family.head}.weight"
-    try:
-        wanted = list(outline.stored_shapes())
-    except ModelDamaged:
-        if outline.tied or head in tensors:
-            raise
-        return (
-            f"{head} is missing, and config.json does not tie the output head to the embedding: set `tie_word_embeddings` "
-            "to true if the model was trained so, or export it again."
-        )
-    for name, shape in wanted:
+    tensors = outline.source.tensors
+    for name, shape in outline.stored_shapes():
         if name in tensors and tensors[name].shape != shape:
             has, needs = (" x ".join(map(str, each)) for each in (tensors[name].shape, shape))
             return (

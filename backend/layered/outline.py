@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged, WorkError
@@ -135,7 +136,16 @@ class Outline:
     def stored_names(self, number: int) -> dict[str, str]:
         """Of one layer: each name in the checkpoint and the path it has inside the layer's module."""
         prefix = f"{self.root}{number}."
-        return {name: self._local(name.removeprefix(prefix)) for name in self.source.plain() if name.startswith(prefix)}
+        return {name: self._local(name.removeprefix(prefix)) for name in self._names_by_layer.get(str(number), ())}
+
+    @cached_property
+    def _names_by_layer(self) -> dict[str, list[str]]:
+        """Sorted out once: a mixture has tens of thousands of names, and each layer asks for its own."""
+        found: dict[str, list[str]] = {}
+        for name in self.source.plain():
+            if name.startswith(self.root):
+                found.setdefault(name.removeprefix(self.root).partition(".")[0], []).append(name)
+        return found
 
     def _local(self, name: str) -> str:
         for stored, local in self.family.stored:

@@ -33,7 +33,7 @@ USED: dict[str, tuple[Maker, str]] = {
     "few-positions": (cases.few_positions, "sequences of 64 tokens in place of 512"),
 }
 REFUSED: dict[str, tuple[Maker, str]] = {
-    "without-head": (cases.without_head, "lm_head.weight is missing"),
+    "without-head": (cases.without_head, "(lm_head.weight) is missing"),
     "misshapen": (cases.misshapen, "is stored as 500 x 256, and config.json asks for 512 x 256"),
     "missing": (cases.missing_tensor, "self_attn.k_proj.weight is missing"),
     "scaling": (cases.scaling_without_factor, "config.json cannot be read by transformers"),

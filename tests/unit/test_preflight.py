@@ -50,7 +50,7 @@ def test_every_family_is_sound(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (cases.without_head, ("lm_head.weight is missing", "tie_word_embeddings")),
+        (cases.without_head, ("lm_head.weight", "is missing", "does not tie it")),
         (cases.misshapen, ("up_proj.weight is stored as 500 x 256", "config.json asks for 512 x 256")),
         (cases.missing_tensor, ("layers.1.self_attn.k_proj.weight is missing",)),
         (cases.scaling_without_factor, ("config.json cannot be read by transformers", "factor")),
@@ -58,7 +58,11 @@ def test_every_family_is_sound(tmp_path: Path, kind: str) -> None:
     ],
 )
 def test_what_is_not_sound_is_refused_and_named(tmp_path: Path, make: Maker, words: tuple[str, ...]) -> None:
-    refusal = looked(make(tmp_path / "model")).refusal
+    folder = make(tmp_path / "model")
+    try:
+        refusal = looked(folder).refusal
+    except InvalidModel as error:  # the card says so already
+        refusal = str(error)
     assert refusal and all(word in refusal for word in words)
 
 
