@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
+from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread, measured_rate, measured_spread
 from backend.domain.load.load import Load
 from backend.domain.validation import first_flaw
 
@@ -99,17 +99,24 @@ class _Benchmark(BaseModel):
 
 
 def is_report(document: Any) -> bool:
-    """Whether it looks like one, of any form."""
-    return isinstance(document, dict) and "benchmarks" in document and isinstance(document.get("metadata"), dict)
+    """Whether it looks like one, of any form: reports of GuideLLM 0.2 have no metadata, and name the kind of each benchmark."""
+    if not isinstance(document, dict) or "benchmarks" not in document:
+        return False
+    held = document["benchmarks"]
+    first = held[0] if isinstance(held, list) and held else None
+    return isinstance(document.get("metadata"), dict) or (isinstance(first, dict) and "type_" in first)
 
 
 def read(name: str, document: dict[str, Any]) -> Contents:
     """The levels of one report; `name` is the file's. Raises InvalidImport."""
-    version = str(document["metadata"].get("guidellm_version") or "") or None
-    form = document["metadata"].get("version")
+    held = document.get("metadata")
+    metadata = held if isinstance(held, dict) else {}
+    version = str(metadata.get("guidellm_version") or "") or None
+    form = metadata.get("version")
     if form != FORM:
+        written = f"form {form}" if form else "a form before 1 (GuideLLM 0.2)"
         raise InvalidImport(
-            f"{name} is a GuideLLM report of form {form}; this version reads form {FORM}, of GuideLLM 0.8: measure with that."
+            f"{name} is a GuideLLM report of {written}; this version reads form {FORM}, of GuideLLM 0.8: measure with that."
         )
     held = document["benchmarks"]
     benchmarks = [_benchmark(name, number, each) for number, each in enumerate(held if isinstance(held, list) else [], 1)]
@@ -168,12 +175,12 @@ def _spread(by_status: _ByStatus, scale: float = 1.0) -> Spread | None:
     summary = by_status.successful
     if not summary.count:
         return None
-    percentiles = {name: value * scale for name, value in summary.percentiles.model_dump().items()}
-    return Spread(mean=summary.mean * scale, **percentiles)
+    statistics = {"mean": summary.mean, **summary.percentiles.model_dump()}
+    return measured_spread({name: value * scale for name, value in statistics.items()})
 
 
 def _mean(by_status: _ByStatus) -> float | None:
-    return by_status.successful.mean if by_status.successful.count else None
+    return measured_rate(by_status.successful.mean) if by_status.successful.count else None
 
 
 def _model(document: dict[str, Any]) -> str:

@@ -6,8 +6,9 @@ nothing of files; `imported_guidellm` and `imported_vllm` read each tool's form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -28,6 +29,37 @@ class Spread(Frozen):
     p90: Figure | None = None
     p95: Figure | None = None
     p99: Figure | None = None
+
+
+def measured_spread(statistics: Mapping[str, Any]) -> Spread | None:
+    """Statistics of one latency, None where the tool wrote a placeholder.
+
+    Load generators write 0 ms for a latency that no request had (one token an answer has no inter-token latency), and Infinity
+    or NaN for a division by zero. Where one statistic is a placeholder the others contain it, so that all are None.
+    Raises ValueError for a figure below zero or no number.
+    """
+    held = {name: value for name, value in statistics.items() if value is not None}
+    if not held or any(is_placeholder(value) for value in held.values()):
+        return None
+    return Spread.model_validate(held)
+
+
+def measured_rate(value: float | None) -> float | None:
+    """A rate or a mean count, None where the tool wrote a placeholder."""
+    return None if is_placeholder(value) else value
+
+
+def is_placeholder(value: Any) -> bool:
+    """Whether a figure stands where nothing was measured: 0, Infinity, NaN, or nothing."""
+    return value is None or (isinstance(value, int | float) and (value == 0 or not math.isfinite(value)))
+
+
+PLACEHOLDERS = "zeros, Infinity or NaN stand in the file where nothing was measured"
+
+
+def placeholder_note(names: Sequence[str]) -> tuple[str, ...]:
+    """One sentence for the figures that were left out as placeholders; none where none were."""
+    return (f"Left out: {', '.join(names)}; {PLACEHOLDERS}.",) if names else ()
 
 
 class ImportedLevel(Frozen):

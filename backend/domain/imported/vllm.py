@@ -5,13 +5,22 @@ Field meanings as in vLLM 0.32: `benchmarks/serve.py` and `benchmarks/lib/endpoi
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread
+from backend.domain.imported.result import (
+    TITLES,
+    Contents,
+    Definition,
+    ImportedLevel,
+    is_placeholder,
+    measured_spread,
+    placeholder_note,
+)
 from backend.domain.load.load import Load
 from backend.domain.validation import first_flaw
 
@@ -45,6 +54,10 @@ DEFINITIONS = (
 )  # fmt: skip
 
 
+LATENCIES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "chunk_gap_ms": "itl", "content_latency_ms": "e2el"}
+"""Our metrics, and what each is called in the file."""
+
+
 class _Result(BaseModel):
     """Those fields of a result that are read; statistics beside them are looked up by name."""
 
@@ -54,13 +67,13 @@ class _Result(BaseModel):
     request_rate: float | Literal["inf"] = "inf"
     max_concurrency: int | None = None
     ramp_up_strategy: str | None = None
-    duration: float = Field(gt=0)
+    duration: float = Field(gt=0, allow_inf_nan=False)
     completed: int = Field(ge=0)
     failed: int = Field(0, ge=0)
     total_input_tokens: int = Field(ge=0)
     total_output_tokens: int = Field(ge=0)
-    request_throughput: float
-    output_throughput: float
+    request_throughput: float | None = None
+    output_throughput: float | None = None
     spec_decode_acceptance_rate: float | None = None
 
 
@@ -80,39 +93,43 @@ def read(name: str, document: dict[str, Any]) -> Contents:
         raise InvalidImport(f"{name} is not as `vllm bench serve --save-result` writes it: `{where}` is wrong.") from None
     if result.ramp_up_strategy:
         raise InvalidImport(f"{name} is a ramp, whose figures are of no one load: measure at one rate or concurrency.")
+    if isinstance(result.request_rate, float) and not math.isfinite(result.request_rate):
+        result = result.model_copy(update={"request_rate": "inf"})  # as bare JavaScript: all requests at once
     first = EMPTY_CHUNK if "chat" in result.backend else PLAIN
-    return Contents(
-        TOOL, None, result.model_id, _moment(result.date), (_level(result, document),), (*first, *DEFINITIONS), _notes(document)
-    )
+    levels, definitions = (_level(result, document),), (*first, *DEFINITIONS)
+    return Contents(TOOL, None, result.model_id, _moment(result.date), levels, definitions, _notes(result, document))
 
 
 def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
     rate = None if result.request_rate == "inf" else float(result.request_rate)
     answered, streams = result.completed or None, result.max_concurrency
+    silent = bool(answered) and not result.total_output_tokens
+    accepted = result.spec_decode_acceptance_rate
     return ImportedLevel(
         load=Load("rate", rate) if rate is not None else Load("closed", streams) if streams else Load("burst"),
         concurrency=None if rate is not None else streams,
         requests=result.completed + result.failed,
         failed=result.failed,
         duration_s=result.duration,
-        ttft_ms=_spread(document, "ttft", answered),
-        tpot_ms=_spread(document, "tpot", answered),
-        chunk_gap_ms=_spread(document, "itl", answered),
-        content_latency_ms=_spread(document, "e2el", answered),
-        requests_per_s=result.request_throughput,
+        **{metric: measured_spread(_statistics(document, name)) if answered else None for metric, name in LATENCIES.items()},
+        requests_per_s=_finite(result.request_throughput),
         input_tokens_per_s=result.total_input_tokens / result.duration,
-        output_tokens_per_s=result.output_throughput,
+        output_tokens_per_s=None if silent else _finite(result.output_throughput),
         input_tokens=result.total_input_tokens / answered if answered else None,
-        output_tokens=result.total_output_tokens / answered if answered else None,
-        acceptance_rate=None if result.spec_decode_acceptance_rate is None else result.spec_decode_acceptance_rate / 100,
+        output_tokens=result.total_output_tokens / answered if answered and not silent else None,
+        acceptance_rate=None if accepted is None or not math.isfinite(accepted) else accepted / 100,
     )
 
 
-def _spread(document: dict[str, Any], metric: str, answered: int | None) -> Spread | None:
-    """Only what the file holds: by default its mean, median and p99. None where no request was answered: zeros stand there."""
-    names = {"mean": f"mean_{metric}_ms", "p50": f"median_{metric}_ms", **{p: f"{p}_{metric}_ms" for p in ("p90", "p95", "p99")}}
-    held = {name: document[field] for name, field in names.items() if document.get(field) is not None}
-    return Spread.model_validate(held) if held and answered else None
+def _finite(rate: float | None) -> float | None:
+    """A rate, None for Infinity and NaN; 0 stays, which it is where every request failed."""
+    return rate if rate is not None and math.isfinite(rate) else None
+
+
+def _statistics(document: dict[str, Any], name: str) -> dict[str, Any]:
+    """What the file holds of a latency: by default its mean, median and p99."""
+    fields = {"mean": f"mean_{name}_ms", "p50": f"median_{name}_ms", **{p: f"{p}_{name}_ms" for p in ("p90", "p95", "p99")}}
+    return {statistic: document[field] for statistic, field in fields.items() if document.get(field) is not None}
 
 
 def _moment(stamp: str) -> str | None:
@@ -123,6 +140,14 @@ def _moment(stamp: str) -> str | None:
         return None
 
 
-def _notes(document: dict[str, Any]) -> tuple[str, ...]:
+def _notes(result: _Result, document: dict[str, Any]) -> tuple[str, ...]:
+    """The tool's own goodput, and which figures were left out."""
     goodput = document.get("request_goodput")
-    return (f"Its own goodput, by limits that the file does not name: {goodput:.3g} requests/s.",) if goodput else ()
+    known = isinstance(goodput, int | float) and not is_placeholder(goodput)
+    own = (f"Its own goodput, by limits that the file does not name: {goodput:.3g} requests/s.",) if known else ()
+    left_out = [
+        TITLES[metric] for metric, name in LATENCIES.items()
+        if (held := _statistics(document, name)) and result.completed and any(map(is_placeholder, held.values()))
+    ]  # fmt: skip
+    no_tokens = bool(result.completed) and not result.total_output_tokens
+    return (*own, *placeholder_note([*left_out, *[TITLES["output_tokens_per_s"]] * no_tokens]))
