@@ -20,8 +20,8 @@ MOST_POINTS, LEAST_POINTS = 1600, 100
 def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme = "light") -> Figure:
     """Every request of one run, a line a stream: waiting for the first token, then answering. Seconds since the first was sent.
 
-    `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that failed has a
-    mark of its own.
+    `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that failed, and an
+    answer without words, has a mark of its own.
     """
     title = f"Requests at {at}: {legend_name(name)}"
     sent = [record for record in records if record.sent is not None]
@@ -31,10 +31,12 @@ def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme
     colours, streams = COLOURS[theme], len({record.stream for record in sent})
     waiting, answering, bad = (style(index, theme).colour for index in (3, 1, 2))
     failed = [record for record in sent if not record.ok and not record.warm]
+    wordless = [record for record in sent if record.ok and not record.warm and record.first_content is None]
     traces = [
         _bars("Warm-up", [record for record in sent if record.warm], lambda r: (r.sent, r.end), start, colours.muted),
         _bars("Waiting for the first token", _good(sent), lambda r: (r.sent, r.first_content), start, waiting),
         _bars("Answering", _good(sent), lambda r: (r.first_content, r.end), start, answering),
+        _bars("Empty answer", wordless, lambda r: (r.sent, r.end), start, style(4, theme).colour),
         _bars("Failed", failed, lambda r: (r.sent, r.end), start, bad),
     ]
     x = {"label": "Since the first request (s)", "rangemode": "tozero"}

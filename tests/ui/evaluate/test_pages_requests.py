@@ -106,6 +106,11 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
     assert counts == {"Warm-up": 2, "Waiting for the first token": 3, "Answering": 3, "Failed": 1}
     header, *rows = alt.csv(figure).splitlines()
     assert header.startswith("Series,Sent after (s)") and len(rows) == 9
+    silent = [
+        record.model_copy(update={"first_content": None, "chunk_times": ()}) for record in one if record.ok and not record.warm
+    ]
+    drawn = charts_requests.timeline("original", "2 streams", silent, "here")
+    assert [trace["name"] for trace in drawn["data"]] == ["Empty answer"] and "Empty answer" in alt.alt(drawn)
     assert requests_view.words("original", one) == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."
 
 
