@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -59,16 +61,32 @@ def plain(document: Any) -> Any:
     return document
 
 
-class ProgressPrinter:
-    """A job's progress on standard error: one line that is rewritten on a terminal, a line a change of phase elsewhere."""
+LINE_EVERY_S, LINE_EVERY_SHARE = 30.0, 0.1
+"""Where progress goes to a pipe: a line after so long, or after so much of the job, whichever comes first."""
 
-    def __init__(self) -> None:
+
+class ProgressPrinter:
+    """A job's progress on standard error: one line that is rewritten on a terminal.
+
+    Elsewhere a line at each change of phase or state, and in between now and then (`LINE_EVERY_S`, `LINE_EVERY_SHARE`).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._phase: tuple[str | None, str | None] = (None, None)
+        self._line, self._share, self._at = "", 0.0, clock()
+        """The last line that was printed, the part of the job that it told of, and when."""
 
     def __call__(self, job: JobView) -> None:
+        words = printable(job.words)
         if err.isatty():
-            words = printable(job.words)
             print(f"\r\x1b[K{words}", end="\n" if job.ended else "", file=err, flush=True)
-        elif (job.phase, job.state) != self._phase:
-            print(printable(job.words), file=err, flush=True)
+        elif (job.phase, job.state) != self._phase or self._is_due(job):
+            print(words, file=err, flush=True)
+            self._line, self._share, self._at = job.words, job.progress or 0.0, self._clock()
         self._phase = (job.phase, job.state)
+
+    def _is_due(self, job: JobView) -> bool:
+        """Whether there is something new to say, and enough of it."""
+        moved = (job.progress or 0.0) - self._share >= LINE_EVERY_SHARE
+        return job.words != self._line and (moved or self._clock() - self._at >= LINE_EVERY_S)

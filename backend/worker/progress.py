@@ -24,12 +24,15 @@ class ChannelProgress:
         self._channel, self._expected = channel, max(sum(self._seconds.values()) or expected, 1e-9)
         self._before = self._weight = 0.0
         self._name: str | None = None
+        self._unprinted: float | None = None
+        """How far the phase is, where the log does not say so yet."""
         self._told = 0
         self._total: float | None = None
         self._unit: str | None = None
         self._begun = self._phase_begun = time.monotonic()
 
     def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+        self._print_last()
         weight = self._seconds.pop(name, weight)
         self._before += self._weight
         self._expected = max(self._expected, self._before + weight)
@@ -48,14 +51,21 @@ class ChannelProgress:
         share = min(1.0, done / self._total) if self._total else 0.0
         seconds = time.monotonic() - self._phase_begun
         overall = self._overall(share)
+        self._unprinted = done
         if int(share * TOLD) > self._told:  # the log shows what an engine does while it does it, in few lines
             self._told = int(share * TOLD)
-            print(f"{self._name}: {done:g} of {self._total:g} {self._unit or 'steps'}", flush=True)
+            self._print_last()
         event = Event(
             kind="progress", phase=self._name, done=done, total=self._total, unit=self._unit, progress=overall,
             rate=done / seconds if seconds > 0 else None, eta_s=self._left(overall), data=data,
         )  # fmt: skip
         self._channel.emit(event, urgent=share >= 1.0)
+
+    def _print_last(self) -> None:
+        """Say in the log how far the phase is; the next phase does so too, since one may end before its total."""
+        if self._unprinted is not None and self._total:
+            print(f"{self._name}: {self._unprinted:g} of {self._total:g} {self._unit or 'steps'}", flush=True)
+        self._unprinted = None
 
     def note(self, message: str, **data: Any) -> None:
         print(message, flush=True)

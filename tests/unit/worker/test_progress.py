@@ -66,3 +66,18 @@ def test_a_job_reckons_its_phases_before_it_starts() -> None:
     found = reckoned(OptimizeSpec(model=card, recipe=chosen, plan=plan, target="local"))
     assert set(found) == {"load", "optimize", "quality", "write"}
     assert 0.1 < found["load"] / sum(found.values()) < 0.6, "loading is no seventieth of a small job"
+
+
+def test_the_log_says_how_far_a_phase_came_that_ended_before_its_total(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Channel(tmp_path / "j-1").open("{}")
+    progress = ChannelProgress(JobChannel(tmp_path / "j-1" / "1"), 1.0)
+    for total, last in ((54, 54), (54, 24)):
+        progress.phase("measure", "Measuring", total=total, unit="runs")
+        for done in range(1, last + 1):
+            progress.advance(done)
+    progress.phase("report", "Writing the report")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("Writing the report") - 1] == "measure: 24 of 54 runs"
+    assert lines.count("measure: 54 of 54 runs") == 1
