@@ -208,7 +208,9 @@ def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
     took = judgement.duration
     weights = f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}"
     here = [] if managed.asked(judgement.place) else [f"disk {size(need.disk_bytes)}", f"memory {size(need.memory_bytes)}"]
-    return [weights, *here, between(took.low, took.high) if took else _estimated(judgement)]
+    plan = judgement.case.verdict.plan if judgement.case else None
+    served = [f"served by {step.kernel}" for step in (plan.steps if plan else ()) if step.kernel]
+    return [weights, *here, between(took.low, took.high) if took else _estimated(judgement), *served]
 
 
 def _estimated(judgement: Judgement) -> str:

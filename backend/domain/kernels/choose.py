@@ -48,13 +48,12 @@ def order(layout: Layout, layer: Layer, chip: Chip) -> tuple[Kernel, ...]:
 
 def _humming_first(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """With Humming directly before Marlin (utils/humming/priority.py, prioritize_humming)."""
-    titles = [kernel.title for kernel in kernels]
-    if "Humming" not in titles or "Marlin" not in titles or titles.index("Humming") < titles.index("Marlin"):
+    humming = tuple(kernel for kernel in kernels if kernel.title == "Humming")
+    others = tuple(kernel for kernel in kernels if kernel.title != "Humming")
+    marlin = next((place for place, kernel in enumerate(others) if kernel.title == "Marlin"), None)
+    if marlin is None or not humming or kernels.index(humming[0]) < marlin:
         return kernels
-    humming = kernels[titles.index("Humming")]
-    others = [kernel for kernel in kernels if kernel is not humming]
-    others.insert(titles.index("Marlin"), humming)
-    return tuple(others)
+    return others[:marlin] + humming + others[marlin:]
 
 
 def preferred(layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED) -> Kernel | None:

@@ -301,11 +301,15 @@ MOE_TRITON = Kernel(
 MOE_HUMMING = Kernel(
     "HUMMING",
     "Humming",
-    f"{VLLM}, {_ORACLE}",
-    Conditions(lowest=(7, 5), package=_HUMMING),
+    f"{VLLM}, {_ORACLE}, and fused_humming_moe.py, _is_supported_wna16_weight_key",
+    Conditions(lowest=(7, 5), types=frozenset({"uint4b8", "uint8b128"}), package=_HUMMING),
     _HUMMING_NEEDS._replace(grouped=True),
     _GROUPED_SOURCE,
 )
+MOE_HUMMING_ZERO = MOE_HUMMING._replace(
+    asks=Conditions(lowest=(7, 5), types=frozenset({"uint4"}), groups=frozenset({32}), package=_HUMMING)
+)
+"""The same with zero points: only of groups of 32 vLLM knows that it takes them."""
 MOE_INT8 = Kernel(
     "TRITON",
     "Triton",
@@ -339,7 +343,7 @@ LINEAR: dict[tuple[str, List], tuple[Kernel, ...]] = {
 }
 """In the order in which vLLM tries them: kernels/linear/__init__.py, _POSSIBLE_KERNELS and its like."""
 EXPERTS: dict[tuple[str, List], tuple[Kernel, ...]] = {
-    ("cuda", "wNa16"): (MOE_FLASHINFER, MOE_MARLIN, MOE_TRITON, MOE_HUMMING),
+    ("cuda", "wNa16"): (MOE_FLASHINFER, MOE_MARLIN, MOE_TRITON, MOE_HUMMING, MOE_HUMMING_ZERO),
     ("cuda", "int8"): (MOE_INT8,),
     ("cuda", "fp8"): (MOE_FP8, MOE_MARLIN_FP8),
     ("cuda", "fp8-weights"): (MOE_MARLIN_FP8,),

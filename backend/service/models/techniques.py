@@ -45,6 +45,8 @@ class TechniqueCheck(Frozen):
     nearest: str | None = None
     brief: str = ""
     """The first reason alone, as several techniques share it."""
+    kernel: str = ""
+    """Where it works and quantizes weights: what serves them there."""
 
 
 def kinds() -> dict[str, str]:
@@ -117,6 +119,7 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
             kind=kind, title=_title(technique, method, engine), technique=technique, method=method,
             works=verdict.valid, nearest=_nearest(verdict), reasons=tuple(reason.message for reason in reasons),
             sources=tuple(reason.source for reason in reasons), brief=reasons[0].short if reasons else "",
+            kernel=next((step.kernel for step in verdict.plan.steps if step.kernel), "") if verdict.plan else "",
         ))  # fmt: skip
     return found
 

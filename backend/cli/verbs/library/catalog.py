@@ -134,7 +134,7 @@ def show(
     checks = techniques.checks(workspace, entry.model, instance)
     memory = catalog.memory(workspace, entry.model)
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
-    document |= {"checked": _checked(checks, "sources", "nearest"), "memory": [_memory(each) for each in memory]}
+    document |= {"checked": _checked(checks, "sources", "nearest", "kernel"), "memory": [_memory(each) for each in memory]}
     known = presets.listing(workspace, presets.Filter(model=entry.source))
     document["presets"] = [
         {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin} for each in known
@@ -162,7 +162,8 @@ def _card(entry: Entry, checks: list[TechniqueCheck], memory: list[Footprint], i
 def _checks(checks: list[TechniqueCheck], instance: str) -> str:
     lines = [f"As checked for {_where(instance)}:"]
     for check in checks:
-        lines.append(f"  {check.title:22} {'works' if check.works else 'no: ' + ' '.join(check.reasons)}")
+        works = f"works, served by {check.kernel}" if check.kernel else "works"
+        lines.append(f"  {check.title:22} {works if check.works else 'no: ' + ' '.join(check.reasons)}")
         if check.nearest:
             lines.append(f"  {'':22} nearest that works: {check.nearest}")
     return "\n".join(lines)
