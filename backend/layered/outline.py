@@ -88,11 +88,9 @@ class Outline:
         state = self.model.state_dict()
         inside = {path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")}
         used = self._stored_outside(inside | self._head_paths())
-        further = getattr(self.config, "num_nextn_predict_layers", None) or 0
-        numbers = range(self.count, self.count + further)
-        extra = tuple(f"{self.root}{number}." for number in numbers)
-        known = {name for number in range(self.count) for name in self.stored_names(number)}
-        left = [name for name in self.source.plain() if name not in known and name not in used and not name.startswith(extra)]
+        numbers = range(self.count + (getattr(self.config, "num_nextn_predict_layers", None) or 0))
+        layers = {f"{self.root}{number}" for number in numbers}
+        left = [name for name in self.source.plain() if name not in used and self._layer_of(name) not in layers]
 
         # A tied head may be stored beside the embedding, as long as it is the same matrix.
         tied = {name for name in left if self.tied and self._outside(name, {f"{self._output}weight"})}
@@ -104,6 +102,10 @@ class Outline:
                     "servers take one or the other. Export the model again, or correct config.json."
                 )
         self._check_left(name for name in left if name not in tied)
+
+    def _layer_of(self, name: str) -> str:
+        """The beginning of a name up to the number of its layer, where it has one."""
+        return self.root + name.removeprefix(self.root).partition(".")[0]
 
     def _check_left(self, names: Iterable[str]) -> None:
         """Raises ModelDamaged for a tensor that nothing would read, unless it is a buffer that every loader computes anew."""

@@ -7,7 +7,6 @@ GPTQModel 5, AutoAWQ 0.2.9, ModelOpt 0.41, bitsandbytes 0.49, transformers 5 (`f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -130,39 +129,55 @@ NAMED = (
     ({"pre_quant_scale"}, SCALED_INPUTS),
 )
 """Layouts that their names alone give away, and no reader here knows."""
+TELLING = frozenset[str]().union(*(names for names, _ in NAMED)) - {"weight"}
 UNKNOWN = "unknown"
 
-MARKS = (
-    r"weight_(scale|scale_inv|scale_2|scales|global_scale|packed|shape|zero_point|g_idx)|weight:\w+|qweight|qzeros|scales|g_idx"
-    r"|absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+|SCB|weight_format|W_q|Qidxs|codebooks|trellis"
-    r"|q_(weight|scale|scale_max|groups|perm|invperm)|input_scale|input_zero_point|output_scale|pre_quant_scale|[kv]_scale"
-)
-MARK = re.compile(rf"(^|\.)({MARKS})$")
-"""Names that only quantizers give."""
-HARMLESS = (
-    (re.compile(r"(^|\.)(attn|attention)\.bias$"), "the causal mask of older GPT-2, GPT-J and GPT-NeoX checkpoints"),
-    (re.compile(r"(^|\.)(attn|attention)\.masked_bias$"), "the number for masked scores of the same"),
-    (re.compile(r"(^|\.)rotary_emb\.(inv_freq|cos_cached|sin_cached)$"), "rotary frequencies, computed from config.json"),
-    (re.compile(r"(^|\.)(position_ids|token_type_ids|num_batches_tracked)$"), "counters of older transformers"),
-)
-"""Buffers that older writers stored and every loader computes anew, with the reason why none reads them."""
-MASK = 4
-"""Dimensions of a causal mask; a bias has one."""
+MARKS = frozenset({
+    *("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_scales", "weight_global_scale", "weight_packed"),
+    *("weight_shape", "weight_zero_point", "weight_g_idx", "weight_format", "qweight", "qzeros", "scales", "g_idx"),
+    *("absmax", "quant_map", "nested_absmax", "nested_quant_map", "SCB", "W_q", "Qidxs", "codebooks", "trellis"),
+    *("q_weight", "q_scale", "q_scale_max", "q_groups", "q_perm", "q_invperm", "pre_quant_scale"),
+    *("input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"),
+})  # fmt: skip
+"""Last parts of names that only quantizers give. torchao puts a colon into them."""
+COMPUTED = "rotary frequencies, which are computed from config.json"
+MASK = "the causal mask of older GPT-2, GPT-J and GPT-NeoX checkpoints"
+COUNTER = "a counter of older transformers or of a vision tower"
+HARMLESS: dict[str, tuple[frozenset[str], str]] = {
+    "bias": (frozenset({"attn", "attention"}), MASK),
+    "masked_bias": (frozenset({"attn", "attention"}), MASK),
+    "inv_freq": (frozenset({"rotary_emb"}), COMPUTED),
+    "cos_cached": (frozenset({"rotary_emb"}), COMPUTED),
+    "sin_cached": (frozenset({"rotary_emb"}), COMPUTED),
+    "position_ids": (frozenset(), COUNTER),
+    "token_type_ids": (frozenset(), COUNTER),
+    "num_batches_tracked": (frozenset(), COUNTER),
+}
+"""Buffers that older writers stored and every loader computes anew: the modules that have them (none: any), and what they are."""
+MASK_DIMENSIONS = 4
+"""Of a causal mask, which some call `bias`; a bias has one."""
 
 
 def is_harmless(name: str, tensor: Tensor | None = None) -> bool:
     """Whether a stored tensor is a buffer that no loader reads. `tensor` tells a causal mask from a bias of the same name."""
-    for number, (pattern, _why) in enumerate(HARMLESS):
-        if pattern.search(name):
-            return number > 0 or (tensor is not None and len(tensor.shape) == MASK)
-    return False
+    module, _, local = name.rpartition(".")
+    if local not in HARMLESS:
+        return False
+    owners, _ = HARMLESS[local]
+    if local == "bias" and (tensor is None or len(tensor.shape) != MASK_DIMENSIONS):
+        return False
+    return not owners or module.rpartition(".")[2] in owners
 
 
 def is_plain(name: str, tensor: Tensor) -> bool:
     """Whether the tensor alone could stand in a checkpoint that was never quantized."""
-    if is_harmless(name, tensor):
-        return True
-    return tensor.dtype in FLOATS and MARK.search(name) is None
+    return (tensor.dtype in FLOATS and not is_marked(name)) or is_harmless(name, tensor)
+
+
+def is_marked(name: str) -> bool:
+    """Whether only a quantizer gives such a name."""
+    local = name.rpartition(".")[2]
+    return local in MARKS or ":" in local
 
 
 def modules(tensors: Mapping[str, Tensor], block: tuple[int, int] = BLOCK, *, transposed: bool = False) -> dict[str, Module]:
@@ -190,9 +205,10 @@ def _owner(name: str) -> tuple[str, str]:
 
 def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> Module:
     """The kind of one module, by what stands in it."""
-    for names, kind in NAMED:
-        if names <= parts.keys():
-            return Module(kind, parts)
+    if not TELLING.isdisjoint(parts):
+        for names, kind in NAMED:
+            if names <= parts.keys():
+                return Module(kind, parts)
     if any(name.endswith("_blocks") for name in parts):
         return Module(MXFP4, parts)
     if "qweight" in parts:
@@ -264,7 +280,7 @@ def shared(weight: tuple[int, ...], scale: Tensor, block: tuple[int, int] | None
 def _unknown(parts: Mapping[str, Tensor]) -> Module:
     """Named by what is not plain in it."""
     odd = sorted(
-        f"`{local}` in {tensor.dtype}" for local, tensor in parts.items() if tensor.dtype not in FLOATS or MARK.search(local)
+        f"`{local}` in {tensor.dtype}" for local, tensor in parts.items() if tensor.dtype not in FLOATS or is_marked(local)
     )
     eight = all(not tensor.dtype.startswith(("U", "F4")) for tensor in parts.values())
     return Module(Kind(UNKNOWN, f"a layout that is not known here ({', '.join(odd)})", UNKNOWN, 8 if eight else 4), parts)

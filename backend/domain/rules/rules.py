@@ -55,10 +55,13 @@ def _once_each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
-    if not model.quantization or not steps:
-        return
     stored = model.stored if isinstance(model, ModelCard) else None
     head = f"{model.id} is already quantized ({stored.layout if stored else model.quantization})"
+    if stored is not None and facts.place == "neuron":  # its libraries load weights as they are, whatever announces them
+        yield _quantized(f"{head}, which Neuron's libraries do not read: start from its 16-bit original.")
+        return
+    if not model.quantization or not steps:
+        return
     if stored is None or facts.place in {"managed", "neuron"}:
         yield _quantized(f"{head}: start from its 16-bit original.")
     elif stored.refusal is not None:

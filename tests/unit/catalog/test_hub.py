@@ -15,6 +15,8 @@ from backend.catalog.cards.card import read_card
 from backend.catalog.remote import sources
 from backend.domain.errors import AccessRefused, InvalidModel, RequestError, SourceUnreachable, UnknownModel, WhetstoneError
 from backend.domain.model.sources import Inspection, must_accept
+from tests.cases.models import llama
+from tests.cases.stored import MODELOPT, SMALL, modelopt_fp8, store
 from tests.fakes.running import running
 from tests.hubs import FakeHub, shard
 from tests.tiny import edit_json, tiny_llama
@@ -69,6 +71,14 @@ def test_the_card_of_a_hub_model_is_the_card_of_its_files(hub: FakeHub, model: P
     assert found.card.id == f"org/tiny@{found.revision[:8]}"
     assert found.card.bytes_by_dtype == {"BF16": local.parameters * 2}
     assert found.bytes == sum((model / name).stat().st_size for name in found.files)
+
+
+def test_quantized_weights_are_told_from_ranges_and_what_announces_them_is_fetched_too(hub: FakeHub, tmp_path: Path) -> None:
+    local = store(llama(tmp_path / "fp8", **SMALL), modelopt_fp8, MODELOPT, "hf_quant_config.json")
+    shutil.copytree(local, hub.root / "org/fp8")
+    card, files = inspect("org/fp8").card, inspect("org/fp8").files
+    assert card is not None and card.stored is not None and card.stored == read_card(local).stored
+    assert card.stored.sentence in card.notes and "hf_quant_config.json" in files and card.revision == read_card(local).revision
 
 
 def test_the_hubs_own_library_finds_the_fake_hub_faithful(hub: FakeHub, model: Path, tmp_path: Path) -> None:

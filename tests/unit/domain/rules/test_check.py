@@ -299,6 +299,8 @@ def test_quantized_weights_are_a_source_where_they_are_read_exactly() -> None:
         assert any(reason.rule == "already-quantized" and words in reason.message for reason in reasons)
     managed = check.check(readable, recipe.read({"steps": [W8A8]}), Facts(place="managed", hardware="cuda")).reasons
     assert any(reason.rule == "already-quantized" for reason in managed), "the toolkit does not read by our reader"
+    compiled = check.check(readable, recipe.read({"steps": [{"compile": {}}]}), Facts(place="neuron", hardware="neuron")).reasons
+    assert any("Neuron's libraries do not read" in reason.message for reason in compiled)
 
 
 def test_steps_out_of_order_are_put_in_order_with_a_note() -> None:
