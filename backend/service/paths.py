@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import BaseModel
 
 from backend import settings
@@ -23,6 +24,11 @@ from backend.settings import Settings
 
 ROOMS = ("workloads", "calibration", "texts", "tasks", "models")
 """Folders of the home that hold what people bring. Artifacts have a folder of their own (`Settings.artifacts`)."""
+PSEUDO = {
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
+    "mqueue", "nsfs", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs",
+}  # fmt: skip
+"""File systems of Linux that hold no data of anybody (proc(5), sysfs(5), filesystems(5))."""
 WRITTEN_AS_PATH = (".", "/", "~")
 PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
     EvaluateOptions: ("workload", "quality_text", "tasks"),
@@ -55,7 +61,7 @@ def resolved(source: str) -> Path | None:
 
 
 def file(source: str) -> Path | None:
-    """The file of that name, or None. Raises RequestError as `folder`."""
+    """The file of that name, or None. Raises RequestError as `folder`, and where it is none of a disk."""
     return _confined(source, Path.is_file)
 
 
@@ -63,6 +69,14 @@ def folder(source: str) -> Path | None:
     """The folder of that name, or None. Raises RequestError where others reach the studio and it is none of those that they may
     name."""
     return _confined(source, Path.is_dir)
+
+
+def _check_on_disk(path: Path) -> None:
+    """Raises RequestError where the kernel makes up what lies there, as /proc/self/mem, which has neither a size nor an end."""
+    mounts = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
+    kind = next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
+    if kind in PSEUDO:
+        raise RequestError(f"{path} is no file on a disk but made by the kernel ({kind}): copy what you mean into a file.")
 
 
 def nameable(path: Path, chosen: Settings) -> bool:
@@ -107,6 +121,7 @@ def _confined(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
             return None
     except OSError:
         return None
+    _check_on_disk(path)
     chosen = settings.load()
     if not chosen.shared or nameable(path, chosen):
         return path

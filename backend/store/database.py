@@ -149,7 +149,7 @@ def _sentence(error: DBAPIError) -> str:
 def open_store(settings: Settings, *, patience_s: float = PATIENCE_S) -> Store:
     """Open, and migrate to the newest schema where needed. `patience_s`: seconds that a write waits for another's.
 
-    Raises StoreUnavailable where the file is no database or locked, the server is away, or the schema is newer than this version;
+    Raises StoreUnavailable where the file is no database or locked, the server is away, or the schema is newer or too old;
     HomeUnusable where the folder cannot be written or DATABASE_URL is no address.
     """
     url = home.prepare(settings)
@@ -215,6 +215,11 @@ def _migrate(engine: Engine, url: URL) -> None:
                 return
             if version is not None and version > HEAD:
                 raise StoreUnavailable(f"The database is of a newer Whetstone (schema {version}): update this checkout.")
+            if version is not None and not any(MIGRATIONS.glob(f"versions/v{version}_*.py")):
+                raise StoreUnavailable(
+                    f"The database is of an older Whetstone (schema {version[:20]}) than this version can bring up to date: open "
+                    "it with a version in between first, or take a new home (WHETSTONE_HOME, and DATABASE_URL if set)."
+                )
     from alembic import command
 
     command.upgrade(alembic_config(url), "head")

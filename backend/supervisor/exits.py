@@ -15,8 +15,18 @@ FULL_BYTES = 1 << 20
 STOPPED = "The worker was stopped from outside, as at the end of a session"
 
 
-def exit_sentence(code: int, folder: Path) -> tuple[Ending, str]:
-    """Of a worker that left no result in `folder`, and how that ending is called. `code`: negative for a signal."""
+def removed(attempt: str) -> str | None:
+    """What to say where somebody removed the attempt's folder while its worker ran; None where it is there."""
+    if Path(attempt).is_dir():
+        return None
+    return f"The job's folder {attempt} was removed while it ran, and its log with it: resume the job, and leave its folder alone"
+
+
+def exit_sentence(code: int, folder: Path, attempt: str | None = None) -> tuple[Ending, str]:
+    """Of a worker that left no result in `attempt`, which lies in `folder`, and how that ending is called. `code`: negative for a
+    signal."""
+    if attempt is not None and (gone := removed(attempt)) is not None:
+        return Ending.DAMAGED, gone
     if code == UNSAID or shutil.disk_usage(folder).free < FULL_BYTES:
         return Ending.DISK, str(files.disk_full(folder))
     if code == -9:

@@ -35,7 +35,7 @@ from backend.store.leases import Fenced, Lease
 from backend.store.tables import JobRow, SupervisorRow
 from backend.supervisor import naming
 from backend.supervisor.closing import Closing
-from backend.supervisor.exits import STOPPED, exit_sentence
+from backend.supervisor.exits import STOPPED, exit_sentence, removed
 from backend.supervisor.in_hand import InHand
 from backend.supervisor.late import Late
 from backend.supervisor.placing import MOST_WAITING, Placing, room
@@ -287,7 +287,8 @@ class Supervisor:
         elif row.cancel_requested or queue.is_making_room(row):
             self._cancel(row, run, handle)
         elif hung := run.vitals.hung(self.settings.silent_s, None if row.kind == JobKind.SERVE else self.settings.idle_s):
-            self._abandon(row, Ending.HUNG, f"{hung}, so it was ended: see the log, then resume the job")
+            gone = removed(self._channel(held).address)
+            self._abandon(row, Ending.HUNG, gone or f"{hung}, so it was ended: see the log, then resume the job")
         elif late := self._overdue(row, run):
             ending, cause = late
             self.store.run(lambda session: queue.request_cancel(session, row.id, cause, ending))
@@ -382,7 +383,7 @@ class Supervisor:
         elif result is not None:
             closing.unsuccessful(row, result.ending or Ending.FAILED, result.error or "The job failed: see its log")
         elif outcome.code is not None:
-            closing.unsuccessful(row, *exit_sentence(outcome.code, self.settings.jobs))
+            closing.unsuccessful(row, *exit_sentence(outcome.code, self.settings.jobs, self._channel(held).address))
         elif outcome.cause is not None:
             closing.unsuccessful(row, Ending.NODE if outcome.again else Ending.UNSTARTED, outcome.cause)
         else:

@@ -219,3 +219,25 @@ def test_a_job_of_before_that_names_a_file_elsewhere_is_not_repeated_by_others(
     with pytest.raises(RequestError, match="lies outside"):
         jobs.clone(shared, job.id)
     assert settings.load().shared
+
+
+@pytest.mark.parametrize("path", ["/proc/self/mem", "/proc/cpuinfo", "/proc/self/../self/environ", "/sys/kernel/notes"])
+def test_a_file_that_the_kernel_makes_is_no_text_of_a_recipe(path: str, tmp_path: Path) -> None:
+    if not Path(path).exists():
+        pytest.skip("this kernel has no such file")
+    recipe = Recipe.model_validate({"name": "x", "steps": [{"quantize": {"method": "awq", "calibration": path}}]})
+    home = open_home(tmp_path / "home")
+    with pytest.raises(RequestError, match=r"is no file on a disk but made by the kernel \((proc|sysfs)\): copy what you mean"):
+        calibration.of(models.resolve(home, "starter"), recipe)
+    with pytest.raises(RequestError, match="made by the kernel"):
+        paths.file(path)
+    link = tmp_path / "text.txt"
+    link.symlink_to(path)
+    with pytest.raises(RequestError, match="made by the kernel"):
+        paths.file(str(link))
+
+
+def test_a_device_is_no_file_either_and_a_file_in_memory_is_one(tmp_path: Path) -> None:
+    assert paths.file("/dev/zero") is None and paths.file("/dev/null") is None
+    (tmp_path / "text.txt").write_text("x")
+    assert paths.file(str(tmp_path / "text.txt")) == (tmp_path / "text.txt").resolve()

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.store import home as homes
+from backend.store.database import StoreUnavailable, open_store
 from tests.homes import open_home
 
 WRITE = """
@@ -35,3 +36,16 @@ def test_opened_again_a_home_sees_what_others_write(tmp_path: Path) -> None:
             assert connection.execute(text("SELECT value FROM meta_of_the_test")).scalar() == count
             connection.commit()
             assert database.with_name(f"{homes.DATABASE}-wal").exists()
+
+
+@pytest.mark.parametrize(("version", "age"), [("0007", "older"), ("9999", "newer"), ("0008x", "older")])
+def test_a_database_of_a_schema_that_is_not_known_is_refused_in_a_sentence(tmp_path: Path, version: str, age: str) -> None:
+    opened = open_home(tmp_path / "home")
+    with opened.store.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+    opened.store.engine.dispose()
+    with pytest.raises(StoreUnavailable) as refused:
+        open_store(opened.settings)
+    assert f"is of a{'n' * (age == 'older')} {age} Whetstone (schema {version})" in str(refused.value) and "\n" not in str(
+        refused.value
+    )
