@@ -62,7 +62,7 @@ def generate(name: str, count: Count, *, seed: int = 0, context: int | None = No
 
     Raises InvalidWorkload where the context is too short for it, and where it would be larger than may be made.
     """
-    kind = _long_enough(name, _fitted(name, KINDS[name], context), prompts)
+    kind = planned(name, context=context, prompts=prompts)
     chance = random.Random(f"{name}-{seed}")
     makers = {
         "chat": _chat,
@@ -72,6 +72,11 @@ def generate(name: str, count: Count, *, seed: int = 0, context: int | None = No
     }
     rows = makers.get(name, _questions)(kind, chance, count)
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def planned(name: str, *, context: int | None = None, prompts: int = 0) -> Kind:
+    """What `generate` would make for so many prompts: how many, and how long. Nothing is made; raises as it does."""
+    return _long_enough(name, _fitted(name, KINDS[name], context), prompts)
 
 
 def _long_enough(name: str, kind: Kind, prompts: int) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -32,8 +33,8 @@ MAX_SHOWN = 200
 PREVIEWED = 20
 COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
 """Most prompts whose tokens are counted for a preview, and most text of them."""
-GENERATING_S = 60
-"""Of the processor, for lines that are made to a length by a model's own tokenizer."""
+GENERATING_S, GENERATED_LINES = 60, 2048
+"""Of the processor, for each so many lines that are made to a length by a model's own tokenizer."""
 _GENERATING = Lock()
 CHAT, CODE = "assistant", "starter-code"
 """Bundled loads: of chat models, and of those that only go on with a text."""
@@ -160,8 +161,25 @@ def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int 
 
 def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     """Everything that can be said against the workload before the start: broken lines, a trace without times, prompts that
-    are longer than a variant's context. Raises InvalidWorkload."""
+    are longer than a variant's context. Raises InvalidWorkload.
+
+    A generated one that is longer than usual is only planned here, and made when it is submitted (`kept`): whoever opens a page
+    chooses how long it is.
+    """
     asked = asked_by(chosen, of)
+    if not _is_long(asked):
+        _check_made(asked, chosen, of)
+        return
+    plan = generators.planned(asked.source, context=asked.context, prompts=asked.prompts)
+    _check_length(asked.source, plan.prompts, generators.LEAST_TURNS if asked.source == "chat" else 1, chosen)
+
+
+def _is_long(asked: Asked) -> bool:
+    """Whether it is generated, with more lines than its kind has by itself."""
+    return asked.source in generators.KINDS and asked.prompts > generators.KINDS[asked.source].prompts
+
+
+def _check_made(asked: Asked, chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     if chosen.trace:
         workload.check_trace(_made(asked).workload)
     for variant in of:
@@ -170,17 +188,18 @@ def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
             problem = _too_long(asked, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens)
             if problem:
                 raise InvalidWorkload(problem)
-    _check_length(_made(asked).workload, chosen)
+    found = _made(asked).workload
+    _check_length(found.name, len(found.prompts), found.least_turns, chosen)
 
 
-def _check_length(found: Workload, chosen: EvaluateOptions) -> None:
+def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> None:
     """Raises InvalidWorkload where a server would be asked a line twice, and so answer it half from its cache."""
-    has, needed = len(found.prompts), _missing(found, chosen)
+    needed = lines.missing(chosen, has, greedy=chosen.quality, turns=turns)
     if needed is None:
         return
     once = "the trace in every repeat" if chosen.trace else f"{needed:,} lines"
     raise InvalidWorkload(
-        f"This load asks {once}, and the workload {found.name} has {has:,}. A line asked twice is answered from the server's "
+        f"This load asks {once}, and the workload {name} has {has:,}. A line asked twice is answered from the server's "
         "prefix cache, so nothing is asked twice: give a longer workload or a generated one, ask for less ({}, {}), or set {} "
         "to per-run (each run keeps its own prefixes) or off.",
         "max_blocks" if chosen.until_decided else "repeats", "requests", "prefix_cache",
@@ -192,8 +211,14 @@ def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
 
 
 def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Path:
-    """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the file."""
-    made = _made(asked_by(chosen, of))
+    """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the file.
+
+    Raises InvalidWorkload as `check` does for one that was only planned there.
+    """
+    asked = asked_by(chosen, of)
+    made = _made(asked)
+    if _is_long(asked):
+        _check_made(asked, chosen, of)
     return workload_files.keep(workspace, made.workload.name, made.content)
 
 
@@ -307,7 +332,7 @@ def _generated(asked: Asked) -> Made:
     exact = file is not None and tokenizers.lengths(file.parent, [""]) is not None
     asking = (asked.source, str(file) if exact else None, asked.seed, asked.context, asked.prompts)
     ours = not exact or file is None or foreign.is_ours(file.resolve())
-    if ours and asked.prompts <= generators.KINDS[asked.source].prompts:
+    if ours and not _is_long(asked):
         content = workload_text.generate(*asking)
     else:
         content = _generated_apart(asked, asking, "" if ours else str(file))
@@ -316,14 +341,15 @@ def _generated(asked: Asked) -> Made:
 
 def _generated_apart(asked: Asked, asking: tuple[Any, ...], foreign_file: str) -> bytes:
     """In the limited child, one at a time: whoever opens a page chooses how many lines there are."""
+    cpu_s = GENERATING_S * math.ceil(max(asked.prompts, 1) / GENERATED_LINES)
     with _GENERATING:
         try:
-            return foreign.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=GENERATING_S)
+            return foreign.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
         except TooDemanding:
             if foreign_file:
                 raise
             raise InvalidWorkload(
-                f"{asked.prompts:,} lines of the workload {asked.source} cannot be made in {GENERATING_S} s: ask for less "
+                f"{asked.prompts:,} lines of the workload {asked.source} cannot be made in {cpu_s:g} s: ask for less "
                 "({}, {}), or give a file.", "repeats", "requests",
             ) from None  # fmt: skip
 

@@ -25,10 +25,21 @@ def test_a_size_beyond_its_field_is_refused_before_anything_is_made(name: str, v
 def test_a_long_one_of_our_own_model_comes_to_the_limit_of_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = open_home(tmp_path / "home")
     starter = [variants.resolve(home, "starter")]
-    monkeypatch.setattr(workloads, "GENERATING_S", 0.5)
+    monkeypatch.setattr(workloads, "GENERATING_S", 0.1)
     long = evaluations.options(workload="chat", requests=2000)
-    with pytest.raises(InvalidWorkload, match=r"lines of the workload chat cannot be made in 0.5 s: ask for less"):
-        workloads.check(long, starter)
+    workloads.check(long, starter)
+    with pytest.raises(InvalidWorkload, match=r"lines of the workload chat cannot be made in 0\.\d s: ask for less"):
+        workloads.kept(home, long, starter)
+
+
+def test_a_look_at_a_page_makes_no_long_workload(tmp_path: Path) -> None:
+    """It is planned, so that what is too much or does not fit is refused all the same."""
+    starter = [variants.resolve(open_home(tmp_path / "home"), "starter")]
+    before = workloads._made.cache_info().misses
+    workloads.check(evaluations.options(workload="question-answering", requests=1000), starter)
+    with pytest.raises(InvalidWorkload, match="million tokens in all are made"):
+        workloads.check(evaluations.options(workload="question-answering", requests=100_000), starter)
+    assert workloads._made.cache_info().misses == before
 
 
 def test_what_the_child_makes_is_what_is_made_here(tmp_path: Path) -> None:
