@@ -33,7 +33,7 @@ NO_PATHS = {
     "ModelCard": "id architecture model_type dtype quantization draft revision tokenizer_hash bytes_by_dtype licence notes",
     "Plan": "notes", "PlannedStep": "technique engine title options kernel", "QuantizedBefore": "format", "Recipe": "name",
     "Remote": "endpoint region instances artifact price_region findings", "ServeSpec": "seen", "Speculate": "proposer",
-    "Speculation": "proposer proposers", "TrainSpec": "seen",
+    "Speculation": "proposer proposers", "StoredWeights": "layout method announced refusal", "TrainSpec": "seen",
     "Variant": "name url served_name compile_cache neuron stored_at recipe_hash",
 }  # fmt: skip
 """Model of a job's specification -> its texts that are no paths of a person: names, and what Whetstone itself fills in."""

@@ -103,6 +103,7 @@ ON_DISK = {
     "evaluations.tasks._keep", "evaluations.tasks._copy",  # of `kept`
     "evaluations.bench.run", "evaluations.reports._rendered",  # a temporary folder
     "jobs.artifacts.archive", "studio.backup._put_files",  # of `restore`
+    "models.preflight._of",  # a cache of what was seen of a model's files
     "studio.demo_export.export", "studio.demo_export.seed", "studio.demo_export._write",  # a folder that the caller names
 }  # fmt: skip
 
