@@ -24,6 +24,7 @@ from backend.domain.errors import ImpossibleStack, ModelDamaged
 from backend.domain.model import announced, stored
 from backend.domain.model.stored import StoredWeights
 from backend.layered.families import FAMILIES
+from backend.layered.passes import out_of_memory
 from backend.layered.source import Packed, Source
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def reader(folder: Path) -> Packed:
 class Dequantized(Packed):
     """A checkpoint that announces compressed-tensors, by the names of a plain one.
 
-    Raises ModelDamaged, or ValueError for a configuration that the library does not read.
+    Raises ModelDamaged, also for a configuration or tensors that the library does not read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +94,13 @@ class Dequantized(Packed):
 
         super().__init__(folder)
         document = announced.settings(announcements(folder), stored.COMPRESSED_TENSORS) or {}
-        self.quantization = QuantizationConfig.model_validate(_for_the_library(document))
+        try:
+            self.quantization = QuantizationConfig.model_validate(_for_the_library(document))
+        except ValueError as error:  # pydantic's, with a line a field
+            first = str(error).partition("\n")[0]
+            raise ModelDamaged(
+                f"compressed-tensors does not read the quantization_config ({first}): export the model again."
+            ) from None
         self.transposed = _is_transposed(folder)
         modules: dict[str, list[str]] = {}
         for name in self.files:
@@ -110,6 +117,8 @@ class Dequantized(Packed):
         if f"{module}.weight" not in self.parts:
             return None
         groups = list(self.quantization.config_groups.values())
+        if not groups:
+            raise ModelDamaged(f"{module} has scales, but no `config_groups` say what they are for: export the model again.")
         own = (group for group in groups if any(match_name(module, target) for target in group.targets))
         every = (group for group in groups if "Linear" in group.targets)
         return next(own, next(every, groups[0]))
@@ -124,8 +133,13 @@ class Dequantized(Packed):
         state["weight_scale"] = state["weight_scale"].float()
         if self.transposed and "weight" in state:
             state["weight"] = state["weight"].T.contiguous()
-        compressor = BaseCompressor.get_value_from_registry(scheme.format or self.quantization.format)
-        weight: torch.Tensor = compressor.decompress(state, scheme)["weight"]
+        try:
+            compressor = BaseCompressor.get_value_from_registry(scheme.format or self.quantization.format)
+            weight: torch.Tensor = compressor.decompress(state, scheme)["weight"]
+        except (ValueError, KeyError, IndexError, AssertionError, RuntimeError) as error:
+            if out_of_memory(error):
+                raise
+            raise ModelDamaged(f"compressed-tensors does not read {module} ({error}): export the model again.") from None
         return weight.T.contiguous() if self.transposed else weight
 
     def scale(self, name: str) -> torch.Tensor | None:

@@ -124,18 +124,25 @@ def packed_bits(said: list[Announcement]) -> int | None:
     """Bits of one packed integer, as is announced (compressed-tensors: config_groups; awq, gptq: bits); None: nowhere."""
     for each in said:
         document = each.document if isinstance(each.document, Mapping) else {}
-        group = next(iter(_groups(document).values()), None)
-        weights = group.get("weights") if isinstance(group, Mapping) else None
+        weights = _weights_of_a_group(document)
         bits = weights.get("num_bits") if isinstance(weights, Mapping) else document.get("bits", document.get("w_bit"))
         if type(bits) is int and bits in PACKED_BITS:
             return bits
     return None
 
 
+def _weights_of_a_group(document: Mapping[str, Any]) -> Any:
+    """What the first of compressed-tensors' groups says of weights."""
+    group = next(iter(_groups(document).values()), None)
+    return group.get("weights") if isinstance(group, Mapping) else None
+
+
 def block_of(said: list[Announcement]) -> tuple[int, int]:
     """Rows and columns of an FP8 weight that share a scale."""
     for each in said:
-        block = each.document.get("weight_block_size") if isinstance(each.document, Mapping) else None
+        document = each.document if isinstance(each.document, Mapping) else {}
+        weights = _weights_of_a_group(document)
+        block = document.get("weight_block_size", weights.get("block_structure") if isinstance(weights, Mapping) else None)
         if isinstance(block, list) and len(block) == 2 and all(type(size) is int and size > 0 for size in block):
             return block[0], block[1]
     return stored.BLOCK

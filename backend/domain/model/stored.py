@@ -152,6 +152,8 @@ HARMLESS: dict[str, tuple[frozenset[str], str]] = {
     "position_ids": (frozenset(), COUNTER),
     "token_type_ids": (frozenset(), COUNTER),
     "num_batches_tracked": (frozenset(), COUNTER),
+    "relative_position_index": (frozenset(), COUNTER),
+    "causal_mask": (frozenset({"attn", "attention", "self_attn"}), MASK),
 }
 """Buffers that older writers stored and every loader computes anew: the modules that have them (none: any), and what they are."""
 MASK_DIMENSIONS = 4

@@ -111,6 +111,36 @@ def test_a_layout_without_a_reader_is_refused_before_anything_is_read(plain: Pat
         quantized.plain(model)
 
 
+INT8 = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+COMPRESSED = {
+    "quant_method": "compressed-tensors", "format": "int-quantized",
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": INT8}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {**INT8, "num_bits": "x"}}}},
+            "does not read the quant",
+        ),
+        ({"config_groups": {}}, "no `config_groups` say what they are for"),
+        ({"format": "naive-quantised"}, "no reader here for its format naive-quantised"),
+    ],
+)
+def test_a_configuration_that_the_library_does_not_read_is_one_sentence(
+    changes: dict[str, Any], words: str, plain: Path, tmp_path: Path
+) -> None:
+    good = store(copied(plain, tmp_path / "good"), stored.int8, COMPRESSED)
+    expected = quantized.plain(dense(copied(plain, tmp_path / "dense"), stored.int8))
+    assert all(each.float().equal(expected.one(name).float()) for name, each in quantized.plain(good).read(expected.plain()))
+    edit(good / "config.json", quantization_config={**COMPRESSED, **changes})
+    with pytest.raises((ModelDamaged, ImpossibleStack), match=words):
+        source = quantized.plain(good)
+        dict(source.read(source.plain()))
+
+
 def with_tensor(plain: Path, folder: Path, name: str, **other: Any) -> Path:
     """A copy with one tensor more."""
     import torch
