@@ -144,7 +144,7 @@ def test_only_blocks_that_are_still_to_be_measured_take_time(home: Workspace) ->
 
 
 def test_more_requests_take_longer(home: Workspace) -> None:
-    """found.md U9: 100,000,000 requests "16 to 60 s", whatever an earlier evaluation asked."""
+    """A million requests took "16 to 60 s", whatever an earlier evaluation asked."""
     url = "http://127.0.0.1:9/v1"
     begun = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -153,9 +153,9 @@ def test_more_requests_take_longer(home: Workspace) -> None:
         return EvaluateSpec(variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, requests=requests))
 
     studio.put(home, asked(8), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=1))
-    same, many = (watching.expected_evaluation(home, asked(requests)) for requests in (8, 100_000_000))
+    same, many = (watching.expected_evaluation(home, asked(requests)) for requests in (8, 1_000_000))
     assert same is not None and (same.low, same.high) == (60, 60)
-    assert many is not None and many.low > 86400 * 365 / 100 and many.high > many.low
+    assert many is not None and many.low > 86400 / 2 and many.high > many.low
 
 
 def test_jobs_of_other_models_count_by_what_they_had_to_do(home: Workspace) -> None:
