@@ -71,7 +71,7 @@ def folder(source: str) -> Path | None:
     return _confined(source, Path.is_dir)
 
 
-def _check_on_disk(path: Path) -> None:
+def check_on_disk(path: Path) -> None:
     """Raises RequestError where the kernel makes up what lies there, as /proc/self/mem, which has neither a size nor an end."""
     mounts = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
     kind = next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
@@ -121,7 +121,7 @@ def _confined(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
             return None
     except OSError:
         return None
-    _check_on_disk(path)
+    check_on_disk(path)
     chosen = settings.load()
     if not chosen.shared or nameable(path, chosen):
         return path

@@ -16,6 +16,7 @@ from backend import foreign
 from backend.domain.errors import InvalidRecipe
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
+from backend.service import paths
 from backend.settings import ASSETS
 
 MAX_BYTES = 100_000
@@ -26,10 +27,11 @@ BREAKS = frozenset("\x85\u2028\u2029\ufeff")
 
 
 def read_file(path: Path) -> Recipe:
-    """A recipe file, or a bundled recipe by its name. Raises InvalidRecipe."""
+    """A recipe file, or a bundled recipe by its name. Raises InvalidRecipe, RequestError."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise InvalidRecipe(f"No file has a name as long as {path.name[:20]}...: give a YAML file or a bundled recipe's name.")
     bundled = ASSETS / "recipes" / f"{path.name.removesuffix('.yaml')}.yaml"
+    paths.check_on_disk(path.resolve())
     actual = path if path.is_file() else bundled
     if not actual.is_file():
         names = ", ".join(bundled_names())

@@ -13,6 +13,7 @@ from backend.domain.errors import InvalidPreset, InvalidRecipe
 from backend.domain.planner.presets import Preset
 from backend.domain.recipe import recipe
 from backend.domain.validation import first_flaw
+from backend.service import paths
 from backend.service.plans import recipes
 
 MAX_BYTES = 500_000
@@ -36,7 +37,10 @@ def _written(preset: Preset) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> list[Preset]:
-    """Raises InvalidPreset."""
+    """Raises InvalidPreset, and RequestError for a file that the kernel makes up."""
+    paths.check_on_disk(path.resolve())
+    if path.exists() and not path.is_file():
+        raise InvalidPreset(f"{path} cannot be read, since it is no file: give one that `presets export` wrote.")
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InvalidPreset(f"{path} has more than {MAX_BYTES // 1000} kB: export fewer presets at once.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from backend import settings
-from backend.domain.errors import RequestError, UnknownModel
+from backend.domain.errors import RequestError, UnknownModel, WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, TrainSpec
 from backend.domain.recipe.recipe import Recipe
@@ -19,7 +19,8 @@ from backend.service import Workspace, paths
 from backend.service.evaluations import evaluations, task_files, tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.models import imports, models
-from backend.service.plans import calibration, training
+from backend.service.plans import calibration, recipes, training
+from backend.service.presets import preset_text
 from tests.heads import head
 from tests.homes import open_home
 from tests.tiny import tiny_llama
@@ -241,3 +242,12 @@ def test_a_device_is_no_file_either_and_a_file_in_memory_is_one(tmp_path: Path) 
     assert paths.file("/dev/zero") is None and paths.file("/dev/null") is None
     (tmp_path / "text.txt").write_text("x")
     assert paths.file(str(tmp_path / "text.txt")) == (tmp_path / "text.txt").resolve()
+
+
+@pytest.mark.parametrize("read", [recipes.read_file, preset_text.read_file], ids=["recipe", "presets"])
+def test_recipes_and_presets_are_read_of_files_on_a_disk_alone(read: Callable[[Path], Any]) -> None:
+    """The kernel's files have no size that a limit could be held against, and a device has no end."""
+    with pytest.raises(RequestError, match="made by the kernel"):
+        read(Path("/proc/self/mem"))
+    with pytest.raises(WhetstoneError, match="/dev/zero"):
+        read(Path("/dev/zero"))
