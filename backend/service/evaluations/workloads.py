@@ -108,8 +108,10 @@ def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     chosen = chosen.model_copy(update={"endpoint": "chat"})
     if chosen.prefix_cache != "recipe" or any(variant.kind == "url" for variant in of):
         return chosen
-    prompts, apart = _made(asked_by(chosen, of)).workload, chosen.model_copy(update={"prefix_cache": "per-run"})
-    return apart if _missing(prompts, chosen) is not None and _missing(prompts, apart) is None else chosen
+    found, apart = _made(asked_by(chosen, of)).workload, chosen.model_copy(update={"prefix_cache": "per-run"})
+    has, turns = len(found.prompts), found.least_turns
+    missing, left = (lines.missing(each, has, greedy=each.quality, turns=turns) for each in (chosen, apart))
+    return apart if missing is not None and left is None else chosen
 
 
 def is_chat(chosen: EvaluateOptions) -> bool:
@@ -204,10 +206,6 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
         "to per-run (each run keeps its own prefixes) or off.",
         "max_blocks" if chosen.until_decided else "repeats", "requests", "prefix_cache",
     )  # fmt: skip
-
-
-def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
-    return lines.missing(chosen, len(found.prompts), greedy=chosen.quality, turns=found.least_turns)
 
 
 def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Path:
