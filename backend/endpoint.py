@@ -225,16 +225,17 @@ def metrics(url: str, bearer_env: str | None = None) -> str | None:
         return None
 
 
-def completion(url: str, body: dict[str, Any], bearer_env: str | None = None, kind: str = "completions") -> dict[str, Any]:
-    """The answer to one request of a `kind` of PATHS, not streamed.
+def completion(
+    url: str, body: dict[str, Any], bearer_env: str | None = None, kind: str = "completions", *, limit_s: float = ANSWER_S
+) -> dict[str, Any]:
+    """The answer to one request of a `kind` of PATHS, not streamed, within `limit_s`.
 
     Raises EndpointUnreachable where none comes, RequestError as `metrics`.
     """
     place = address(url)
     token = bearer(bearer_env, place)
     body = with_length_field(place, body)
-    whole_s = ANSWER_S + WHOLE_S
-    with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=ANSWER_S, whole_s=whole_s) as answer:
+    with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
         if answer.status == http.client.OK:
             try:
                 return interface.json_object(read(place, answer), "the answer")
@@ -243,7 +244,7 @@ def completion(url: str, body: dict[str, Any], bearer_env: str | None = None, ki
         status, words = told(place, answer)
     if not wants_newer_length(place, body, status, words):
         raise refused(place, status, words)
-    return completion(url, body, bearer_env, kind)
+    return completion(url, body, bearer_env, kind, limit_s=limit_s)
 
 
 def with_length_field(place: Address, body: dict[str, Any]) -> dict[str, Any]:

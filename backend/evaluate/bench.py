@@ -99,16 +99,22 @@ class Bench:
 
 def main(folder: Path) -> int:
     bench = Bench(json.loads((folder / "request.json").read_text()), folder)
-    code, error = 0, None
+    code: int = 0
+    error: WhetstoneError | None = None
     try:
         bench.run()
     except EndpointUnreachable as failure:
-        code, error = 3, str(failure)
+        code, error = 3, failure
     except WhetstoneError as failure:
-        code, error = failure.exit_code, str(failure)
-    document = {"levels": [level.model_dump(mode="json") for level in bench.results()], "error": error}
+        code, error = failure.exit_code, failure
+    document = {"levels": [level.model_dump(mode="json") for level in bench.results()], "error": error and _written(error)}
     files.write(folder / "levels.json", json.dumps(document))
     return code
+
+
+def _written(error: WhetstoneError) -> dict[str, Any]:
+    """What an error is made anew from, so that its fields have the reader's names."""
+    return {"problem": error.problem, "named": error.named, "field": error.field}
 
 
 if __name__ == "__main__":

@@ -92,7 +92,8 @@ def template_tokens(plan: LoadPlan) -> int:
         return 0
     body = {"model": plan.model, "messages": [{"role": "user", "content": "."}], "max_tokens": 1}
     try:
-        usage = read_usage(completion(plan.url, body, plan.bearer_env, "chat").get("usage"))
+        answer = completion(plan.url, body, plan.bearer_env, "chat", limit_s=plan.timeout_s)
     except EndpointUnreachable:
         return UNKNOWN_TEMPLATE
+    usage = read_usage(answer.get("usage"))
     return UNKNOWN_TEMPLATE if usage is None or usage.prompt_tokens is None else usage.prompt_tokens

@@ -288,6 +288,15 @@ def _busy(x: Answer) -> None:
         plain(x)
 
 
+def whole(x: Answer) -> None:
+    """Not streamed."""
+    x.handler.whole(x.document(x.choice(delta={"content": "".join(x.words)}, finish="length"), usage=x.usage))
+
+
+LEAVE_OPEN = ("openend", "unmarked", "raw")
+"""They leave streams open; an answer that is not streamed ends."""
+
+
 def deep(x: Answer) -> None:
     x.start()
     x.send(b"data: " + b"[" * 100_000 + b"\n\n")
@@ -401,7 +410,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         SEEN[self.mode].append(body)
-        ways = {**MODES, **HOSTILE}
+        ways = {**MODES, **HOSTILE, **(dict.fromkeys(LEAVE_OPEN, whole) if not body.get("stream") else {})}
         if self.mode in ways and self.path.partition("/v1")[2] in {"/completions", "/chat/completions"}:
             ways[self.mode](Answer(self, body, "/chat/" in self.path))
         else:

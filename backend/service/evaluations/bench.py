@@ -55,11 +55,16 @@ def run(workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptio
         if not written.exists():
             raise WorkError(f"The load generator ended with exit code {done.returncode} and no result.")
         document = json.loads(written.read_text())
-    failure = ERRORS.get(done.returncode, WorkError)(document["error"]) if done.returncode else None
+    failure = _failure(done.returncode, document["error"]) if done.returncode else None
     outcome = Outcome(document["levels"], failure)
     if failure is None and outcome.levels and not outcome.answered:
         return outcome._replace(failure=all_failed(outcome.levels))
     return outcome
+
+
+def _failure(code: int, written: dict[str, Any]) -> WhetstoneError:
+    """The error that the bench process ended with."""
+    return ERRORS.get(code, WorkError)(written["problem"], *written["named"], field=written["field"])
 
 
 def all_failed(levels: list[dict[str, Any]]) -> WorkError:

@@ -40,11 +40,9 @@ def test_a_list_of_models_that_is_none_is_told(server: str, mode: str, sentence:
     ("mode", "sentence"),
     [("deep", "is not JSON"), ("endless", "answers with more than 8 MiB"), ("endlesshead", "did not end|cannot be reached")],
 )
-def test_a_single_answer_of_another_form_is_told(server: str, mode: str, sentence: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("backend.endpoint.ANSWER_S", 1.0)
-    monkeypatch.setattr("backend.endpoint.WHOLE_S", 1.0)
+def test_a_single_answer_of_another_form_is_told(server: str, mode: str, sentence: str):
     with pytest.raises(EndpointUnreachable, match=sentence):
-        completion(f"{server}/{mode}/v1", {"model": "fake", "prompt": "x", "max_tokens": 1})
+        completion(f"{server}/{mode}/v1", {"model": "fake", "prompt": "x", "max_tokens": 1}, limit_s=1.0)
 
 
 def test_an_answer_that_only_drips_is_cut(server: str):
