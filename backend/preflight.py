@@ -17,7 +17,7 @@ from backend.domain.errors import ImpossibleStack, InvalidModel, WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.preflight import Preflight
 from backend.domain.recipe.recipe import Quantize
-from backend.layered import tokenizers, unweighted
+from backend.layered import quantized, tokenizers, unweighted
 
 FORM = 1
 """Of the answer: another one makes answers that are kept worthless."""
@@ -33,9 +33,14 @@ SHOWN = 3
 
 def look(card: ModelCard) -> Preflight:
     """What stands against the model of that card, in a child. Raises InvalidModel, TooDemanding."""
-    known = card.model_dump(include={"path", "vocabulary", "max_positions", "quantization"})
-    found = foreign.call(inspect, known, about=card.id, cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
+    found = foreign.call(inspect, facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
     return Preflight.model_validate(found)
+
+
+def facts(card: ModelCard) -> dict[str, Any]:
+    """What `inspect` is told of the card."""
+    plain = card.quantization is None and card.stored is None
+    return {"path": card.path, "vocabulary": card.vocabulary, "positions": card.max_positions, "plain": plain}
 
 
 def key(card: ModelCard) -> str:
@@ -44,11 +49,11 @@ def key(card: ModelCard) -> str:
 
 
 def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
-    """`look`, in this process; `known` are those fields of the card. Raises InvalidModel."""
-    folder, vocabulary, positions = Path(known["path"]), known["vocabulary"], known["max_positions"]
+    """`look`, in this process; `known` are the `facts` of its card. Raises InvalidModel."""
+    folder, vocabulary, positions = Path(known["path"]), known["vocabulary"], known["positions"]
 
     # The model, its weights as they are stored against its modules.
-    refusal, unbuilt, unrewritable = _built(folder, plain=known["quantization"] is None)
+    refusal, unbuilt, unrewritable = _built(folder, plain=known["plain"])
 
     # The tokenizer and its chat template.
     no_chat, notes = None, list[str]()
@@ -73,17 +78,19 @@ def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | 
         config = unweighted.read_config(folder)
     except InvalidModel as error:
         return str(error), None, None
-    if not plain:
-        return None, None, None
     try:
-        return _outlined(folder), None, None
+        misshapen = _outlined(folder)
+        return (misshapen, None, None) if plain else (None, None, misshapen)
     except ImpossibleStack as error:
+        if not plain:  # the rules refuse such weights by name
+            return None, None, None
         built = unweighted.problem(config)
         return None, built, None if built else str(error)
     except WhetstoneError as error:
-        return str(error), None, None
+        return (str(error), None, None) if plain else (None, None, str(error))
     except Exception as error:  # noqa: BLE001  what a model's class raises while it is built
-        return None, unweighted.cannot_build(error), None
+        said = unweighted.cannot_build(error)
+        return (None, said, None) if plain else (None, None, said)
 
 
 def _padding(folder: Path) -> str | None:
@@ -101,15 +108,14 @@ def _padding(folder: Path) -> str | None:
 def _outlined(folder: Path) -> str | None:
     """Why the stored tensors are not those that the model's modules need; None where all are, in the shapes of config.json.
 
-    Raises ImpossibleStack for a family or layout that has no outline, ModelDamaged for a tensor that is missing.
+    Raises ImpossibleStack for a family or layout that has no outline, ModelDamaged for a tensor that is missing or left over.
     """
     from backend.layered.outline import Outline
-    from backend.layered.source import Source
 
-    outline = Outline(Source(folder))
-    tensors = outline.source.tensors
+    outline = Outline(quantized.plain(folder))
+    tensors, packed = outline.source.tensors, getattr(outline.source, "parts", {})
     for name, shape in outline.stored_shapes():
-        if name in tensors and tensors[name].shape != shape:
+        if name in tensors and name not in packed and tensors[name].shape != shape:
             has, needs = (" x ".join(map(str, each)) for each in (tensors[name].shape, shape))
             return (
                 f"{name} is stored as {has}, and config.json asks for {needs}: config.json and the weights belong to "

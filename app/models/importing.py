@@ -78,6 +78,10 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         st.success("This model comes with Whetstone: it is in the catalog already.", icon=":material/check_circle:")
     elif models.is_remembered(opened, card):
         st.success("This model is in the catalog.", icon=":material/check_circle:")
+    below = {quantized_words(card), card.quantized_before.sentence if card.quantized_before else ""}
+    for note in card.notes:
+        if note not in below:
+            st.info(plain(note), icon=":material/info:")
     shell.figures(figures(card))
     licence = models.licence(card)
     st.markdown(
@@ -87,9 +91,6 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         st.info(plain(quantized_words(card)), icon=":material/info:")
     if card.quantized_before:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
-    for note in card.notes:
-        if card.quantized_before is None or note != card.quantized_before.sentence:
-            st.info(plain(note), icon=":material/info:")
     st.markdown("**What fits here**, as checked for this machine")
     st.dataframe(technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here")
     with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):

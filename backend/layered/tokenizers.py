@@ -22,7 +22,8 @@ from backend.domain.errors import InvalidModel
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 LINES = (
-    "def f(x):\n    return  x ** 2  # twice\n\n\tend",
+    "def f(x): return x ** 2",
+    "if x:\n    return  x\n\n\tend",
     "  two leading spaces,   three inside",
     "Café naïve Ελληνικά, don't",
     "東京は日本の首都です。",

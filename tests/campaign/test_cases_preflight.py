@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[Maker, str]] = {
     "scaling": (cases.scaling_without_factor, "config.json cannot be read by transformers"),
     "sentencepiece": (cases.sentencepiece_alone, "No tokenizer can be built"),
 }
-CALIBRATED = ("consolidated", "rebuilt-by-class", "beyond-embedding", "no-default", "typed-content", "few-positions")
+CALIBRATED = ("rebuilt-by-class", "beyond-embedding", "few-positions")
 """Those that are quantized with calibration, each for another reason."""
 
 

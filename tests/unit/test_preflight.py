@@ -15,6 +15,7 @@ from backend.domain.model.preflight import Preflight
 from backend.service.models import preflight as kept
 from tests.cases import preflight as cases
 from tests.cases.models import CHAT, edit, llama
+from tests.cases.stored import gptq_model, head_tied_but_other, modelopt_model
 from tests.families import KINDS, tiny
 
 Maker = Callable[[Path], Path]
@@ -22,8 +23,7 @@ Maker = Callable[[Path], Path]
 
 def looked(folder: Path) -> Preflight:
     """The answer without the child."""
-    known = read_card(folder).model_dump(include={"path", "vocabulary", "max_positions", "quantization"})
-    return Preflight.model_validate(preflight.inspect(known))
+    return Preflight.model_validate(preflight.inspect(preflight.facts(read_card(folder))))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,8 @@ def looked(folder: Path) -> Preflight:
         partial(cases.template, written=cases.TYPED),
         cases.extra_files,
         partial(llama, template=None),
+        modelopt_model,
+        gptq_model,
     ],
 )
 def test_what_is_sound_stays_without_a_word(tmp_path: Path, make: Maker) -> None:
@@ -51,6 +53,7 @@ def test_every_family_is_sound(tmp_path: Path, kind: str) -> None:
     ("make", "words"),
     [
         (cases.without_head, ("lm_head.weight", "is missing", "does not tie it")),
+        (head_tied_but_other, ("lm_head.weight is another matrix",)),
         (cases.misshapen, ("up_proj.weight is stored as 500 x 256", "config.json asks for 512 x 256")),
         (cases.missing_tensor, ("layers.1.self_attn.k_proj.weight is missing",)),
         (cases.scaling_without_factor, ("config.json cannot be read by transformers", "factor")),
