@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 
 from pydantic import ValidationError
 
 from backend import files, foreign, preflight
 from backend.catalog.bundled import models
 from backend.catalog.bundled.models import Stamp
-from backend.domain.errors import InvalidModel
+from backend.domain.errors import DiskFull, InvalidModel
 from backend.domain.evaluation.document import Variant
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.model.preflight import Preflight
@@ -19,6 +21,8 @@ from backend.domain.model.preflight import Preflight
 NOTHING = Preflight()
 KEPT = 64
 """Models whose answers one process keeps."""
+_one_at_a_time = Lock()
+"""A child may take much memory, and those who ask at once mostly ask of one model."""
 
 
 def of(cache: Path, model: ModelFacts) -> Preflight:
@@ -31,7 +35,8 @@ def of(cache: Path, model: ModelFacts) -> Preflight:
     config = Path(model.path) / "config.json"
     if foreign.is_ours(config) or not config.is_file():
         return NOTHING
-    return _of(model, models.stamp(Path(model.path)), cache / "preflight")
+    with _one_at_a_time:
+        return _of(model, models.stamp(Path(model.path)), cache / "preflight")
 
 
 def check(cache: Path, model: ModelFacts) -> Preflight:
@@ -77,6 +82,7 @@ def _of(card: ModelCard, _stamp: Stamp, folder: Path) -> Preflight:
     except (OSError, ValidationError):
         pass
     found = preflight.look(card)
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write(kept, found.model_dump_json())
+    with suppress(OSError, DiskFull):  # it is only kept for the next time
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write(kept, found.model_dump_json())
     return found
