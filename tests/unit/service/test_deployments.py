@@ -23,6 +23,7 @@ from backend.domain.errors import (
     WhetstoneError,
 )  # fmt: skip
 from backend.domain.jobs.artifact import Manifest
+from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Actor, Role
 from backend.service import Workspace
@@ -58,6 +59,7 @@ def artifact(
     quantization: Any = None,
     job: str = "j-1",
     parts: Any = ("model", "draft"),
+    parent: ModelCard = CARD,
 ) -> str:
     """One of a few bytes in the home's own folder of artifacts. `size`: what it says of its bytes."""
     staged = home.settings.home / "staged"
@@ -65,7 +67,7 @@ def artifact(
         (staged / part).mkdir(parents=True)
         config = {"quantization_config": quantization or {"quant_method": "compressed-tensors"}} if part == "model" else {}
         (staged / part / "config.json").write_text(json.dumps(config))
-    manifest = Manifest(job=job, parent=CARD, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(staged),
+    manifest = Manifest(job=job, parent=parent, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(staged),
                         bytes_before=size, bytes_after=size)  # fmt: skip
     folders.write_manifest(staged, manifest)
     path = home.settings.artifacts / manifest.id
@@ -89,6 +91,15 @@ def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> 
         "create_model", "create_endpoint_config", "create_endpoint"
     ]  # fmt: skip
     assert aws.log == [], "a plan asks nothing of AWS"
+
+
+def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Workspace, aws: Account) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "heads": 4, "kv_heads": 2, "head_dim": 16}
+    model = CARD.model_copy(update=sizes)
+    small = Recipe.model_validate({"name": "int4", "steps": [{"quantize": {"method": "awq", "group_size": 16}}]})
+    with pytest.raises(ImpossibleStack, match="cannot be served there: vLLM has no kernel for awq in groups of 16") as found:
+        endpoints.plan(home, artifact(home, small, parent=model), WANTED)
+    assert str(found.value).endswith("not of 16.") and aws.log == []
 
 
 @pytest.mark.parametrize(
