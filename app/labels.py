@@ -15,6 +15,7 @@ LABELS = {
     "prefix_cache": "Prefix cache", "ignore_eos": "Length of answers",
     "warmup_requests": "Warm-up requests a stream", "warmup_seconds": "Warm-up (seconds)",
     "timeout_s": "Longest wait for an answer (s)", "workload": "Workload", "columns": "Column of the prompts", "seed": "Seed",
+    "time_unit": "Unit of the times",
     "tasks": "Tasks", "task_limit": "Samples a task", "quality": "Measure quality too",
     "quality_text": "Held-out text", "lossless": "Check that speculation keeps the answers",
     "bearer_env": "Environment variable with the bearer token of the endpoints",

@@ -16,7 +16,8 @@ from backend.service.evaluations import evaluations
 
 PLACED = {
     "concurrency", "rate", "process", "ramp", "trace", "sweep", "sweep_to", "workload", "columns", "seed", "requests", "repeats",
-    "until_decided", "max_blocks", "max_tokens", "price_per_hour", "discount", "quality", "tasks", "task_limit", "bearer_env",
+    "time_unit", "until_decided", "max_blocks", "max_tokens", "price_per_hour", "discount", "quality", "tasks", "task_limit",
+    "bearer_env",
 }  # fmt: skip
 """Fields that stand elsewhere on the page."""
 ONLY = {

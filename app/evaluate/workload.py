@@ -12,9 +12,11 @@ from app.session import frozen
 from app.words import message, plain, short
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
-from backend.domain.workload.formats import PROMPT_COLUMNS
 from backend.domain.workload.generators import KINDS
+from backend.domain.workload.row_forms import PROMPT_COLUMNS
+from backend.domain.workload.times import NAMES, TimeUnit
 from backend.present.charts.lengths import token_histogram
+from backend.present.words import workloads as words
 from backend.service import Workspace
 from backend.service.evaluations import workload_files, workloads
 from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts
@@ -24,8 +26,9 @@ PREVIEW_CHARACTERS = 240
 OTHER_COLUMNS = (
     ("max_tokens", "Column of the longest answers", "Tokens, for each row; without it the longest answer below holds for all."),
     ("system", "Column of the system's words", "What is said before the prompt; without it nothing is."),
-    ("timestamp", "Column of the times", "Seconds, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace."),
+    ("timestamp", "Column of the times", "Numbers, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace."),
 )
+TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in NAMES.items()}}
 
 
 class Chosen(NamedTuple):
@@ -56,11 +59,23 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     )  # fmt: skip
     chosen = st.session_state[f"evaluate_workload_{asked or fits}"]
     source = str(uploaded.get(chosen, chosen))
+    if chosen in uploaded:
+        _say_reading(opened, source, tokenizer_of, seed)
     with st.expander("Upload a workload"):
         _upload(opened)
     if st.toggle("Preview the workload", key="evaluate_preview", bind="query-params"):
         _preview(opened, source, tokenizer_of, seed)
     return Chosen(source, seed)
+
+
+def _say_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
+    """What was left out of an upload, what its prompts are made of, and how long a replay takes."""
+    try:
+        read = workloads.facts_for(opened, source, tokenizer_of, seed)
+    except WhetstoneError:
+        return  # said where the load is checked
+    for sentence_ in words.read_words(read.prompts, read.reading, traced=read.timed):
+        st.caption(plain(sentence_))
 
 
 def _write(asked: str | None, key: str) -> None:
@@ -73,8 +88,15 @@ def _write(asked: str | None, key: str) -> None:
 def _upload(opened: Workspace) -> None:
     """A file is read once, whether it is kept or refused; of a table one says first which column is the prompt."""
     st.caption(
-        'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, or a table. Kept as JSONL under the studio\'s home.'
+        'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, a table, or a trace of lengths (Azure, BurstGPT, '
+        "Mooncake). Rows that cannot be used are left out and named, at most one in ten."
     )
+    unit = TIME_UNITS[
+        st.selectbox(
+            LABELS["time_unit"], list(TIME_UNITS), key="evaluate_time_unit",
+            help="Of whole numbers that may be seconds as well as milliseconds, the file itself does not say it.",
+        )
+    ]  # fmt: skip
     types = [suffix.removeprefix(".") for suffix in workload_files.SUFFIXES]
     file = st.file_uploader("File", type=types, key="evaluate_file", **frozen(opened, Action.UPLOAD))
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
@@ -85,13 +107,13 @@ def _upload(opened: Workspace) -> None:
         st.error(message(error), icon=":material/error:")
         return
     ready, chosen = _columns(preview) if preview.columns else (True, {})
-    mark = f"{file.file_id} {chosen}"
+    mark = f"{file.file_id} {chosen} {unit}"
     refused = st.session_state.get(REFUSED, ("", ""))
     if refused[0] != mark and not ready:
         return
     if refused[0] != mark:
         try:
-            kept = workloads.save(opened, file.name, file.getvalue(), chosen)
+            kept = workloads.save(opened, file.name, file.getvalue(), chosen, unit)
         except WhetstoneError as error:
             refused = st.session_state[REFUSED] = (mark, sentence(error))
         else:

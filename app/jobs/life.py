@@ -11,9 +11,10 @@ from app.jobs.cards import VERBS
 from app.jobs.rows import why
 from app.session import frozen
 from app.words import message, seconds, when
+from backend.domain.figures import span
 from backend.domain.jobs.attempts import Attempt
 from backend.domain.jobs.jobs import JobState
-from backend.domain.jobs.terms import Priority, span
+from backend.domain.jobs.terms import Priority
 from backend.service import Workspace
 from backend.service.jobs import jobs, waiting
 from backend.service.jobs.jobs import JobView

@@ -16,6 +16,7 @@ from backend.domain.evaluation.soundness import SHARED, is_buffered, is_uncounte
 from backend.domain.figures import counted, figure
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.present.words import blocks, search
+from backend.present.words import workloads as workload_words
 from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked
 
 
@@ -46,6 +47,8 @@ def say_provenance(document: Evaluation) -> None:
     where = f"Measured {when} on {hardware} with {versions_line(document.versions)}"
     repeats = counted(document.options.repeats, "repeat")
     st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
+    for sentence in workload_words.of_document(document):
+        st.caption(plain(sentence))
 
 
 def say_blocks(document: Evaluation) -> None:

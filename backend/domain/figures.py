@@ -68,6 +68,13 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def span(length_s: float) -> str:
+    """`90 s`, `30 min`, `2 h`: a length of time in a sentence."""
+    if length_s >= 7200:
+        return f"{length_s / 3600:.3g} h"
+    return f"{length_s / 60:.3g} min" if length_s >= 120 else f"{length_s:.3g} s"
+
+
 def level(alpha: float) -> str:
     """An error rate: `5%`, `0.035%`."""
     return f"{float(f'{100 * alpha:.2g}'):g}%"

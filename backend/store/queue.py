@@ -18,12 +18,13 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import KeyReused, NotFound, NotNow
+from backend.domain.figures import span
 from backend.domain.jobs import queueing
 from backend.domain.jobs.claims import Capacity, Claim
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobState
 from backend.domain.jobs.queueing import Entry
-from backend.domain.jobs.terms import Priority, Terms, rank, span
+from backend.domain.jobs.terms import Priority, Terms, rank
 from backend.store import contents, history, leases
 from backend.store.leases import Fenced
 from backend.store.tables import JobRow

@@ -11,10 +11,11 @@ from sqlmodel import Session
 
 from backend.channel import Channel, Result
 from backend.domain.errors import NotNow, WhetstoneError
+from backend.domain.figures import span
 from backend.domain.jobs import endings
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import Event, JobState
-from backend.domain.jobs.terms import Terms, span
+from backend.domain.jobs.terms import Terms
 from backend.settings import Settings
 from backend.store import history, leases, queue
 from backend.store.database import Store

@@ -22,10 +22,11 @@ from sqlmodel import Session
 from backend import channel, launchers, processes
 from backend.channel import Channel, ChannelDamaged
 from backend.domain.errors import DiskFull, NotNow, WhetstoneError
+from backend.domain.figures import span
 from backend.domain.jobs.claims import Capacity, Claim, granted
 from backend.domain.jobs.endings import MOST_STRIKES, Ending
 from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, Outcome
-from backend.domain.jobs.terms import Terms, span
+from backend.domain.jobs.terms import Terms
 from backend.hardware import probe
 from backend.launchers.base import Launcher
 from backend.settings import Settings

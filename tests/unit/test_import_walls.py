@@ -80,8 +80,8 @@ the one that was measured (43)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (
-    {"maths", "model", "machine", "workload", "load", "kernels"},
-    {"recipe"},
+    {"maths", "model", "machine", "workload", "kernels"},
+    {"recipe", "load"},
     {"needs", "evaluation"},
     {"neuron"},
     {"rules", "limits", "imported", "deploy"},

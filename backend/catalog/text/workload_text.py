@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -9,49 +10,75 @@ from typing import Any
 
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import formats, generators
-from backend.domain.workload.workload import parse
+from backend.domain.workload import formats, generators, length_traces
+from backend.domain.workload.times import TimeUnit
+from backend.domain.workload.workload import Prompt, written
 
 SHOWN_ROWS = 5
+TABLES = (".csv", ".tsv")
 CHARACTERS_A_TOKEN = 4
 """Of English, where no tokenizer is at hand."""
 
 
-def convert(name: str, content: bytes, columns: dict[str, str]) -> bytes:
-    """The content of the file `name` as our own JSONL. Raises InvalidWorkload with what is wrong first."""
+def read(name: str, content: bytes, columns: dict[str, str], time_unit: TimeUnit, timed: bool) -> bytes:
+    """The content of the file `name` in our own form: a line with its Reading, then its rows (`formats.written`).
+
+    `timed`: its times are needed. Raises InvalidWorkload with what is wrong.
+    """
     suffix = Path(name).suffix.lower()
-    if suffix == ".csv":
-        made = formats.from_table(formats.csv_rows(content), columns)
+    if suffix in TABLES:
+        found = formats.from_csv(name, content, columns, time_unit=time_unit, timed=timed)
     elif suffix == ".parquet":
-        made = formats.from_table(_table(name, content).to_pylist(), columns)
+        table = _table(name, content)
+        rows = iter(table.to_pylist())
+        found = formats.from_table(name, table.column_names, rows, columns, time_unit=time_unit, timed=timed)
     else:
-        made = formats.from_json(Path(name).stem, content, columns)
-    parse(Path(name).stem, made)
-    return made
+        found = formats.from_json(name, content, columns, time_unit=time_unit, timed=timed)
+    return found.reading.model_dump_json().encode() + b"\n" + formats.written(found)
+
+
+def make_prompts(name: str, content: bytes, block_size: int | None, seed: int, tokenizer: str | None) -> bytes:
+    """Our own lines of those of a trace of lengths, as `read` wrote them: each with a prompt of its length.
+
+    Lengths are by that tokenizer.json, by characters where there is none. Raises InvalidWorkload where they are too many.
+    """
+    rows = [json.loads(line) for line in content.splitlines()]
+    lengths = [(row.pop("input_tokens"), row.pop("hash_ids", None)) for row in rows]
+    length_traces.check_size(name, [tokens for tokens, _ in lengths])
+    prompts = length_traces.prompts(lengths, block_size, seed, _counter(tokenizer))
+    return written(Prompt(prompt=prompt, **row) for prompt, row in zip(prompts, rows, strict=True))
 
 
 def preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns of a table, in order, or the fields of JSON in no known format, and the first rows; both empty otherwise."""
+    """The columns of a table, in order, or the fields of JSON, among which the prompt is to be named, and the first rows.
+
+    Both empty where the format says which is the prompt.
+    """
     suffix = Path(name).suffix.lower()
     if suffix == ".parquet":
         table = _table(name, content)
         return list(table.column_names), table.slice(0, SHOWN_ROWS).to_pylist() if table.column_names else []
-    if suffix == ".csv":
-        first = content.decode("utf-8-sig", "replace").partition("\n")[0].strip("\r")
-        columns, rows = [column for column in formats.names(first) if column], formats.csv_rows
-    else:
-        columns, rows = formats.unknown_fields(content), formats.objects
-    return columns, list(islice(rows(content), SHOWN_ROWS)) if columns else []
+    columns = formats.questions(name, suffix if suffix in TABLES else ".json", content)
+    if not columns:
+        return [], []
+    if suffix in TABLES:
+        return columns, list(islice(formats.csv_rows(name, content), SHOWN_ROWS))
+    return columns, formats.objects(name, content, SHOWN_ROWS)
 
 
 def generate(source: str, tokenizer: str | None, seed: int, context: int | None, prompts: int) -> bytes:
     """The lines of a generated workload, measured by that tokenizer.json, by characters where there is none."""
+    return generators.generate(source, _counter(tokenizer), seed=seed, context=context, prompts=prompts)
+
+
+def _counter(tokenizer: str | None) -> generators.Count:
+    """Tokens of texts by that tokenizer.json, by characters where there is none."""
 
     def count(texts: Sequence[str]) -> list[int]:
         counted = token_lengths.count(tokenizer, list(texts)) if tokenizer else None
         return [length for length, _ in counted] if counted else [len(text) // CHARACTERS_A_TOKEN for text in texts]
 
-    return generators.generate(source, count, seed=seed, context=context, prompts=prompts)
+    return count
 
 
 def _table(name: str, content: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,7 +14,9 @@ from backend.cli.output import Json, emit, say
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs import bench_import
 from backend.domain.evaluation.document import EvaluateOptions
+from backend.present.words import workloads as workload_words
 from backend.service.evaluations import bench
+from backend.service.evaluations.workloads import Prepared
 
 
 @load.options(
@@ -35,7 +38,7 @@ def bench_command(
     url: Annotated[str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1 or sagemaker:NAME@REGION.")],
     model: Annotated[str | None, typer.Option(help="The model name to send; the endpoint's first one by default.")] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="The model whose tokenizer measures a built-in workload: an id or a folder.")
+        str | None, typer.Option(help="The model whose tokenizer measures prompts that are made: an id or a folder.")
     ] = None,
     *,
     chosen: EvaluateOptions,
@@ -49,13 +52,18 @@ def bench_command(
     forget ID` drops one.
     """
     workspace = service.open_workspace()
-    outcome = bench.run(workspace, url, model, chosen, tokenizer=tokenizer)
+    outcome = bench.run(workspace, url, model, chosen, tokenizer=tokenizer, on_prepared=partial(_say_workload, chosen))
     if outcome.levels or outcome.failure is None:
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
         kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
         say(f"whetstone: {sentence(outcome.failure)}{kept}")
         raise typer.Exit(outcome.failure.exit_code)
+
+
+def _say_workload(asked: EvaluateOptions, prepared: Prepared) -> None:
+    for words in workload_words.said(asked, prepared.chosen, prepared.prompts, prepared.reading):
+        say(words)
 
 
 app = typer.Typer(cls=bench_import.UrlOrVerb)

@@ -9,7 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.options import load, terms
-from backend.cli.output import Json, emit, table
+from backend.cli.output import Json, emit, say, table
 from backend.cli.run import Wait, submit_and_finish
 from backend.cli.text.levels import levels_table
 from backend.domain.errors import RequestError
@@ -18,9 +18,10 @@ from backend.domain.figures import share
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.present.speculation import words
 from backend.present.words import blocks, headline, loss, proven
+from backend.present.words import workloads as workload_words
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
-from backend.service.evaluations import continuing, evaluations
+from backend.service.evaluations import continuing, evaluations, workloads
 from backend.service.jobs import jobs
 
 AGREED = ("greedy match", "exact match", "token F1")
@@ -58,6 +59,9 @@ def evaluate(
         prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
+    if prepared.continues is None:
+        for sentence in workload_words.said(chosen, prepared.options, *workloads.read_as(prepared.options, prepared.variants)):
+            say(sentence)
     conditions = evaluations.conditions(fail_if or [], prepared.options, waits=wait)
     send = continuing.submit if prepared.continues else evaluations.submit
     submit = partial(send, workspace, prepared, submission=jobs.key(workspace, life.key), terms=life.terms)

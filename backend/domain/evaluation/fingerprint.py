@@ -13,6 +13,7 @@ def configuration_hash(evaluation: Evaluation) -> str:
     beside = {
         "workload",
         "columns",
+        "time_unit",
         "price_per_hour",
         "discount",
         "input_output_ratio",

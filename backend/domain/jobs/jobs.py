@@ -21,6 +21,7 @@ from backend.domain.planner.payoff import ROUNDS, STREAMS, Probe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.training import Training
 from backend.domain.rules.plan import Plan
+from backend.domain.workload.reading import Reading
 
 
 class JobState(StrEnum):
@@ -138,6 +139,8 @@ class EvaluateSpec(_Serving):
     options: EvaluateOptions
     """Of an evaluation that is continued, `repeats` counts its old blocks too."""
     continues: Continued | None = None
+    workload_reading: Reading | None = Field(None, exclude_if=lambda value: value is None)
+    """How the workload's file was read; None of a built-in one."""
     shared: bool | None = None
     """Whether it was asked for where others reach the studio: then, wherever it runs, no endpoint is asked at an address that is
     not public. None: as the worker's environment says."""

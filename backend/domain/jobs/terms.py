@@ -69,10 +69,3 @@ def _measured(written: str, field: str, units: Mapping[str, float], wanted: str)
     if match is None or match[2] not in units or not float(match[1]):
         raise InvalidOptions(f"is wrong: `{written[:40]}` is no {wanted}.", field=field)
     return float(match[1]) * units[match[2]]
-
-
-def span(length_s: float) -> str:
-    """`90 s`, `30 min`, `2 h`: a limit in a sentence."""
-    if length_s >= 7200:
-        return f"{length_s / 3600:.3g} h"
-    return f"{length_s / 60:.3g} min" if length_s >= 120 else f"{length_s:.3g} s"

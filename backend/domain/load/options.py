@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 
 from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
+from backend.domain.workload.times import TimeUnit
 
 
 class LevelOptions(Frozen):
@@ -30,7 +31,7 @@ class LevelOptions(Frozen):
     ramp: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(gt=0, le=100_000)]] | None = None
     """Open loop: requests a second rising (or falling) evenly over {seconds}."""
     trace: bool = False
-    """Replay: JSONL with a "timestamp" in seconds beside each prompt; used as the workload."""
+    """Replay: a workload whose rows have a "timestamp", each sent at its own time; also a trace of lengths without text."""
     sweep: tuple[str, ...] = ()
     """Search the highest concurrency (or rate, from the lowest {rate} on) that keeps an objective such as 'ttft_p95<=300ms'; of
     ttft, tpot and latency; give it again for more."""
@@ -40,7 +41,10 @@ class LevelOptions(Frozen):
     """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file; where none is given, assistant (in its template) for a
     chat model and starter-code for others."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Of a CSV or Parquet workload: prompt=question, max_tokens=length, ..."""
+    """Of a CSV or Parquet workload: prompt=question, max_tokens=length, timestamp=time, or input_tokens=length where it has no
+    texts."""
+    time_unit: TimeUnit = Field("auto", exclude_if=lambda value: value == "auto")
+    """Unit of a workload's times where its file does not say it: s, ms, us or ns."""
     requests: int | None = Field(None, ge=1, le=1_000_000)
     """Requests a level and repeat, warm-up not counted."""
     seconds: float | None = Field(None, gt=0, le=604_800)

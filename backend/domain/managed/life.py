@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from backend.domain.figures import span
 from backend.domain.frozen import Frozen
-from backend.domain.jobs.terms import span
 
 FINAL = frozenset({"COMPLETED", "FAILED", "STOPPED"})
 WORDS = {

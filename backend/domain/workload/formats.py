@@ -1,191 +1,237 @@
-"""Workloads of other formats -> the lines of our own: ShareGPT, OpenAI messages and batches, tables. Pure; reads no files.
+"""The one reader of people's workloads: a file in any known format -> entries, each with its own line, row or place. Pure.
 
-- ShareGPT: `conversations` (or `conversation`) of `{"from": "human" | "gpt" | "system", "value"}`. What the human says are
-  the turns; the recorded answers are left out, since the server's own take their place.
-- OpenAI: `messages` of `{"role", "content"}`, or a batch file's line with those in its `body`. The same rules.
-- A table: the column of prompts is the one that is named, else the first of PROMPT_COLUMNS that there is.
+What is checked here is what is sent: `written` makes canonical lines of the entries, and the load generator reads those alone.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.workload import MOST_TOKENS, documents, kind_of, parse
-
-PROMPT_COLUMNS = ("prompt", "question", "input", "instruction", "query", "text")
-FIELDS = ("prompt", "max_tokens", "timestamp", "system")
-SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "chatgpt": "assistant"}
-
-Row = tuple[str, Any]
-"""("Line 7", its document)."""
-
-
-def from_json(name: str, content: bytes, columns: Mapping[str, str]) -> bytes:
-    """JSON lines, or one JSON list, as our own lines; what already is that comes back unchanged. Raises InvalidWorkload."""
-    rows = _rows(content)
-    if not columns and all(isinstance(row, dict) and _is_own(row) for _, row in rows) and not _is_list(content):
-        parse(name, content)
-        return content
-    return lines(rows, columns)
-
-
-def csv_rows(content: bytes) -> Iterator[dict[str, Any]]:
-    """Row by row, of a table with a first row of names. Raises InvalidWorkload."""
-    try:
-        text = content.decode("utf-8-sig")
-        csv.field_size_limit(2**30)
-        yield from csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    except UnicodeDecodeError as error:
-        raise InvalidWorkload(f"The table is not UTF-8 text (byte {error.start + 1}): convert the file.") from None
-    except csv.Error as error:
-        raise InvalidWorkload(f"The table is not CSV ({error}): check its quotes.") from None
+from backend.domain.workload import decoding, length_traces, row_forms, times, workload
+from backend.domain.workload.decoding import Row, plain
+from backend.domain.workload.length_traces import MOONCAKE
+from backend.domain.workload.reading import NAMED_ROWS, LeftOut, Reading, Unit, UnusableRow, check_limit
+from backend.domain.workload.row_forms import (
+    ALPACA,
+    CONVERSATIONS,
+    FIELDS,
+    INPUT_TOKENS,
+    MAX_TOKENS,
+    NOT_SENT,
+    PROMPT_COLUMNS,
+    TEXTS,
+    TIMES,
+    Entry,
+)
+from backend.domain.workload.times import TimeUnit
 
 
-def objects(content: bytes) -> Iterator[dict[str, Any]]:
-    """The objects of JSON lines or of a JSON list. Raises InvalidWorkload."""
-    return (row for _, row in _rows(content) if isinstance(row, dict))
+class Read(NamedTuple):
+    """`seconds` are the times of the entries, counted from the earliest; None where an entry has none."""
+
+    entries: list[Entry]
+    seconds: list[float | None]
+    reading: Reading
 
 
-def unknown_fields(content: bytes) -> list[str]:
-    """The fields of the first object, where no known format says which of them is the prompt; none where one does.
+def from_json(name: str, content: bytes, columns: Mapping[str, str], *, time_unit: TimeUnit = "auto", timed: bool = True) -> Read:
+    """Read JSON lines, or one JSON list. `timed`: the times are needed, so that their unit must be known.
 
-    Raises InvalidWorkload where it is not JSON.
+    Raises InvalidWorkload where too many rows cannot be used, or the unit of times that are needed is not known.
     """
-    first = next(objects(content), {})
-    body = first["body"] if isinstance(first.get("body"), dict) else first
-    known = {"prompt", "turns", "messages", "conversations", "conversation"}
-    return [] if known & body.keys() else [name for name in first if isinstance(first[name], str | int | float)]
+    unit, rows = decoding.json_rows(name, decoding.decoded(name, content))
+    return _read(name, unit, rows, columns, time_unit, timed)
 
 
-def names(first_line: str) -> list[str]:
-    """The columns of a CSV file by its first line."""
-    return next(csv.reader([first_line]), [])
+def from_csv(name: str, content: bytes, columns: Mapping[str, str], *, time_unit: TimeUnit = "auto", timed: bool = True) -> Read:
+    """Read a table as text. As `from_json`."""
+    table = decoding.table(name, decoding.decoded(name, content), _likely(columns))
+    return from_table(name, table.names, table.rows, columns, time_unit=time_unit, timed=timed)
 
 
-def from_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> bytes:
-    """Rows of a table, numbered from 1 without the row of names. Raises InvalidWorkload."""
-    numbered: list[Row] = [(f"Row {n}", {k: v for k, v in row.items() if v not in (None, "")}) for n, row in enumerate(rows, 1)]
-    return lines(numbered, columns or _guess({name for _, row in numbered for name in row}))
+def from_table(
+    name: str,
+    names: Sequence[str],
+    rows: Iterable[Mapping[str, Any] | UnusableRow],
+    columns: Mapping[str, str],
+    *,
+    time_unit: TimeUnit = "auto",
+    timed: bool = True,
+) -> Read:
+    """Read rows of a table with columns of these names. As `from_json`."""
+    _check_columns(name, names, columns)
+    return _read(name, "row", decoding.table_rows(iter(rows)), _guessed(name, names, columns), time_unit, timed)
 
 
-def lines(rows: Iterable[Row], columns: Mapping[str, str]) -> bytes:
-    """Our own JSONL. Raises InvalidWorkload naming the first line or row that cannot be used."""
+def written(found: Read) -> bytes:
+    """Our own lines (`workload.written`). Those of a trace of lengths have `input_tokens` and `hash_ids` for a prompt."""
+    if found.reading.lengths is None:
+        return workload.written(entry.prompt(second) for entry, second in zip(found.entries, found.seconds, strict=True))
+    rows = zip(found.entries, found.seconds, strict=True)
+    return "".join(json.dumps(_length_row(entry, second)) + "\n" for entry, second in rows).encode("ascii")
+
+
+def _length_row(entry: Entry, second: float | None) -> dict[str, Any]:
+    fields = {
+        "input_tokens": entry.input_tokens, "hash_ids": entry.blocks, "max_tokens": entry.max_tokens, "timestamp": second,
+        "kind": entry.kind,
+    }  # fmt: skip
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def csv_rows(name: str, content: bytes) -> Iterator[dict[str, Any]]:
+    """The rows of a table as text, blank ones too. Raises InvalidWorkload."""
+    rows = decoding.table(name, decoding.decoded(name, content), _likely({})).rows
+    return (row for row in rows if not isinstance(row, UnusableRow))
+
+
+def questions(name: str, suffix: str, content: bytes) -> list[str]:
+    """The columns, or fields of the first object, among which a person is to say which is the prompt.
+
+    None where a known format says it, and of a trace of lengths. Raises InvalidWorkload.
+    """
+    text = decoding.decoded(name, content)
+    if suffix in {".csv", ".tsv"}:
+        names = [column for column in decoding.table(name, text, _likely({})).names if column]
+        return [] if _is_lengths({plain(column) for column in names}) else names
+    first = next((row.document for row in decoding.json_rows(name, text)[1] if isinstance(row.document, dict)), {})
+    known = {plain(field) for field in first}
+    if known & TEXTS or _is_lengths(known):
+        return []
+    return [field for field in first if isinstance(first[field], str | int | float)]
+
+
+def objects(name: str, content: bytes, most: int) -> list[dict[str, Any]]:
+    """The first objects of JSON lines or of a JSON list. Raises InvalidWorkload."""
+    rows = decoding.json_rows(name, decoding.decoded(name, content))[1]
+    return list(islice((row.document for row in rows if isinstance(row.document, dict)), most))
+
+
+def _read(name: str, unit: Unit, rows: Sequence[Row], columns: Mapping[str, str], time_unit: TimeUnit, timed: bool) -> Read:
     if unknown := set(columns) - set(FIELDS):
         raise InvalidWorkload(f"`{min(unknown)}` is not a field of a workload: the fields are {', '.join(FIELDS)}.")
-    made = [json.dumps(_own(where, row, columns), ensure_ascii=False) for where, row in rows]
-    if not made:
-        raise InvalidWorkload("The workload is empty: give at least one prompt.")
-    return ("\n".join(made) + "\n").encode("utf-8", "surrogatepass")
+    # 1. Each row by itself.
+    unusable: dict[int, str] = {}
+    entries: list[Entry] = []
+    for row in rows:
+        try:
+            entries.append(row_forms.entry(row, columns))
+        except UnusableRow as why:
+            unusable[row.number] = why.reason
+    # 2. What only all rows together can say: the unit of their times, the size of their blocks.
+    unusable |= _of_other_kind(entries)
+    block_size, misfits = length_traces.block_size([(entry.input_tokens, entry.blocks) for entry in entries])
+    unusable |= {entries[place].number: why for place, why in misfits.items()}
+    if len(unusable) * 10 <= len(rows):
+        of_format = _unit_of_format(rows)
+        read_times = times.read(name, [entry.time for entry in entries], time_unit, of_format, needed=timed)
+    else:
+        read_times = times.Times([None] * len(entries), None)
+    for entry, second in zip(entries, read_times.seconds, strict=True):
+        if isinstance(second, UnusableRow):
+            unusable.setdefault(entry.number, second.reason)
+    # 3. What is left, if it is enough.
+    used = [
+        (entry, second)
+        for entry, second in zip(entries, read_times.seconds, strict=True)
+        if entry.number not in unusable and not isinstance(second, UnusableRow)
+    ]
+    _check_texts(name, [entry for entry, _ in used], columns)
+    reading = _reading(unit, len(rows), unusable, used, read_times.unit, block_size)
+    check_limit(name, reading)
+    return Read([entry for entry, _ in used], [second for _, second in used], reading)
 
 
-def _rows(content: bytes) -> list[Row]:
-    if not _is_list(content):
-        return [(f"Line {number}", row) for number, row in documents(content)]
-    try:
-        listed = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidWorkload(f"The workload is not JSON{where}: give a list of objects, or one object a line.") from None
-    return [(f"Entry {number}", row) for number, row in enumerate(listed, 1)]
-
-
-def _is_list(content: bytes) -> bool:
-    return content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
-
-
-def _is_own(row: dict[str, Any]) -> bool:
-    return "turns" in row or (isinstance(row.get("prompt"), str) and "conversations" not in row)
-
-
-def _own(where: str, row: Any, columns: Mapping[str, str]) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise InvalidWorkload(f"{where} of the workload is not a JSON object: each is an object with its prompt.")
-    body = row["body"] if isinstance(row.get("body"), dict) else row
-    messages = next((body[name] for name in ("messages", "conversations", "conversation") if body.get(name)), None)
-    own = _spoken(where, messages) if messages is not None and "prompt" not in columns else _single(where, body, columns)
-    kind = kind_of(row)
-    return own | _numbers(where, body, columns) | ({"kind": kind} if isinstance(kind, str) else {})
-
-
-def _single(where: str, row: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    if row.get("turns") and "prompt" not in columns:
-        return {"turns": row["turns"], **({"system": row["system"]} if row.get("system") else {})}
-    column = columns.get("prompt", "prompt")
-    prompt = row.get(column)
-    if not isinstance(prompt, str) or not prompt:
-        raise InvalidWorkload(f'{where} of the workload has no "{column}" with text in it: name the field of the prompts.')
-    system = row.get(columns["system"]) if "system" in columns else None
-    return {"turns": [prompt], "system": str(system)} if system else {"prompt": prompt}
-
-
-def _spoken(where: str, messages: Any) -> dict[str, Any]:
-    """The user's turns and the system's words of a conversation."""
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise InvalidWorkload(f"{where} of the workload has a conversation that is not a list of messages: correct it.")
-    spoken = [(str(m.get("role") or m.get("from") or ""), _text(where, m.get("content", m.get("value")))) for m in messages]
-    turns = [text for who, text in spoken if SPEAKERS.get(who) == "user" and text]
-    system = "\n".join(text for who, text in spoken if who in {"system", "developer"})
-    if not turns:
-        raise InvalidWorkload(f"{where} of the workload has a conversation in which no user speaks: take it out.")
-    if len(turns) == 1 and not system:
-        return {"prompt": turns[0]}
-    return {"turns": turns, **({"system": system} if system else {})}
-
-
-def _text(where: str, content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = content if isinstance(content, list) else [content]
-    if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
-        raise InvalidWorkload(f"{where} of the workload has a message that is not text: only text can be sent.")
-    return "\n".join(part["text"] for part in parts)
-
-
-def _numbers(where: str, row: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    tokens = row.get(columns.get("max_tokens", "max_tokens"))
-    if tokens is None and "max_tokens" not in columns:
-        tokens = row.get("max_completion_tokens")
-    if tokens is not None:
-        found["max_tokens"] = _whole(where, tokens)
-    if (time := row.get(columns.get("timestamp", "timestamp"))) is not None:
-        found["timestamp"] = _seconds(where, time)
-    return found
-
-
-def _whole(where: str, value: Any) -> int:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = 0.0
-    if not 1 <= number <= MOST_TOKENS or number != int(number):
-        raise InvalidWorkload(f"{where} of the workload has a wrong longest answer: it must be a whole number above 0.")
-    return int(number)
-
-
-def _seconds(where: str, value: Any) -> float:
-    """A number of seconds, or a moment as ISO 8601 writes it."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    try:
-        return (value if isinstance(value, datetime) else datetime.fromisoformat(str(value))).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise InvalidWorkload(f"{where} of the workload has a wrong time: give seconds, or one as 2026-01-31T12:00:00.") from None
-
-
-def _guess(names: set[str]) -> dict[str, str]:
-    found = next((wanted for wanted in PROMPT_COLUMNS if wanted in names), None)
-    if found is None and not names & {"messages", "conversations", "turns"}:
-        shown = ", ".join(sorted(names)[:10])
+def _check_texts(name: str, entries: Sequence[Entry], columns: Mapping[str, str]) -> None:
+    """Raises InvalidWorkload where the column of prompts holds nothing but numbers, such as ids or lengths."""
+    texts = [turn for entry in entries for turn in entry.turns]
+    if "prompt" in columns and texts and all(text.strip().replace(".", "", 1).isdecimal() for text in texts):
         raise InvalidWorkload(
-            f"None of the columns ({shown}) is known as the prompt: name it with {{}}, as prompt=COLUMN.", "columns"
+            f"`{columns['prompt'][:80]}` of {name} holds numbers and no text: name another column with {{}}, as prompt=COLUMN, "
+            "or as input_tokens=COLUMN where these are the lengths of prompts.",
+            "columns",
         )
-    return {"prompt": found} if found else {}
+
+
+def _of_other_kind(entries: Sequence[Entry]) -> dict[int, str]:
+    """Rows that have text where most have a length alone, or the other way round, by number."""
+    texts = [entry.number for entry in entries if entry.input_tokens is None]
+    lengths = [entry.number for entry in entries if entry.input_tokens is not None]
+    if len(lengths) > len(texts):
+        return dict.fromkeys(texts, "it has a text, and other rows have lengths alone")
+    return dict.fromkeys(lengths if texts else [], "it has a length alone, and other rows have texts")
+
+
+def _reading(
+    unit: Unit,
+    rows: int,
+    unusable: Mapping[int, str],
+    used: Sequence[tuple[Entry, float | None]],
+    time_unit: str | None,
+    block_size: int | None,
+) -> Reading:
+    named = tuple(LeftOut(number=number, reason=unusable[number]) for number in sorted(unusable)[:NAMED_ROWS])
+    seconds = [second for _, second in used if second is not None]
+    timed = bool(used) and len(seconds) == len(used)
+    lengths = [entry.input_tokens for entry, _ in used if entry.input_tokens is not None]
+    return Reading(
+        unit=unit, rows=rows, left_out=len(unusable), named=named,
+        times=time_unit if timed or time_unit == times.UNCLEAR else None,
+        seconds=max(seconds) - min(seconds) if timed else None,
+        lengths=(min(lengths), max(lengths)) if lengths else None, block_size=block_size,
+        settings_left_out=tuple(field for field in NOT_SENT if any(field in entry.not_sent for entry, _ in used)),
+    )  # fmt: skip
+
+
+def _unit_of_format(rows: Sequence[Row]) -> TimeUnit:
+    """Milliseconds of Mooncake's traces, seconds of others that have a format of their own; `auto` where nothing says it."""
+    first = next((row.document for row in rows if isinstance(row.document, dict)), {})
+    names = {plain(field) for field in first}
+    if names & MOONCAKE:
+        return "ms"
+    return "s" if names & {"arrived_at", "arrival_timestamp"} or {"request_tokens", "response_tokens"} <= names else "auto"
+
+
+def _is_lengths(names: set[str]) -> bool:
+    """Whether these are the fields of a trace of lengths alone."""
+    return bool(names & set(INPUT_TOKENS)) and not names & {*TEXTS, *PROMPT_COLUMNS}
+
+
+def _likely(columns: Mapping[str, str]) -> set[str]:
+    """Plain names of columns that a table is likely to have."""
+    return {*PROMPT_COLUMNS, *CONVERSATIONS, "turns", *INPUT_TOKENS, *MAX_TOKENS, *TIMES, *map(plain, columns.values())}
+
+
+def _guessed(name: str, names: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """The columns of a table: those that were named, and the column of prompts where it was not. Raises InvalidWorkload."""
+    known = {plain(column) for column in names}
+    if {"prompt", "input_tokens"} & set(columns) or _is_lengths(known):
+        return dict(columns)
+    if {"instruction", "input"} <= known and "prompt" not in known:
+        return {**columns, "prompt": ALPACA}
+    prompt = next((wanted for wanted in PROMPT_COLUMNS if wanted in known), None)
+    if prompt is not None:
+        return {**columns, "prompt": prompt}
+    if known & {*CONVERSATIONS, "turns"}:
+        return dict(columns)
+    shown = ", ".join(sorted(names)[:10])
+    raise InvalidWorkload(
+        f"None of the columns of {name} ({shown}) is known as the prompt: name it with {{}}, as prompt=COLUMN, or as "
+        "input_tokens=COLUMN where it holds the lengths of prompts.",
+        "columns",
+    )
+
+
+def _check_columns(name: str, names: Sequence[str], columns: Mapping[str, str]) -> None:
+    """Raises InvalidWorkload where a column that was named is not there, or a known one is there twice."""
+    there = [plain(column) for column in names]
+    for column in columns.values():
+        if column not in names and plain(column) not in there:
+            raise InvalidWorkload(f"{name} has no column `{column[:80]}`: its columns are {', '.join(names[:20])}.")
+    twice = next((column for column in names if there.count(plain(column)) > 1 and plain(column) in _likely(columns)), None)
+    if twice is not None:
+        raise InvalidWorkload(f"{name} has two columns called `{twice}`: rename one of them.")

@@ -48,6 +48,8 @@ KINDS = {
     "shared-prefix": Kind("eight long instructions, each shared by many short questions", 128, 48, 160, 100),
     "short-questions": Kind("a question on a short passage; answers as long as the load asks", 128, 128, 256, 0),
 }
+LONG = "short-questions"
+"""What is taken where no workload was named and the bundled one is too short."""
 PREFIX_TOKENS, PREFIXES = 768, 8
 LONGEST = 32_768
 LEAST_TURNS, MOST_TURNS = 3, 6

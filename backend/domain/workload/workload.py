@@ -1,7 +1,8 @@
-"""A workload: the prompts a load is made of. One JSON object a line; `workload_formats` makes that of other formats.
+"""A workload: the prompts a load is made of, and the one form in which they are kept and sent. Pure.
 
-A line has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are the server's own; and
-optionally `max_tokens` and, for a trace, `timestamp` in seconds.
+One JSON object a line. It has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are the
+server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `formats` reads what people bring, and
+`written` makes these lines of it, in ASCII and with \\n at the end of each, so that nothing can take a line for two.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import hashlib
 import io
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
-from pydantic import ConfigDict, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.frozen import Frozen
+from backend.domain.workload.reading import Reading
 
 MOST_LINES, LONGEST_LINE = 100_000, 16_000_000
 """More lines than a load asks in a day; a line's JSON takes up to 25 times its size in memory."""
@@ -65,6 +68,8 @@ class WorkloadSummary(Frozen):
     prompts: int
     prompt_characters_p50: int
     prompt_characters_max: int
+    reading: Reading | None = Field(None, exclude_if=lambda value: value is None)
+    """How its file was read: rows that were left out, what its times were taken for. None of a built-in workload."""
 
 
 class Workload(Frozen):
@@ -75,15 +80,21 @@ class Workload(Frozen):
     prompts: tuple[Prompt, ...]
 
     @property
+    def in_order(self) -> tuple[Prompt, ...]:
+        """Sorted by their times, as a trace is sent; those of the same time in the file's order."""
+        return tuple(sorted(self.prompts, key=lambda prompt: prompt.timestamp or 0.0))
+
+    @property
     def least_turns(self) -> int:
         """Of its shortest conversation; 1 where a line stands alone."""
         return min((len(prompt.turns or ("",)) for prompt in self.prompts), default=1)
 
-    def about(self) -> WorkloadSummary:
+    def about(self, reading: Reading | None = None) -> WorkloadSummary:
         lengths = sorted(len(prompt.prompt) for prompt in self.prompts)
         return WorkloadSummary(
             name=self.name, sha256=self.sha256, prompts=len(self.prompts),
             prompt_characters_p50=lengths[len(lengths) // 2], prompt_characters_max=lengths[-1],
+            reading=reading,
         )  # fmt: skip
 
 
@@ -93,6 +104,17 @@ def parse(name: str, content: bytes) -> Workload:
     if not prompts:
         raise InvalidWorkload(f'The workload {name} is empty: give one JSON object a line with a "prompt".')
     return Workload(name=name, sha256=hashlib.sha256(content).hexdigest(), prompts=tuple(prompts))
+
+
+def written(prompts: Iterable[Prompt]) -> bytes:
+    """The lines that `parse` reads: ASCII, one JSON object a line, without what a prompt does not have."""
+    return "".join(json.dumps(_document_of(prompt)) + "\n" for prompt in prompts).encode("ascii")
+
+
+def _document_of(prompt: Prompt) -> dict[str, Any]:
+    words = {"prompt": prompt.prompt} if prompt.turns is None else {"turns": prompt.turns, "system": prompt.system}
+    document = {**words, "max_tokens": prompt.max_tokens, "timestamp": prompt.timestamp, "kind": prompt.kind}
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def documents(content: bytes) -> list[tuple[int, Any]]:
@@ -110,10 +132,13 @@ def documents(content: bytes) -> list[tuple[int, Any]]:
 
 
 def check_trace(workload: Workload) -> None:
-    """Raises InvalidWorkload where a line has no time."""
-    for number, prompt in enumerate(workload.prompts, 1):
-        if prompt.timestamp is None:
-            raise InvalidWorkload(f'Line {number} of the trace has no "timestamp": give each line its time in seconds.')
+    """Raises InvalidWorkload where a prompt has no time."""
+    without = [number for number, prompt in enumerate(workload.prompts, 1) if prompt.timestamp is None]
+    if without:
+        raise InvalidWorkload(
+            f'{len(without):,} of {len(workload.prompts):,} prompts of the trace have no "timestamp", the first is number '
+            f"{without[0]:,}: give each its time."
+        )
 
 
 def _document(number: int, line: bytes) -> Any:
@@ -144,7 +169,7 @@ def _prompt(where: str, document: Any) -> Prompt:
         prompt=prompt, turns=tuple(turns) if turns else None, system=document.get("system") if turns else None,
         max_tokens=_tokens(where, tokens), timestamp=_time(where, time), kind=kind_of(document),
     )  # fmt: skip
-    if not all(_is_unicode(text) for text in found.texts()):
+    if not all(is_unicode(text) for text in found.texts()):
         raise InvalidWorkload(f"{where} of the workload has half a character (a lone surrogate): write the file anew.")
     return found
 
@@ -173,7 +198,7 @@ def _time(where: str, time: Any) -> float | None:
     return time
 
 
-def _is_unicode(words: str) -> bool:
+def is_unicode(words: str) -> bool:
     """JSON can spell half of a surrogate pair, which no server can be sent."""
     try:
         words.encode()

@@ -7,13 +7,14 @@ however long the conversation has become.
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, UsageRung
+from backend.domain.workload.workload import Prompt, check_trace, parse
 from backend.endpoint import fields
 from backend.place import Address
 
@@ -21,12 +22,10 @@ from backend.place import Address
 class Payloads:
     """The requests of one level: `request(prompt, seed)` is the whole request, head and body."""
 
-    def __init__(
-        self, plan: LoadPlan, prompts: list[dict[str, Any]], place: Address, token: str | None, usage: UsageRung
-    ) -> None:
+    def __init__(self, plan: LoadPlan, prompts: Sequence[Prompt], place: Address, token: str | None, usage: UsageRung) -> None:
         self._first_seed = plan.seed
         self._prompts = prompts
-        self._bodies = [_script(plan, prompt, usage) if "turns" in prompt else _body(plan, prompt, usage) for prompt in prompts]
+        self._bodies = [_script(plan, prompt, usage) if prompt.turns else _body(plan, prompt, usage) for prompt in prompts]
         self._place, self._path = place, place.path(plan.endpoint, streamed=plan.stream)
         self._head = _head(place, self._path, token)
         self.count = len(prompts)
@@ -34,7 +33,7 @@ class Payloads:
     @property
     def timestamps(self) -> list[float]:
         """When each line of a trace is due, in seconds from the first."""
-        times = [float(prompt["timestamp"]) for prompt in self._prompts]
+        times = [prompt.timestamp or 0.0 for prompt in self._prompts]
         return [time - times[0] for time in times]
 
     @property
@@ -67,89 +66,31 @@ class Payloads:
         return b"%s%d\r\n\r\n%s" % (self._head, len(body), body)
 
 
-def read_prompts(path: Path, endpoint: str, *, trace: bool = False) -> list[dict[str, Any]]:
-    """The prompts, checked; those of a trace in order of time. Raises InvalidWorkload naming the first wrong line."""
+def read_prompts(path: Path, *, trace: bool = False) -> tuple[Prompt, ...]:
+    """The prompts of a workload's own lines; those of a trace in order of time. Raises InvalidWorkload."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        content = path.read_bytes()
     except OSError as error:
         raise InvalidWorkload(f"The workload {path} cannot be read ({error.strerror}): give a JSONL file.") from None
-    except UnicodeDecodeError:
-        raise InvalidWorkload(f"The workload {path} is not UTF-8 text: give a JSONL file.") from None
-    prompts = [_prompt(line, f"{path.name}, line {n}", endpoint, trace) for n, line in enumerate(lines, 1) if line.strip()]
-    if not prompts:
-        raise InvalidWorkload(f'The workload {path} is empty: every line must be a JSON object with a "prompt".')
-    return sorted(prompts, key=lambda prompt: prompt["timestamp"]) if trace else prompts
+    workload = parse(path.name, content)
+    if not trace:
+        return workload.prompts
+    check_trace(workload)
+    return workload.in_order
 
 
-def _prompt(line: str, where: str, endpoint: str, trace: bool) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        raise InvalidWorkload(f'{where}: not JSON; every line must be a JSON object with a "prompt".') from None
-    if not isinstance(row, dict):
-        raise InvalidWorkload(f'{where}: every line must be a JSON object with a "prompt".')
-    length = row.get("max_tokens")
-    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-        raise InvalidWorkload(f"{where}: max_tokens must be a whole number of at least 1.")
-    return _words(row, where, endpoint) | {"max_tokens": length} | (_time(row, where) if trace else {})
-
-
-def _words(row: dict[str, Any], where: str, endpoint: str) -> dict[str, Any]:
-    """What is asked: `turns` of a session, `messages`, or a `prompt`."""
-    if row.get("turns"):
-        return _turns(row["turns"], row.get("system"), where)
-    if row.get("messages"):
-        if endpoint != "chat":
-            raise InvalidWorkload(f"{where}: messages are for the chat endpoint; choose it with {{}}.", "endpoint")
-        return {"messages": _messages(row["messages"], where)}
-    if isinstance(row.get("prompt"), str) and row["prompt"]:
-        return {"prompt": row["prompt"]}
-    return {"prompt": _token_ids(row.get("prompt_token_ids"), where, endpoint)}
-
-
-def _turns(turns: Any, system: Any, where: str) -> dict[str, Any]:
-    if not isinstance(turns, list) or not all(isinstance(turn, str) and turn for turn in turns):
-        raise InvalidWorkload(f'{where}: "turns" must be a list of texts, one for each turn of the conversation.')
-    if system is not None and not isinstance(system, str):
-        raise InvalidWorkload(f'{where}: "system" must be a text.')
-    return {"turns": turns, "system": system}
-
-
-def _messages(messages: Any, where: str) -> list[dict[str, Any]]:
-    if not isinstance(messages, list) or not all(isinstance(m, dict) and m.get("role") and m.get("content") for m in messages):
-        raise InvalidWorkload(f'{where}: "messages" must be a list of objects, each with a role and content.')
-    return messages
-
-
-def _time(row: dict[str, Any], where: str) -> dict[str, float]:
-    found = row.get("timestamp")
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise InvalidWorkload(f'{where}: a trace needs a "timestamp" in seconds on every line.')
-    return {"timestamp": float(found)}
-
-
-def _token_ids(ids: Any, where: str, endpoint: str) -> list[int]:
-    if ids is None:
-        raise InvalidWorkload(f'{where}: there is no "prompt" with text in it.')
-    if endpoint == "chat":
-        raise InvalidWorkload(f'{where}: the chat endpoint takes text only; give a "prompt", or use completions.')
-    if not isinstance(ids, list) or not ids or not all(type(i) is int and i >= 0 for i in ids):
-        raise InvalidWorkload(f"{where}: prompt_token_ids must be a list of whole numbers.")
-    return ids
-
-
-def _body(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> bytes:
+def _body(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> bytes:
     document: dict[str, Any] = {"model": plan.model}
     if plan.endpoint == "chat":
-        document["messages"] = prompt.get("messages") or [{"role": "user", "content": prompt["prompt"]}]
+        document["messages"] = [{"role": "user", "content": prompt.prompt}]
     else:
-        document["prompt"] = prompt["prompt"]
+        document["prompt"] = prompt.prompt
     return encoded(document | _settings(plan, prompt, usage))[:-1]
 
 
-def _script(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> Script:
+def _script(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> Script:
     model, rest = encoded({"model": plan.model}), encoded(_settings(plan, prompt, usage))
-    turns, system = tuple(encoded(turn) for turn in prompt["turns"]), prompt["system"]
+    turns, system = tuple(encoded(turn) for turn in prompt.turns or ()), prompt.system
     if plan.endpoint == "chat":
         before = b'{"role":"system","content":%s},' % encoded(system) if system else b""
         return Script(model[:-1] + b',"messages":[' + before, turns, b"]," + rest[1:-1], chat=True)
@@ -157,9 +98,9 @@ def _script(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> Script:
     return Script(model[:-1] + b',"prompt":"' + before, turns, b'",' + rest[1:-1], chat=False)
 
 
-def _settings(plan: LoadPlan, prompt: dict[str, Any], usage: UsageRung) -> dict[str, Any]:
+def _settings(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> dict[str, Any]:
     """All of a request that is neither the model nor the words."""
-    length = prompt["max_tokens"] or plan.max_tokens
+    length = prompt.max_tokens or plan.max_tokens
     document: dict[str, Any] = {plan.length_field: length, "temperature": plan.temperature, "stream": plan.stream}
     document |= {} if plan.top_p is None else {"top_p": plan.top_p}
     document |= {"ignore_eos": True} if plan.ignore_eos else {}

@@ -36,7 +36,7 @@ def run_level(plan: LoadPlan, folder: Path, python: str = sys.executable) -> tup
     InvalidWorkload where the prompts are wrong, RequestError where the address or the token's variable is, WorkError where
     the generator itself failed.
     """
-    read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
+    read_prompts(Path(plan.prompts), trace=plan.load.mode == "trace")
     check_endpoint(plan.url, plan.bearer_env)
     plan = plan.model_copy(update=_accepted.get((plan.url, plan.model), {}))
     _prepare(plan, folder)

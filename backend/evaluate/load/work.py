@@ -42,7 +42,7 @@ def work(plan: LoadPlan, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     place = address(plan.url)
     token = bearer(plan.bearer_env, place)
-    prompts = read_prompts(Path(plan.prompts), plan.endpoint, trace=plan.load.mode == "trace")
+    prompts = read_prompts(Path(plan.prompts), trace=plan.load.mode == "trace")
     peer = _peer(place)
     kind = ClosedLevel if plan.load.is_closed else OpenLevel
     _allow_files(plan.streams + SPARE_FILES)

@@ -10,7 +10,7 @@ from typing import Any
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Remote, VariantResult
 from backend.domain.figures import figure
 from backend.domain.machine import pricelist
-from backend.present.words import blocks
+from backend.present.words import blocks, workloads
 from backend.present.words.measured import (
     INTERLEAVE,
     PREFIX_CACHE,
@@ -33,7 +33,10 @@ _ACRONYMS = {"cpu": "CPU", "gpu": "GPU", "cuda": "CUDA", "sha256": "SHA-256", "u
 def facts(evaluation: Evaluation) -> dict[str, Facts]:
     """Heading -> facts, in the order shown."""
     return {
-        "Workload": _plain(evaluation.workload.model_dump()),
+        "Workload": [
+            *_plain(evaluation.workload.model_dump(exclude={"reading"})),
+            *(("How it was read", sentence) for sentence in workloads.of_document(evaluation)),
+        ],
         "Load": _load(evaluation),
         "Hardware": _plain(evaluation.hardware),
         "Versions": list(evaluation.versions.items()) or [("Recorded", "nothing")],

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneEr
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.place import check_public
 from backend.service.evaluations import workloads
+from backend.service.evaluations.workloads import Prepared
 from backend.service.models import remote
 from backend.service.workspace import Workspace
 
@@ -34,8 +36,19 @@ class Outcome(NamedTuple):
         return any(level["invocations"] > level["invocation_errors"] for level in self.levels)
 
 
-def run(workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptions, *, tokenizer: str | None = None) -> Outcome:
-    """Measure. Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result."""
+def run(
+    workspace: Workspace,
+    url: str,
+    model: str | None,
+    chosen: EvaluateOptions,
+    *,
+    tokenizer: str | None = None,
+    on_prepared: Callable[[Prepared], None] = lambda _: None,
+) -> Outcome:
+    """Measure. `on_prepared` is called with what will be asked, before anything starts.
+
+    Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result.
+    """
     if remote.is_endpoint(url):
         named = remote.told(workspace, remote.variant(workspace, url))
         url, model = str(named.url), model or named.served_name
@@ -43,10 +56,11 @@ def run(workspace: Workspace, url: str, model: str | None, chosen: EvaluateOptio
     place = endpoint.address(url)
     check_public(place)
     endpoint.check_bearer(chosen.bearer_env, place)
-    workload = workloads.prepared(workspace, chosen, tokenizer)
+    prepared = workloads.prepared(workspace, chosen, tokenizer)
+    on_prepared(prepared)
     request = {
         "url": url.rstrip("/"), "model": model, "bearer_env": chosen.bearer_env,
-        "options": chosen.model_copy(update={"workload": str(workload)}).model_dump(mode="json"),
+        "options": prepared.chosen.model_copy(update={"workload": str(prepared.file)}).model_dump(mode="json"),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))

@@ -36,7 +36,8 @@ def asked(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec
     done = document.options.repeats
     continued = Continued(evaluation=view.id, folder=view.path, blocks=done, origin=origin)
     options = document.options.model_copy(update={"repeats": done + blocks, "until_decided": False})
-    return EvaluateSpec(variants=tuple(each.variant for each in document.variants), options=options, continues=continued)
+    variants = tuple(each.variant for each in document.variants)
+    return EvaluateSpec(variants=variants, options=options, continues=continued, workload_reading=document.workload.reading)
 
 
 def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSpec:

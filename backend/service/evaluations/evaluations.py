@@ -145,21 +145,25 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     Raises InvalidWorkload where its file is gone since, NotFound, NotNow for an endpoint that does not serve.
     """
     workspace.check(Action.SUBMIT)
-    kept = str(workloads.kept(workspace, spec.options, spec.variants))
+    kept = workloads.kept(workspace, spec.options, spec.variants)
     found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
     forced = spec.options.ignore_eos
     if forced is None:  # a server of another make may not know it, and all are asked the same
         ours = all(variant.kind != "url" for variant in spec.variants)
-        forced = ours and spec.options.workload in generators.KINDS
+        made = spec.options.workload in generators.KINDS or (kept.reading is not None and kept.reading.lengths is not None)
+        forced = ours and made
     changed: dict[str, Any] = {
-        "workload": kept,
+        "workload": str(kept.file),
         "columns": {},
+        "time_unit": "auto",
         "tasks": found,
         "ignore_eos": forced,
         "quality_text": _kept_text(workspace, spec.options),
     }
     variants = tuple(remote.told(workspace, variant) for variant in spec.variants)
-    return spec.model_copy(update={"variants": variants, "options": spec.options.model_copy(update=changed)})
+    options = spec.options.model_copy(update=changed)
+    reading = spec.workload_reading or kept.reading
+    return spec.model_copy(update={"variants": variants, "options": options, "workload_reading": reading})
 
 
 def _text(chosen: EvaluateOptions) -> str | None:

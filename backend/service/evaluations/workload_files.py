@@ -1,4 +1,4 @@
-"""Workload files of any known format -> our own lines, kept in the home by the hash of their content.
+"""Workload files of any known format, and generated workloads -> our own lines, kept in the home by the hash of their content.
 
 Knows nothing of variants; `workloads` says which file is meant.
 """
@@ -6,21 +6,151 @@ Knows nothing of variants; `workloads` says which file is meant.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from backend import files, foreign
+from backend.catalog.text import token_lengths as tokenizers
 from backend.catalog.text import workload_text
-from backend.domain.errors import InvalidWorkload
+from backend.domain.errors import InvalidWorkload, TooDemanding
 from backend.domain.roles import Action
+from backend.domain.workload import generators, workload
+from backend.domain.workload.reading import Reading
+from backend.domain.workload.times import TimeUnit
+from backend.domain.workload.workload import Workload
 from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
 
 MAX_BYTES, BYTES_A_SECOND = 200_000_000, 10_000_000
-SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
-BY_HASH = "by-hash"
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+BY_HASH, UPLOADS = "by-hash", "workloads"
+GENERATING_S, GENERATED_LINES = 60, 2048
+"""Of the processor, for each so many lines that are made to a length by a model's own tokenizer."""
+_GENERATING = Lock()
+
+
+class FileAsked(NamedTuple):
+    """All that decides how a file is read. `size` and `changed` tell it from what it was before."""
+
+    path: str
+    size: int
+    changed: int
+    columns: tuple[tuple[str, str], ...] = ()
+    time_unit: TimeUnit = "auto"
+    timed: bool = False
+    """Its times are needed."""
+
+
+class Asked(NamedTuple):
+    """All that decides the bytes of a workload."""
+
+    source: str
+    file: FileAsked | None
+    """None of a generated one."""
+    changed: int
+    """Of the tokenizer."""
+    tokenizer: str | None = None
+    """A folder."""
+    seed: int = 0
+    context: int | None = None
+    prompts: int = 0
+    """Lines that a generated one is to have at the least."""
+
+
+class Lines(NamedTuple):
+    """A file in our own form. `content` are our own lines, or those of a trace of lengths (`reading.lengths`)."""
+
+    content: bytes
+    reading: Reading
+
+
+class Made(NamedTuple):
+    content: bytes
+    workload: Workload
+    reading: Reading | None = None
+    """None of a built-in workload."""
+
+
+@lru_cache(maxsize=4)
+def made(asked: Asked) -> Made:
+    """The workload, checked. Raises InvalidWorkload, TooDemanding."""
+    if asked.file is None:
+        return _generated(asked)
+    file = Path(asked.file.path)
+    if foreign.is_ours(file):
+        content = read(file)
+        return Made(content, workload.parse(file.stem, content))
+    lines = _lines(asked.file)
+    if lines.reading.lengths is not None:
+        return _with_prompts(asked, file.stem, lines)
+    return Made(lines.content, workload.parse(file.stem, lines.content), lines.reading)
+
+
+@lru_cache(maxsize=4)
+def _lines(asked: FileAsked) -> Lines:
+    """The file in our own form."""
+    file = Path(asked.path)
+    content = read(file)
+    if is_own(file, content):
+        return _of_home(file, content)
+    return own_lines(file.name, content, dict(asked.columns), time_unit=asked.time_unit, timed=asked.timed)
+
+
+def _tokenizer(asked: Asked) -> Path | None:
+    """The file that measures, if it can be read."""
+    file = Path(asked.tokenizer) / tokenizers.TOKENIZER if asked.tokenizer else None
+    return file if file is not None and tokenizers.lengths(file.parent, [""]) is not None else None
+
+
+def _with_prompts(asked: Asked, name: str, lines: Lines) -> Made:
+    """A trace of lengths with the prompts that are made for it, in the limited child."""
+    file, reading = _tokenizer(asked), lines.reading
+    with _GENERATING:
+        content = foreign.call(
+            workload_text.make_prompts, name, lines.content, reading.block_size, asked.seed, str(file) if file else None,
+            about=name, cpu_s=GENERATING_S * math.ceil(reading.rows / GENERATED_LINES),
+        )  # fmt: skip
+    parsed = workload.parse(name if file else f"{name}-estimated-lengths", content)
+    return Made(content, parsed, reading.model_copy(update={"exact_lengths": file is not None}))
+
+
+def is_long(asked: Asked) -> bool:
+    """Whether it is generated, with more lines than its kind has by itself."""
+    return asked.file is None and asked.prompts > generators.KINDS[asked.source].prompts
+
+
+def _generated(asked: Asked) -> Made:
+    """By characters where no tokenizer is at hand, and then its name says so."""
+    file = _tokenizer(asked)
+    asking = (asked.source, str(file) if file else None, asked.seed, asked.context, asked.prompts)
+    ours = file is None or foreign.is_ours(file.resolve())
+    if ours and not is_long(asked):
+        content = workload_text.generate(*asking)
+    else:
+        content = _generated_apart(asked, asking, "" if ours else str(file))
+    return Made(content, workload.parse(asked.source if file else f"{asked.source}-estimated-lengths", content))
+
+
+def _generated_apart(asked: Asked, asking: tuple[Any, ...], foreign_file: str) -> bytes:
+    """In the limited child, one at a time: whoever opens a page chooses how many lines there are."""
+    cpu_s = GENERATING_S * math.ceil(max(asked.prompts, 1) / GENERATED_LINES)
+    with _GENERATING:
+        try:
+            return foreign.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
+        except TooDemanding:
+            if foreign_file:
+                raise
+            raise InvalidWorkload(
+                f"{asked.prompts:,} lines of the workload {asked.source} cannot be made in {cpu_s:g} s: ask for less "
+                "({}, {}), or give a file.", "repeats", "requests",
+            ) from None  # fmt: skip
 
 
 def read(file: Path) -> bytes:
@@ -37,11 +167,50 @@ def too_large(name: str) -> InvalidWorkload:
     return InvalidWorkload(f"{name} has more than {MAX_BYTES // 1_000_000} MB: take a sample of it.")
 
 
-def own_lines(name: str, content: bytes, columns: Mapping[str, str]) -> bytes:
-    """The content of the file `name` as our own JSONL. Raises InvalidWorkload with what is wrong first, TooDemanding."""
+def own_lines(
+    name: str, content: bytes, columns: Mapping[str, str], *, time_unit: TimeUnit = "auto", timed: bool = True
+) -> Lines:
+    """Read the content of the file `name`. `timed`: its times are needed, so that their unit must be known.
+
+    Raises InvalidWorkload with what is wrong, TooDemanding.
+    """
     if len(content) > MAX_BYTES:
         raise too_large(name)
-    return foreign.call(workload_text.convert, name, content, dict(columns), about=name, cpu_s=_seconds(content))
+    made = foreign.call(workload_text.read, name, content, dict(columns), time_unit, timed, about=name, cpu_s=_seconds(content))
+    head, _, lines = made.partition(b"\n")
+    return Lines(lines, Reading.model_validate_json(head))
+
+
+def is_own(file: Path, content: bytes) -> bool:
+    """Whether a home keeps the file as our own lines. The name or the folder then has the hash of its content, so that one which
+    was changed since is read anew."""
+    return _hash_of(file) in {hashlib.sha256(content).hexdigest()[:digits] for digits in (8, 32)}
+
+
+def is_kept(file: Path) -> bool:
+    """Whether its place and name are those of a file that a home keeps."""
+    return _hash_of(file) is not None
+
+
+def _hash_of(file: Path) -> str | None:
+    """The beginning of the hash that such a file has in its name or its folder; None of any other file."""
+    if file.parent.parent.name == BY_HASH:
+        return file.parent.name
+    named = re.search(r"-([0-9a-f]{8})$", file.stem)
+    return named[1] if named and file.parent.name == UPLOADS else None
+
+
+def _of_home(file: Path, content: bytes) -> Lines:
+    """With how the upload was read, where that is kept beside it."""
+    lines = own_lines(f"{file.stem}.jsonl", content, {}, time_unit="s")
+    try:
+        return lines._replace(reading=Reading.model_validate_json(_reading_file(file).read_bytes()))
+    except (OSError, ValidationError):
+        return lines
+
+
+def _reading_file(file: Path) -> Path:
+    return file.with_suffix(".reading.json")
 
 
 def _seconds(content: bytes) -> float:
@@ -63,7 +232,7 @@ def preview(name: str, content: bytes) -> Preview:
 def keep(workspace: Workspace, name: str, content: bytes) -> Path:
     """The file of this content in the home, written once: what a job was asked stays as it was. Raises ReadOnly."""
     workspace.check(Action.SUBMIT)
-    folder = workspace.settings.home / "workloads" / BY_HASH / hashlib.sha256(content).hexdigest()[:32]
+    folder = workspace.settings.home / UPLOADS / BY_HASH / hashlib.sha256(content).hexdigest()[:32]
     file = folder / f"{plain(name)}.jsonl"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,14 +240,19 @@ def keep(workspace: Workspace, name: str, content: bytes) -> Path:
     return file
 
 
-def store(workspace: Workspace, name: str, content: bytes) -> str:
-    """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by."""
+def store(workspace: Workspace, name: str, content: bytes, reading: Reading | None = None) -> str:
+    """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by.
+
+    `reading` is kept with it.
+    """
     stored = f"{plain(name)}-{hashlib.sha256(content).hexdigest()[:8]}"
-    folder = workspace.settings.home / "workloads"
+    folder = workspace.settings.home / UPLOADS
     quotas.check_upload(workspace, len(content))
     with workspace.changing(Action.UPLOAD, stored, detail="workload"):
         folder.mkdir(parents=True, exist_ok=True)
         files.write(folder / f"{stored}.jsonl", content)
+        if reading is not None:
+            files.write(_reading_file(folder / f"{stored}.jsonl"), reading.model_dump_json().encode())
     return stored
 
 

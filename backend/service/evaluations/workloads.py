@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backend import foreign
 from backend.catalog.cards import config as configuration
-from backend.catalog.text import held_out, workload_text
+from backend.catalog.text import held_out
 from backend.catalog.text import token_lengths as tokenizers
-from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError, TooDemanding, WhetstoneError
+from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Frozen
 from backend.domain.load import lines
 from backend.domain.maths.intervals import percentile
 from backend.domain.roles import Action
 from backend.domain.workload import generators, workload
+from backend.domain.workload.reading import Reading
+from backend.domain.workload.times import TimeUnit
 from backend.domain.workload.workload import Prompt, Workload
 from backend.service import paths
 from backend.service.evaluations import workload_files
-from backend.service.evaluations.workload_files import SUFFIXES
+from backend.service.evaluations.workload_files import SUFFIXES, Asked, FileAsked, made
 from backend.service.models import preflight, variants
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
@@ -33,9 +33,6 @@ MAX_SHOWN = 200
 PREVIEWED = 20
 COUNTED_PROMPTS, COUNTED_CHARACTERS = 500, 1_000_000
 """Most prompts whose tokens are counted for a preview, and most text of them."""
-GENERATING_S, GENERATED_LINES = 60, 2048
-"""Of the processor, for each so many lines that are made to a length by a model's own tokenizer."""
-_GENERATING = Lock()
 CHAT, CODE = "assistant", "starter-code"
 """Bundled loads: of chat models, and of those that only go on with a text."""
 _FOLDER = ASSETS / "workloads"
@@ -55,6 +52,8 @@ class WorkloadFacts(Frozen):
     """Every line has a time: it can be replayed."""
     first: tuple[Prompt, ...]
     sample: tuple[str, ...]
+    reading: Reading | None = None
+    """How the file was read; None of a built-in workload."""
 
 
 class TokenLengths(Frozen):
@@ -68,37 +67,40 @@ class TokenLengths(Frozen):
     """In the workload's order."""
 
 
-class Asked(NamedTuple):
-    """All that decides the bytes of a workload. `size` and `changed` are of the file, 0 of a generated one."""
-
-    source: str
-    size: int
-    changed: int
-    columns: tuple[tuple[str, str], ...] = ()
-    tokenizer: str | None = None
-    """A folder."""
-    seed: int = 0
-    context: int | None = None
-    prompts: int = 0
-    """Lines that a generated one is to have at the least."""
-
-
-class Made(NamedTuple):
-    content: bytes
-    workload: Workload
-
-
 def names() -> list[str]:
     """Bundled files first, then those that are generated."""
     return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.KINDS)
+
+
+class Prepared(NamedTuple):
+    """What a load is to be asked, checked and kept."""
+
+    file: Path
+    chosen: EvaluateOptions
+    """As they were asked for, with the workload that was taken where none was named."""
+    prompts: int
+    reading: Reading | None
 
 
 def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere else.
 
     The chat prompts are few: where the load asks for more, each run of a server that is started here keeps its own prefixes, so
-    that they may come round and none is answered from what an earlier run left.
+    that they may come round and none is answered from what an earlier run left. Where no workload was chosen, and the bundled
+    one is too short all the same, a generated one is taken that is long enough.
     """
+    fits = _in_template(chosen, of)
+    return fits if "workload" in chosen.model_fields_set else _long_enough(fits, of)
+
+
+def _long_enough(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
+    """With a generated workload where its own has too few lines."""
+    if _missing(made(asked_by(chosen, of)).workload, chosen) is None:
+        return chosen
+    return chosen.model_copy(update={"workload": generators.LONG})
+
+
+def _in_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     if not speaks(of):
         return chosen
     if "workload" not in chosen.model_fields_set:
@@ -108,10 +110,8 @@ def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     chosen = chosen.model_copy(update={"endpoint": "chat"})
     if chosen.prefix_cache != "recipe" or any(variant.kind == "url" for variant in of):
         return chosen
-    found, apart = _made(asked_by(chosen, of)).workload, chosen.model_copy(update={"prefix_cache": "per-run"})
-    has, turns = len(found.prompts), found.least_turns
-    missing, left = (lines.missing(each, has, greedy=each.quality, turns=turns) for each in (chosen, apart))
-    return apart if missing is not None and left is None else chosen
+    prompts, apart = made(asked_by(chosen, of)).workload, chosen.model_copy(update={"prefix_cache": "per-run"})
+    return apart if _missing(prompts, chosen) is not None and _missing(prompts, apart) is None else chosen
 
 
 def is_chat(chosen: EvaluateOptions) -> bool:
@@ -169,28 +169,23 @@ def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     chooses how long it is.
     """
     asked = asked_by(chosen, of)
-    if not _is_long(asked):
+    if not workload_files.is_long(asked):
         _check_made(asked, chosen, of)
         return
     plan = generators.planned(asked.source, context=asked.context, prompts=asked.prompts)
     _check_length(asked.source, plan.prompts, generators.LEAST_TURNS if asked.source == "chat" else 1, chosen)
 
 
-def _is_long(asked: Asked) -> bool:
-    """Whether it is generated, with more lines than its kind has by itself."""
-    return asked.source in generators.KINDS and asked.prompts > generators.KINDS[asked.source].prompts
-
-
 def _check_made(asked: Asked, chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     if chosen.trace:
-        workload.check_trace(_made(asked).workload)
+        workload.check_trace(made(asked).workload)
     for variant in of:
         context = context_of(variant)
         if variant.model_path is not None and context is not None:
             problem = _too_long(asked, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens)
             if problem:
                 raise InvalidWorkload(problem)
-    found = _made(asked).workload
+    found = made(asked).workload
     _check_length(found.name, len(found.prompts), found.least_turns, chosen)
 
 
@@ -208,20 +203,32 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
     )  # fmt: skip
 
 
-def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Path:
+def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
+    return lines.missing(chosen, len(found.prompts), greedy=chosen.quality, turns=found.least_turns)
+
+
+def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Prepared:
     """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the file.
 
     Raises InvalidWorkload as `check` does for one that was only planned there.
     """
     asked = asked_by(chosen, of)
-    made = _made(asked)
-    if _is_long(asked):
+    ready = made(asked)
+    if workload_files.is_long(asked):
         _check_made(asked, chosen, of)
-    return workload_files.keep(workspace, made.workload.name, made.content)
+    file = workload_files.keep(workspace, ready.workload.name, ready.content)
+    return Prepared(file, chosen, len(ready.workload.prompts), ready.reading)
 
 
-def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None = None) -> Path:
-    """For an endpoint that is measured alone: checked, and kept. `tokenizer` is a model that measures a generated workload.
+def read_as(chosen: EvaluateOptions, of: Sequence[Variant]) -> tuple[int, Reading | None]:
+    """How many prompts there are, and how their file was read."""
+    ready = made(asked_by(chosen, of))
+    return len(ready.workload.prompts), ready.reading
+
+
+def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None = None) -> Prepared:
+    """For an endpoint that is measured alone: checked, and kept. `tokenizer` is a model that measures what is made: a generated
+    workload, or the prompts of a trace of lengths.
 
     Raises InvalidWorkload, UnknownModel, RequestError where that model has no tokenizer.json.
     """
@@ -233,6 +240,8 @@ def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | Non
                 f"is wrong: {tokenizer[:MAX_SHOWN]} has no {tokenizers.TOKENIZER}: name a model here.", field="tokenizer"
             )
         of = [variant]
+    if "workload" not in chosen.model_fields_set:
+        chosen = _long_enough(chosen, of)
     check(chosen, of)
     return kept(workspace, chosen, of)
 
@@ -242,17 +251,21 @@ def asked_by(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool =
 
     `for_load`: as many lines as the load asks.
     """
+    folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
+    folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
+    changed, tokenizer = _stamp(folder).changed if folder else 0, str(folder) if folder else None
     if chosen.workload not in generators.KINDS:
         file = path(chosen.workload)
         status = file.stat()
-        return Asked(str(file), status.st_size, status.st_mtime_ns, tuple(sorted(chosen.columns.items())))
-    folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
-    folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
+        read = FileAsked(str(file), status.st_size, status.st_mtime_ns)
+        if not workload_files.is_kept(file):
+            columns = tuple(sorted(chosen.columns.items()))
+            read = read._replace(columns=columns, time_unit=chosen.time_unit, timed=chosen.trace)
+        return Asked(str(file), read, changed, tokenizer, chosen.seed)
     contexts = [context for variant in of if (context := context_of(variant)) is not None]
     turns = generators.LEAST_TURNS if chosen.workload == "chat" else 1
     prompts = lines.wanted(chosen, greedy=chosen.quality, turns=turns) if for_load else 0
-    changed, tokenizer = _stamp(folder).changed if folder else 0, str(folder) if folder else None
-    return Asked(chosen.workload, 0, changed, (), tokenizer, chosen.seed, min(contexts, default=None), prompts)
+    return Asked(chosen.workload, None, changed, tokenizer, chosen.seed, min(contexts, default=None), prompts)
 
 
 def context_of(variant: Variant) -> int | None:
@@ -291,14 +304,21 @@ def saved(workspace: Workspace) -> dict[str, Path]:
     return {file.stem: file for file in sorted((workspace.settings.home / "workloads").glob("*.jsonl"))}
 
 
-def save(workspace: Workspace, name: str, content: bytes, columns: Mapping[str, str] | None = None) -> str:
+def save(
+    workspace: Workspace,
+    name: str,
+    content: bytes,
+    columns: Mapping[str, str] | None = None,
+    time_unit: TimeUnit = "auto",
+) -> str:
     """Keep an uploaded workload in the home under its name and the start of its hash; the name it can be asked for by.
 
-    `columns` names those of a table: field -> column. The same content twice is one file. Raises InvalidWorkload with the
-    first thing that is wrong; then nothing is kept. Raises ReadOnly in a demonstration.
+    `columns` names those of a table: field -> column. The same content twice is one file. Raises InvalidWorkload with what is
+    wrong; then nothing is kept. Raises ReadOnly in a demonstration.
     """
     workspace.check(Action.UPLOAD)
-    return workload_files.store(workspace, Path(name).stem, workload_files.own_lines(name, content, columns or {}))
+    lines = workload_files.own_lines(name, content, columns or {}, time_unit=time_unit)
+    return workload_files.store(workspace, Path(name).stem, lines.content, lines.reading)
 
 
 class _Stamp(NamedTuple):
@@ -313,53 +333,15 @@ def _stamp(folder: Path) -> _Stamp:
     return _Stamp(str(folder), file.stat().st_mtime_ns if file.is_file() else 0)
 
 
-@lru_cache(maxsize=4)
-def _made(asked: Asked) -> Made:
-    if asked.source in generators.KINDS:
-        return _generated(asked)
-    file = Path(asked.source)
-    content = workload_files.read(file)
-    if not foreign.is_ours(file):
-        content = workload_files.own_lines(file.name, content, dict(asked.columns))
-    return Made(content, workload.parse(file.stem, content))
-
-
-def _generated(asked: Asked) -> Made:
-    """By characters where no tokenizer is at hand, and then its name says so."""
-    file = Path(asked.tokenizer) / tokenizers.TOKENIZER if asked.tokenizer else None
-    exact = file is not None and tokenizers.lengths(file.parent, [""]) is not None
-    asking = (asked.source, str(file) if exact else None, asked.seed, asked.context, asked.prompts)
-    ours = not exact or file is None or foreign.is_ours(file.resolve())
-    if ours and not _is_long(asked):
-        content = workload_text.generate(*asking)
-    else:
-        content = _generated_apart(asked, asking, "" if ours else str(file))
-    return Made(content, workload.parse(asked.source if exact else f"{asked.source}-estimated-lengths", content))
-
-
-def _generated_apart(asked: Asked, asking: tuple[Any, ...], foreign_file: str) -> bytes:
-    """In the limited child, one at a time: whoever opens a page chooses how many lines there are."""
-    cpu_s = GENERATING_S * math.ceil(max(asked.prompts, 1) / GENERATED_LINES)
-    with _GENERATING:
-        try:
-            return foreign.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
-        except TooDemanding:
-            if foreign_file:
-                raise
-            raise InvalidWorkload(
-                f"{asked.prompts:,} lines of the workload {asked.source} cannot be made in {cpu_s:g} s: ask for less "
-                "({}, {}), or give a file.", "repeats", "requests",
-            ) from None  # fmt: skip
-
-
 @lru_cache(maxsize=32)
 def _facts(asked: Asked) -> WorkloadFacts:
-    found = _made(asked).workload
+    found, reading = made(asked).workload, made(asked).reading
     about = found.about()
     return WorkloadFacts(
         name=found.name, sha256=found.sha256, prompts=len(found.prompts), characters_p50=about.prompt_characters_p50,
         characters_max=about.prompt_characters_max, conversations=sum(bool(p.turns) for p in found.prompts),
         timed=all(p.timestamp is not None for p in found.prompts), first=found.prompts[:PREVIEWED], sample=_sample(found),
+        reading=reading,
     )  # fmt: skip
 
 
@@ -384,7 +366,7 @@ def _lengths(stamp: _Stamp, _sha256: str, texts: tuple[str, ...]) -> tuple[int, 
 def _too_long(asked: Asked, stamp: _Stamp, name: str, context: int, max_tokens: int) -> str | None:
     """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no counting."""
     long = []
-    for number, prompt in enumerate(_made(asked).workload.prompts, 1):
+    for number, prompt in enumerate(made(asked).workload.prompts, 1):
         answers = (prompt.max_tokens or max_tokens) * len(prompt.turns or ("",))
         if sum(len(text.encode()) for text in prompt.texts()) + answers >= context:
             long.append((number, prompt.texts(), answers))

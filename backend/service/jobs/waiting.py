@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from backend.domain.figures import span
 from backend.domain.jobs import attempts as history_of
 from backend.domain.jobs import queueing
 from backend.domain.jobs.attempts import Attempt
 from backend.domain.jobs.claims import Capacity
 from backend.domain.jobs.jobs import LIVE, JobState
 from backend.domain.jobs.queueing import Entry, Waiting
-from backend.domain.jobs.terms import span
 from backend.service.jobs import supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace

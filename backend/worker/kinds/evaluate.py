@@ -163,7 +163,7 @@ def _compared(
         warnings += filter(None, [between_starts.warning(results, comparison, sessions)])
     return Evaluation(
         schema=SCHEMA,
-        variants=results, comparison=comparison, workload=measurement.workload.about(), hardware=hardware,
+        variants=results, comparison=comparison, workload=measurement.workload.about(spec.workload_reading), hardware=hardware,
         versions=engines.versions(configuration.load()), options=options, interleave=mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         warnings=warnings, continues=spec.continues.evaluation if spec.continues else None, sessions=sessions, looks=looks,

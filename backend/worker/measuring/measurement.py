@@ -19,7 +19,7 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load import counters, lines, order
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
-from backend.domain.workload.workload import Workload
+from backend.domain.workload.workload import Prompt, Workload, written
 from backend.endpoint import models
 from backend.evaluate import load_plans
 from backend.evaluate.fresh import FreshLines, Spent, block_of
@@ -279,9 +279,10 @@ class Measurement:
         """All lines of the workload, in its order; `plain`: the first turns alone, where the load is made of conversations."""
         path = self.channel.work / ("prompts-plain.jsonl" if plain else "prompts.jsonl")
         if not path.exists():
-            kept = {"prompt", "max_tokens"} if plain else None
-            lines = (prompt.model_dump_json(include=kept, exclude_none=True) for prompt in self.workload.prompts)
-            path.write_text("".join(f"{line}\n" for line in lines))
+            prompts = self.workload.prompts
+            if plain:
+                prompts = tuple(Prompt(prompt=prompt.prompt, max_tokens=prompt.max_tokens) for prompt in prompts)
+            path.write_bytes(written(prompts))
         return path
 
     def _load(self, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:

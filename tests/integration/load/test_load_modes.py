@@ -88,7 +88,7 @@ def test_a_trace_is_replayed_at_its_times_whatever_their_order(exact: str, tmp_p
 
 
 def test_a_trace_without_times_is_told_before_the_run(exact: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidWorkload, match='line 2: a trace needs a "timestamp"'):
+    with pytest.raises(InvalidWorkload, match='1 of 2 prompts of the trace have no "timestamp", the first is number 2'):
         run(exact, tmp_path, {"prompt": "a", "timestamp": 0}, {"prompt": "b"}, load=Load("trace"))
 
 

@@ -21,6 +21,7 @@ from backend.service import Workspace
 from backend.service.evaluations import evaluations, workloads
 from backend.service.jobs import jobs
 from tests import studio
+from tests.cases import workloads as cases
 
 URL = "http://127.0.0.1:1"
 TRACE = b'{"prompt": "a", "timestamp": 0.5}\n{"prompt": "b", "timestamp": 1}\n'
@@ -97,7 +98,7 @@ def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: 
         ({"evaluate_load": "Rate", "evaluate_rate": "2, 2"}, "Requests a second is wrong: a rate stands there twice"),
         ({"evaluate_load": "Rate", "evaluate_rate": "1e9"}, "is wrong"),
         ({"evaluate_load": "Rate", "evaluate_rate": "nan"}, "is wrong"),
-        ({"evaluate_load": "Trace", "workload": "starter-code"}, 'Line 1 of the trace has no "timestamp"'),
+        ({"evaluate_load": "Trace", "workload": "starter-code"}, '1,024 of 1,024 prompts of the trace have no "timestamp"'),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence_before_any_work(home: Workspace, query: dict[str, str], says: str) -> None:
@@ -138,7 +139,7 @@ def test_fields_of_unknown_lines_are_shown_and_mapped(home: Workspace) -> None:
     studio.check(at)
     (kept,) = workloads.saved(home).values()
     line = json.loads(Path(kept).read_text())
-    assert (line["turns"], line["system"]) == (["What is it?"], "Be brief.") and line["timestamp"] > 1.7e9
+    assert (line["turns"], line["system"]) == (["What is it?"], "Be brief.") and line["timestamp"] == 0.0
 
 
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=300))
@@ -155,3 +156,26 @@ def test_a_number_in_the_command_is_the_number_asked_for(price: float, rates: li
     words = shlex.split(evaluate_command.command([URL], options))
     assert tuple(map(float, words[words.index("--rate") + 1].split(","))) == tuple(rates)
     assert float(words[words.index("--price-per-hour") + 1]) == price
+
+
+def test_rows_left_out_of_an_upload_are_told_beside_it_and_times_are_asked_for(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants=URL)
+    rows = [{"prompt": f"p{n}", "timestamp": 250 * n} for n in range(12)]
+    content = cases.lines([*rows, {"prompt": ""}]).encode()
+    at.file_uploader(key="evaluate_file").set_value(("mine.jsonl", content, "application/json")).run()
+    assert "or in milliseconds (over 2.75 s): say which with Unit of the times" in studio.says(at)
+    assert workloads.saved(home) == {}
+    at.selectbox(key="evaluate_time_unit").select("milliseconds").run()
+    studio.check(at)
+    assert workloads.saved(home), studio.says(at)
+    said = studio.says(at).replace("\\", "")
+    assert 'is left out (line 13: there is no text in "prompt")' in said
+    assert "12 requests over 2.75 s (timestamps read as milliseconds)" in said
+
+
+def test_a_trace_of_lengths_is_uploaded_without_asking_for_a_column_of_prompts(home: Workspace) -> None:
+    at = studio.open_page("evaluate", variants="starter", evaluate_load="Trace")
+    at.file_uploader(key="evaluate_file").set_value(("azure.csv", cases.content("azure.csv"), "text/csv")).run()
+    studio.check(at)
+    said = studio.says(at).replace("\\", "")
+    assert "prompts of 300 to 311 tokens are made (by the model's tokenizer); each begins differently" in said

@@ -15,6 +15,7 @@ from backend.domain.errors import EndpointUnreachable, InvalidWorkload, RequestE
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.load.server_events import server_events
+from backend.domain.workload.workload import Prompt
 from backend.endpoint import address, bearer, check_endpoint, reason
 from backend.evaluate.load.audit import audit
 from backend.evaluate.load.framing import Head
@@ -318,20 +319,18 @@ def test_a_failure_has_a_name_of_few_words():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("nonsense", "line 2: not JSON"),
-        ("[1]", "JSON object"),
+        ("nonsense", "Line 2 .* not JSON"),
+        ("[1]", 'Line 2 .* no "prompt"'),
         ('{"text": "x"}', 'no "prompt"'),
         ('{"prompt": ""}', 'no "prompt"'),
         ('{"prompt": "x", "max_tokens": 0}', "max_tokens"),
-        ('{"prompt_token_ids": [1, "x"]}', "whole numbers"),
-        ('{"prompt_token_ids": [true]}', "whole numbers"),
     ],
 )
 def test_a_wrong_line_of_a_workload_is_named(tmp_path: Path, line: str, words: str):
     path = tmp_path / "w.jsonl"
     path.write_text('{"prompt": "fine"}\n' + line + "\n")
     with pytest.raises(InvalidWorkload, match=words):
-        read_prompts(path, "completions")
+        read_prompts(path)
 
 
 def test_a_workload_that_is_absent_empty_or_binary_is_refused(tmp_path: Path):
@@ -340,20 +339,21 @@ def test_a_workload_that_is_absent_empty_or_binary_is_refused(tmp_path: Path):
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(InvalidWorkload, match=words):
-            read_prompts(path, "completions")
+            read_prompts(path)
 
 
-def test_token_ids_do_not_go_to_the_chat_endpoint(tmp_path: Path):
+def test_a_trace_comes_in_order_of_time_and_each_line_has_one(tmp_path: Path):
     path = tmp_path / "w.jsonl"
-    path.write_text('{"prompt_token_ids": [1, 2]}\n')
-    assert read_prompts(path, "completions")[0]["prompt"] == [1, 2]
-    with pytest.raises(InvalidWorkload, match="chat"):
-        read_prompts(path, "chat")
+    path.write_text("".join(json.dumps({"prompt": str(at), "timestamp": at}) + "\n" for at in (2.0, 0.5, 1.0)))
+    assert [prompt.prompt for prompt in read_prompts(path, trace=True)] == ["0.5", "1.0", "2.0"]
+    path.write_text('{"prompt": "a", "timestamp": 1}\n{"prompt": "b"}\n')
+    with pytest.raises(InvalidWorkload, match='1 of 2 prompts of the trace have no "timestamp", the first is number 2'):
+        read_prompts(path, trace=True)
 
 
 def test_a_request_is_what_the_plan_asks():
     asked = plan(endpoint="chat", temperature=0.5, top_p=0.9, ignore_eos=True)
-    made = Payloads(asked, [{"prompt": "hi", "max_tokens": 9}], address(asked.url), "t", "final").request(0, 7)
+    made = Payloads(asked, [Prompt(prompt="hi", max_tokens=9)], address(asked.url), "t", "final").request(0, 7)
     head, _, body = made.partition(b"\r\n\r\n")
     assert b"\r\nAuthorization: Bearer t\r\n" in head
     assert head.endswith(b"Content-Length: %d" % len(body))

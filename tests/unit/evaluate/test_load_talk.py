@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
+from backend.domain.workload.workload import Prompt
 from backend.endpoint import address
 from backend.evaluate.load.payload import Payloads, Talk, encoded
 from backend.evaluate.load.reader import words
@@ -19,7 +20,9 @@ TURNS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payloads, Talk]:
     plan = LoadPlan(url="http://h:1", model="m", load=Load("closed", 1), requests=1, prompts="p", endpoint=endpoint)  # type: ignore[arg-type]
-    made = Payloads(plan, [{"turns": turns, "system": system, "max_tokens": 9}], address(plan.url), None, "final")
+    made = Payloads(
+        plan, [Prompt(prompt=turns[0], turns=tuple(turns), system=system, max_tokens=9)], address(plan.url), None, "final"
+    )
     talk = made.talk(0, 5, 2)
     assert talk is not None
     return made, talk

@@ -9,7 +9,7 @@ import pytest
 from backend.catalog.text import workload_text
 from backend.domain.errors import InvalidOptions, InvalidWorkload
 from backend.domain.workload import generators
-from backend.service.evaluations import evaluations, workloads
+from backend.service.evaluations import evaluations, workload_files, workloads
 from backend.service.models import variants
 from tests.homes import open_home
 
@@ -25,7 +25,7 @@ def test_a_size_beyond_its_field_is_refused_before_anything_is_made(name: str, v
 def test_a_long_one_of_our_own_model_comes_to_the_limit_of_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = open_home(tmp_path / "home")
     starter = [variants.resolve(home, "starter")]
-    monkeypatch.setattr(workloads, "GENERATING_S", 0.1)
+    monkeypatch.setattr(workload_files, "GENERATING_S", 0.1)
     long = evaluations.options(workload="chat", requests=2000)
     workloads.check(long, starter)
     with pytest.raises(InvalidWorkload, match=r"lines of the workload chat cannot be made in 0\.\d s: ask for less"):
@@ -35,11 +35,11 @@ def test_a_long_one_of_our_own_model_comes_to_the_limit_of_the_child(tmp_path: P
 def test_a_look_at_a_page_makes_no_long_workload(tmp_path: Path) -> None:
     """It is planned, so that what is too much or does not fit is refused all the same."""
     starter = [variants.resolve(open_home(tmp_path / "home"), "starter")]
-    before = workloads._made.cache_info().misses
+    before = workload_files.made.cache_info().misses
     workloads.check(evaluations.options(workload="question-answering", requests=1000), starter)
     with pytest.raises(InvalidWorkload, match="million tokens in all are made"):
         workloads.check(evaluations.options(workload="question-answering", requests=100_000), starter)
-    assert workloads._made.cache_info().misses == before
+    assert workload_files.made.cache_info().misses == before
 
 
 def test_what_the_child_makes_is_what_is_made_here(tmp_path: Path) -> None:
@@ -49,4 +49,4 @@ def test_what_the_child_makes_is_what_is_made_here(tmp_path: Path) -> None:
     assert asked.prompts > generators.KINDS["chat"].prompts
     tokenizer = f"{starter.model_path}/tokenizer.json"
     expected = workload_text.generate("chat", tokenizer, 0, asked.context, asked.prompts)
-    assert workloads._made(asked).content == expected
+    assert workload_files.made(asked).content == expected

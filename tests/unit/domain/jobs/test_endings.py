@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidOptions
+from backend.domain.figures import span
 from backend.domain.jobs.endings import LONGEST_S, MOST_STRIKES, POLICIES, STRIKES, WORDS, Ending, judge, limit
-from backend.domain.jobs.terms import seconds, size, span
+from backend.domain.jobs.terms import seconds, size
 
 endings = st.sampled_from(Ending)
 asked = st.none() | st.integers(0, 20)

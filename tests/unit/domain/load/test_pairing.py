@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from backend.domain.load.load import Load
 from backend.domain.load.order import by_asked, pairs
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
+from backend.domain.workload.workload import Prompt
 from backend.endpoint import address
 from backend.evaluate.load.level import ClosedLevel
 from backend.evaluate.load.parse import record
@@ -40,7 +41,13 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
         "prompts": "-",
     }
     plan = LoadPlan.model_validate({**fields, **changed})
-    payloads = Payloads(plan, [{**row, "max_tokens": None} for row in rows], address(plan.url), None, "none")
+    payloads = Payloads(
+        plan,
+        [Prompt.model_validate({"prompt": row.get("turns", ["-"])[0], **row}) for row in rows],
+        address(plan.url),
+        None,
+        "none",
+    )
     level = ClosedLevel(plan, payloads, break_off=False)
     under_way = {stream: level.next(stream) for stream in range(plan.streams)}
     turn = 0

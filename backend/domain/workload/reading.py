@@ -1,0 +1,100 @@
+"""How a workload's file was read: rows that are used, rows that are left out and why, what times were taken for. Pure.
+
+A row that cannot be used is left out and named; a file with more than one such row in ten is refused, with the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from backend.domain.errors import InvalidWorkload
+from backend.domain.figures import listed
+from backend.domain.frozen import Frozen
+
+Unit = Literal["line", "row", "entry"]
+"""What a file is made of: lines of JSON, rows of a table, entries of a JSON list. Each is numbered from 1, a table's row of names
+apart."""
+PLURALS: dict[Unit, str] = {"line": "lines", "row": "rows", "entry": "entries"}
+LEAST_USED = 10
+"""One row in so many may be left out."""
+NAMED_ROWS, NAMED_PER_REASON = 12, 4
+"""Rows that are named in a reading, and of each reason in a sentence."""
+NO_PROMPT = "there is no text in"
+
+
+class UnusableRow(Exception):
+    """A row that cannot be used. `reason` goes on after "line 7: "."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class LeftOut(Frozen):
+    number: int
+    reason: str
+
+
+class Reading(Frozen):
+    """How a workload's file was read. An evaluation keeps it beside its workload."""
+
+    unit: Unit
+    rows: int
+    """That are not blank."""
+    left_out: int = 0
+    named: tuple[LeftOut, ...] = ()
+    """The first of those that were left out."""
+    times: str | None = None
+    """What times were read as: `seconds`, `milliseconds`, ..., `moments`. None where not every row has one."""
+    seconds: float | None = None
+    """From the first request to the last."""
+    lengths: tuple[int, int] | None = None
+    """Shortest and longest prompt in tokens of a trace that has lengths and no text, whose prompts are made."""
+    exact_lengths: bool | None = None
+    """Whether a model's own tokenizer measured the made prompts. Without one they have four characters a token."""
+    block_size: int | None = None
+    """Tokens of a block, where the trace says which blocks prompts share."""
+    settings_left_out: tuple[str, ...] = ()
+    """Fields of requests that change the prompt and are not sent, such as `tools`."""
+
+
+def check_limit(name: str, reading: Reading) -> None:
+    """Raises InvalidWorkload where too many rows are left out, or none is left."""
+    if reading.rows == 0:
+        raise InvalidWorkload(f"{name} is empty: give at least one prompt.")
+    if reading.left_out * LEAST_USED <= reading.rows:
+        return
+    share = f"{reading.left_out:,} of {rows(reading)}" if reading.rows > 1 else f"its only {reading.unit}"
+    advice = "correct the file"
+    if any(NO_PROMPT in each.reason for each in reading.named):
+        raise InvalidWorkload(
+            f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({reasons(reading)}): {advice}, or "
+            "name the field of its prompts with {}.",
+            "columns",
+        )
+    raise InvalidWorkload(
+        f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({reasons(reading)}): {advice}."
+    )
+
+
+def reasons(reading: Reading) -> str:
+    """`line 3: no user speaks in it; lines 5, 9 and 4 more: it is not JSON`."""
+    by_reason: dict[str, list[int]] = {}
+    for each in reading.named:
+        by_reason.setdefault(each.reason, []).append(each.number)
+    more = reading.left_out - len(reading.named)
+    parts = [_numbered(reading.unit, numbers, reason) for reason, numbers in by_reason.items()]
+    return "; ".join([*parts, *([f"and {more:,} more"] if more else [])])
+
+
+def rows(reading: Reading) -> str:
+    """`1 line`, `41 entries`."""
+    return f"{reading.rows:,} {reading.unit if reading.rows == 1 else PLURALS[reading.unit]}"
+
+
+def _numbered(unit: Unit, numbers: Sequence[int], reason: str) -> str:
+    """`lines 5, 9 and 4 more: it is not JSON`."""
+    rest = len(numbers) - NAMED_PER_REASON
+    names = [f"{number:,}" for number in numbers[:NAMED_PER_REASON]] + ([f"{rest:,} more"] if rest > 0 else [])
+    return f"{unit if len(numbers) == 1 else PLURALS[unit]} {listed(names)}: {reason}"

@@ -1,0 +1,67 @@
+"""How a workload was read, in sentences: for a terminal, a page and a report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.figures import counted, span
+from backend.domain.workload.generators import LONG
+from backend.domain.workload.reading import Reading, reasons, rows
+from backend.domain.workload.times import MOMENTS
+
+
+def said(asked: EvaluateOptions, chosen: EvaluateOptions, prompts: int, reading: Reading | None) -> list[str]:
+    """What to say of the workload of `chosen` before the load starts; `asked` are the options as the person gave them."""
+    sentences = list(read_words(prompts, reading, traced=chosen.trace, forced=bool(chosen.ignore_eos)))
+    if "workload" not in asked.model_fields_set and chosen.workload == LONG:
+        sentences.insert(
+            0,
+            f"The bundled workload has fewer prompts than this load asks: {LONG}, which is generated, is taken "
+            f"({prompts:,} prompts).",
+        )
+    return sentences
+
+
+def read_words(prompts: int, reading: Reading | None, *, traced: bool, forced: bool = False) -> Iterator[str]:
+    """A sentence for each thing that a reader must know; none where every row is used as it stands.
+
+    `traced`: the load is a replay; `forced`: answers are as long as asked.
+    """
+    if reading is None:
+        return
+    if reading.left_out:
+        yield (
+            f"{reading.left_out:,} of {rows(reading)} cannot be used and "
+            f"{'is' if reading.left_out == 1 else 'are'} left out ({reasons(reading)})."
+        )
+    if reading.settings_left_out:
+        yield f"Only texts are sent: {', '.join(reading.settings_left_out)} of the requests are left out."
+    if reading.lengths is not None:
+        yield _lengths(reading, forced)
+    if traced and reading.seconds is not None:
+        yield f"{counted(prompts, 'request')} over {span(reading.seconds)} ({_times(reading)})."
+
+
+def of_document(evaluation: Evaluation) -> list[str]:
+    """How the workload of an evaluation was read."""
+    options, summary = evaluation.options, evaluation.workload
+    return list(read_words(summary.prompts, summary.reading, traced=options.trace, forced=bool(options.ignore_eos)))
+
+
+def _times(reading: Reading) -> str:
+    return "its times are moments" if reading.times == MOMENTS else f"timestamps read as {reading.times}"
+
+
+def _lengths(reading: Reading, forced: bool) -> str:
+    """Of a trace of lengths: what its prompts are made of, and what they share."""
+    low, high = reading.lengths or (0, 0)
+    extent = f"{low:,} tokens" if low == high else f"{low:,} to {high:,} tokens"
+    by = "by the model's tokenizer" if reading.exact_lengths else "about, at four characters a token, since no tokenizer is here"
+    shared = (
+        f"they share beginnings as its hash_ids say, in blocks of {reading.block_size:,} tokens"
+        if reading.block_size
+        else "each begins differently"
+    )
+    answers = "" if forced else " An answer may end before the length that was recorded, unless the end is ignored."
+    return f"The workload gives lengths and no text: prompts of {extent} are made ({by}); {shared}.{answers}"
