@@ -172,11 +172,11 @@ class VllmServer:
         """On a port that was free a moment ago."""
         self._attempts -= 1
         self._port = self._asked_port or free_port()
-        self._key = served_keys.make(self._port)
         self._log_length = self.log.stat().st_size if self.log.exists() else 0
-        self._process = ServerProcess(
-            self._command(), log=self.log, environment=vllm_options.keyed(self._environment(), self._key), links=self._links()
-        )
+        command, environment = self._command(), self._environment()
+        self._key = served_keys.make(self._port)  # once nothing stands against the start, so that `stop` takes it away again
+        keyed = vllm_options.keyed(environment, self._key)
+        self._process = ServerProcess(command, log=self.log, environment=keyed, links=self._links())
         self._log_start = StartLog(self.log, self._log_length, shipped=self._variant.compile_cache is not None)
         self._deadline = time.monotonic() + self._ready_s
         try:

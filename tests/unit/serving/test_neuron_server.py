@@ -121,8 +121,10 @@ def test_a_server_that_begins_to_compile_again_is_stopped_and_the_artifact_is_no
 def test_what_is_not_whole_is_refused_before_anything_starts(python: Path, tmp_path: Path, gone: str) -> None:
     variant = compiled(NXD, python, tmp_path)
     (tmp_path / "artifact" / "compiled" / gone).unlink()
+    refused = server(variant, python, tmp_path)
     with pytest.raises(ServerFailed, match=f"its compiled files lack {gone}"):
-        server(variant, python, tmp_path).start()
+        refused.start()
+    assert not refused.key_file.exists()
 
 
 def test_a_graph_that_was_not_compiled_and_a_degree_that_the_device_has_not_end_in_one_sentence(
