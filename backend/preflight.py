@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import foreign
-from backend.domain.errors import ImpossibleStack, InvalidModel, WhetstoneError
+from backend.domain.errors import ImpossibleStack, InvalidModel, TooDemanding, WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.preflight import Preflight
 from backend.domain.recipe.recipe import Quantize
@@ -25,6 +25,8 @@ CPU_S = 60
 """Importing torch and transformers takes 4 of them, a model of 400 shards another."""
 MEMORY_BYTES = 8 * 2**30
 """Of addresses: torch takes 0.9 GB of them, the outline of 40,000 linears another."""
+MAPPINGS = 3
+"""How often a file of weights may be mapped at once, which takes addresses and no memory: safetensors does, and torch again."""
 WINDOW = int(Quantize.model_fields["length"].default)
 """Tokens of a sequence that calibrates or is scored."""
 SHOWN = 3
@@ -33,7 +35,9 @@ SHOWN = 3
 
 def look(card: ModelCard) -> Preflight:
     """What stands against the model of that card, in a child. Raises InvalidModel, TooDemanding."""
-    found = foreign.call(inspect, facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
+    largest = max((path.stat().st_size for path in Path(card.path).glob("*.safetensors")), default=0)
+    memory_bytes = MEMORY_BYTES + MAPPINGS * largest
+    found = foreign.call(inspect, facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
     return Preflight.model_validate(found)
 
 
@@ -87,10 +91,18 @@ def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | 
         built = unweighted.problem(config)
         return None, built, None if built else str(error)
     except WhetstoneError as error:
+        _check_memory(folder, error)
         return (str(error), None, None) if plain else (None, None, str(error))
     except Exception as error:  # noqa: BLE001  what a model's class raises while it is built
+        _check_memory(folder, error)
         said = unweighted.cannot_build(error)
         return (None, said, None) if plain else (None, None, said)
+
+
+def _check_memory(folder: Path, error: Exception) -> None:
+    """A child that came to its limit says nothing of the model. Raises TooDemanding."""
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        raise TooDemanding(f"{folder.name} takes more memory to look at than a look may take: its files are too large.") from None
 
 
 def _padding(folder: Path) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-from tests.cases.models import CHAT, edit, llama, put_tokenizer, rewrite, split
+from tests.cases.models import CHAT, SIZES, edit, llama, put_tokenizer, rewrite, split
 
 GEMMA_LIKE = (
     "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
@@ -145,6 +146,29 @@ def sentencepiece_alone(folder: Path) -> Path:
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer.model").write_bytes(b"\x0a\x10no sentencepiece")
     edit(folder / "tokenizer_config.json", tokenizer_class="LlamaTokenizer")
+    return folder
+
+
+def large(folder: Path, layers: int = 6) -> Path:
+    """A Llama of 10 GB in one file, which is all holes and takes no disk: headers and shapes are those of a real one."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    wide = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8}
+    config = LlamaConfig(**{**SIZES, **wide, "num_hidden_layers": layers})
+    with torch.device("meta"):
+        shapes = {name: list(tensor.shape) for name, tensor in LlamaForCausalLM(config).state_dict().items()}
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    encoded = json.dumps(header).encode()
+    put_tokenizer(folder)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        file.truncate(8 + len(encoded) + end)
+    config.architectures, config.dtype = ["LlamaForCausalLM"], "bfloat16"
+    config.save_pretrained(folder)
     return folder
 
 

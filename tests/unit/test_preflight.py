@@ -121,6 +121,13 @@ def test_the_answer_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: py
     assert kept.of(tmp_path / "cache", read_card(folder)) == first
 
 
+@pytest.mark.process
+def test_a_file_larger_than_the_childs_memory_is_looked_at(tmp_path: Path) -> None:
+    folder = cases.large(tmp_path / "large")
+    assert (folder / "model.safetensors").stat().st_size > preflight.MEMORY_BYTES
+    assert preflight.look(read_card(folder)) == Preflight()
+
+
 def test_what_comes_with_whetstone_and_what_is_gone_is_not_looked_at(tmp_path: Path, starter_target: Path) -> None:
     card = read_card(starter_target)
     assert kept.of(tmp_path, card) == Preflight()

@@ -83,7 +83,7 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     workspace.check(Action.SUBMIT)
     preflight.check_variants(workspace.settings.cache, resolved, scored=chosen.quality)
     mute = preflight.mute(workspace.settings.cache, resolved)
-    if mute is not None and (chosen.endpoint == "chat" or workloads.is_chat(chosen)):
+    if mute is not None and (chosen.endpoint == "chat" or chosen.workload == workloads.CHAT):
         raise InvalidOptions(f"A chat cannot be asked of {mute} Leave the chat workload and the chat endpoint out.")
     chosen = chosen if mute is not None else workloads.fitting(chosen, resolved)
     for variant in resolved:

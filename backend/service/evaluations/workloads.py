@@ -114,11 +114,6 @@ def _in_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOpti
     return apart if _missing(prompts, chosen) is not None and _missing(prompts, apart) is None else chosen
 
 
-def is_chat(chosen: EvaluateOptions) -> bool:
-    """Whether the bundled chat prompts were asked for by name."""
-    return "workload" in chosen.model_fields_set and chosen.workload == CHAT
-
-
 def speaks(of: Sequence[Variant]) -> bool:
     """Whether every variant whose folder is here has a chat template, and there is one."""
     folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
