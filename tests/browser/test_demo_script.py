@@ -75,7 +75,7 @@ def build(visit: Visit) -> None:
     seen(visit)
     visit.main.evaluate("main => main.scrollTo(0, main.scrollHeight)")
     for each in (visit.main.get_by_role("heading", level=1), visit.main.get_by_role("button", name=re.compile("^Optimize"))):
-        expect(each).to_be_in_viewport()  # found.md U25: they scrolled away
+        expect(each).to_be_in_viewport()  # they scrolled away
     visit.menu("Jobs")
 
 

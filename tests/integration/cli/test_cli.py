@@ -127,7 +127,7 @@ def test_what_comes_next_names_what_was_optimized_and_can_be_pasted(tmp_path: Pa
 def test_what_cannot_be_served_here_is_not_offered_and_what_is_ruined_is_called_so_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """found.md E8: a ruined artifact is loud in the terminal, in the job's events and in its result."""
+    """A ruined artifact is loud in the terminal, in the job's events and in its result."""
     monkeypatch.setenv("WHETSTONE_QUALITY_FLOOR", "1e-9")
     text = "name: for a GPU\nsteps:\n  - quantize: {method: int8, samples: 1, length: 8}\n"
     model = tiny_llama(tmp_path / "model")

@@ -64,7 +64,7 @@ def test_warm_up_blocks_and_levels_replay_nothing_into_the_cache(home: Workspace
 
 
 def test_two_evaluations_from_two_processes_at_once_both_succeed(home: Workspace, tmp_path: Path) -> None:
-    """found.md S5: one of them had a traceback."""
+    """One of them had a traceback."""
     words = ["--concurrency", "1", "--requests", "2", "--repeats", "1", "--max-tokens", "2", "--workload", lines(tmp_path, 40)]
     environment = os.environ | {"WHETSTONE_HOME": str(home.settings.home)}
     with running(*KEEPING) as url:

@@ -48,7 +48,7 @@ def test_each_group_says_why_it_has_its_precision() -> None:
 
 
 def test_the_sum_stands_beside_what_was_measured_of_the_whole() -> None:
-    """found.md E7: it is too low."""
+    """It is too low."""
     said = bits_view.summary(bits() | {"predicted_kl": 0.04, "measured_kl": 0.073})
     assert "The sum is 0.0400; all together lost 0.0730 on held-out text, 1.8 times that" in said
     assert "The sum is" not in bits_view.summary(bits() | {"predicted_kl": 0.04})

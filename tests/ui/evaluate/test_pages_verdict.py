@@ -198,7 +198,6 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
 def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
     home: Workspace, changed: dict[str, str | int | bool], apart: str | None
 ) -> None:
-    """found.md U15."""
     first = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
     other = (
         first.model_copy(update={"versions": first.versions | changed})
@@ -226,7 +225,7 @@ def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(home
 
 
 def test_time_to_ready_is_a_chart_of_its_own_where_servers_were_started(home: Workspace) -> None:
-    """Issue 16, "Must show": weights, compilation and warm-up; cold, cached and eager apart."""
+    """Weights, compilation and warm-up; cold, cached and eager apart."""
     document = simulated.evaluation()
     cold = Startup(kind="cold", weights_s=1.0, compile_s=30.0, warm_up_s=2.0)
     starts = [cold, cold.model_copy(update={"kind": "cached", "compile_s": 3.0}), Startup(kind="eager", weights_s=1.0)]

@@ -109,7 +109,6 @@ def test_cancelling_asks_once_more(home: Workspace) -> None:
 
 @pytest.mark.parametrize("page", ["home", "jobs", "job"])
 def test_cancelling_is_asked_for_on_every_page_that_offers_it(home: Workspace, page: str) -> None:
-    """found.md U22."""
     job = studio.install_job(home, JobState.RUNNING)
     at = studio.open_page(page, **({"id": job.id} if page == "job" else {}))
     assert "Stop this job?" in studio.says(at)
@@ -118,7 +117,6 @@ def test_cancelling_is_asked_for_on_every_page_that_offers_it(home: Workspace, p
 
 
 def test_ones_own_cancel_is_no_error(home: Workspace) -> None:
-    """found.md U22."""
     for state, kind in ((JobState.CANCELLED, "info"), (JobState.FAILED, "error")):
         job = studio.install_job(home, state, error="It ended before its time.")
         at = studio.open_page("job", id=job.id)
@@ -127,7 +125,6 @@ def test_ones_own_cancel_is_no_error(home: Workspace) -> None:
 
 
 def test_a_ruined_result_is_a_red_box(home: Workspace) -> None:
-    """found.md E8."""
     job, _ = succeeded(home)
     assert not studio.open_page("job", id=job).error
     ruined = "The result is ruined: perplexity goes from 7.6 to 39.0."
@@ -139,7 +136,7 @@ def test_a_ruined_result_is_a_red_box(home: Workspace) -> None:
 
 
 def test_pages_write_times_in_one_form(home: Workspace) -> None:
-    """found.md U25: three forms of a date. Without a browser the zone is UTC, and named so."""
+    """Three forms of a date. Without a browser the zone is UTC, and named so."""
     job = studio.optimize_job(home, JobState.SUCCEEDED, started_at=datetime.now(UTC), finished_at=datetime.now(UTC))
     identity = studio.evaluation(home, simulated.evaluation())
     places = {"jobs": {}, "job": {"id": job.id}, "evaluate": {"id": identity}, "compare": {"ids": identity}, "home": {}}
@@ -303,7 +300,6 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Wo
 
 
 def test_a_running_job_shows_what_it_has_cost_so_far(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """found.md E11."""
     job = studio.install_job(home, JobState.RUNNING, started_at=datetime.now(UTC) - timedelta(hours=1))
     assert "Cost so far" not in studio.says(studio.open_page("job", id=job.id))
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")

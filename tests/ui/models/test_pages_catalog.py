@@ -101,7 +101,6 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
 
 
 def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_and_instance(home: Workspace) -> None:
-    """found.md U13."""
     at = studio.open_page("catalog", catalog_words="llama-3-8b")
     row, said = shown(at).iloc[0], studio.says(at)
     assert re.fullmatch(r"[\d.]+–[\d.]+", row["USD a million"]) and row["Priced on"].startswith("g")
@@ -113,7 +112,6 @@ def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_an
 
 
 def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home: Workspace) -> None:
-    """found.md U13."""
     said = studio.says(studio.open_page("model", id=LLAMA))
     assert re.search(r"[\d.]+ to [\d.]+ USD a million output tokens\*\* where its tokens are cheapest", said)
     assert re.search(r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD an hour; 622 tokens in, 250 out, 16 streams; estimated", said)

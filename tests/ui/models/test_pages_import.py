@@ -58,7 +58,6 @@ def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(h
 
 
 def test_a_folder_gets_the_name_that_a_person_gives_it(home: Workspace, tmp_path: Path) -> None:
-    """found.md U11."""
     path = str(folder(tmp_path, "model"))
     at = studio.open_page("import", import_folder=path)
     field = at.text_input(key=f"import_name-{path}")

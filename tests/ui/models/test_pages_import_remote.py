@@ -64,7 +64,6 @@ def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: Fa
 
 
 def test_the_name_that_a_person_gives_goes_into_the_job(home: Workspace, hub: FakeHub) -> None:
-    """found.md U11."""
     at = open_and_read(ID)
     at.text_input(key=f"import_name-{ID}").input("my-tiny")
     at.button(key="import_submit").click().run()

@@ -113,7 +113,6 @@ def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(h
 
 
 def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(home: Workspace) -> None:
-    """found.md S3."""
     with home.store.session() as session:
         session.add(PresetRow(**ROWS["preset"].model_dump()))
     at = studio.open_page("presets")
@@ -224,7 +223,6 @@ def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> N
 
 
 def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_black(home: Workspace) -> None:
-    """found.md U15."""
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
     view = evaluations.show(home, studio.evaluation(home, document))
     series = compare_presets.series(presets.views(home, [presets.find(home, LATENCY)]), ["fast"], [view])

@@ -68,7 +68,6 @@ def test_a_flipped_bit_is_found_before_anything_is_served(made: tuple[Path, Mani
 def test_a_job_on_a_flipped_bit_fails_before_a_server_starts(
     made: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    """found.md S8."""
     folder, manifest = made
     monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))

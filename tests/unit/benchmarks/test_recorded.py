@@ -22,5 +22,5 @@ def test_every_command_says_where_its_figures_are() -> None:
 
 @pytest.mark.parametrize("file", sorted(set(re.findall(r"benchmarks/(?:results/)?[\w.]+\.(?:md|json|py)", TEXT))))
 def test_every_file_that_is_named_is_there(file: str) -> None:
-    """found.md E10: a record was named that nobody had made."""
+    """A record was named that nobody had made."""
     assert (CHECKOUT / file).is_file()

@@ -1,4 +1,4 @@
-"""found.md, section I: each bad input once gave a traceback, and is now one clear sentence with exit 2."""
+"""Each bad input once gave a traceback, and is now one clear sentence with exit 2."""
 
 from __future__ import annotations
 

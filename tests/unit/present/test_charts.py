@@ -117,7 +117,7 @@ def test_a_variant_has_its_colour_whatever_stands_beside_it_and_the_original_is_
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_variant_has_one_colour_on_every_chart_and_the_original_is_the_ink(theme: Any) -> None:
-    """found.md U15: also in another order, and named by its steps as Build does; black is white on the dark theme."""
+    """Also in another order, and named by its steps as Build does; black is white on the dark theme."""
     names = ("original", "w8a8", "awq", "draft", "zeta", "mine")
     first = evaluation(names, [1 + number / 10 for number in range(len(names))])
     turned = evaluation((names[0], *reversed(names[1:])), [1 + number / 10 for number in range(len(names))])

@@ -25,12 +25,12 @@ from tests import simulated
     ],
 )
 def test_how_many_requests_is_a_number(chosen: dict[str, Any], words: str) -> None:
-    """found.md E7: it said "as many as the workload gives" of 8 of 160."""
+    """It said "as many as the workload gives" of 8 of 160."""
     assert requests_asked(EvaluateOptions(**chosen)) == words
 
 
 def test_hits_of_the_prefix_cache_are_shown_beside_what_the_workload_repeats() -> None:
-    """found.md E1: they were read and shown nowhere."""
+    """They were read and shown nowhere."""
     replayed = simulated.level(4, prefix_cache_hit_rate=0.479, prefix_cache_expected=0.0)
     assert cache_hits(replayed) == "48% (the workload repeats 0% at most)" and cache_hits(simulated.level(1)) == "not told"
     results = [simulated.result(name, [simulated.level(1), replayed]) for name in ("starter", "w8a8")]

@@ -1,5 +1,5 @@
 """What a figure of quality is called: the share of the held-out file is "same top token", a greedy match is of served answers
-only (found.md U14: two figures, 97.7% and 75.4%, had one name)."""
+only (two figures, 97.7% and 75.4%, had one name)."""
 
 from __future__ import annotations
 

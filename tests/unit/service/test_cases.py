@@ -194,7 +194,6 @@ def test_old_specifications_without_a_deployment_are_read(opened: Workspace) -> 
 
 
 def test_a_recipe_without_steps_is_no_job(opened: Workspace) -> None:
-    """found.md U21."""
     with pytest.raises(InvalidRecipe, match="no steps"):
         optimize.prepare(opened, cases.resolve(opened, starter(opened), Recipe()))
 

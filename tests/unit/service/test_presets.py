@@ -97,7 +97,7 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
 
 
 def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> None:
-    """found.md E1: times to the first token of prompts that came round were shown as measured."""
+    """Times to the first token of prompts that came round were shown as measured."""
     evaluated = preset_figures.Evaluated(home)
     levels = {(known.id, result.name): result.levels for known in measured.load() for result in known.document.variants}
     shown = [found for preset in PRESETS for found in evaluated.of(preset)]

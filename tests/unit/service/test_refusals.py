@@ -1,4 +1,4 @@
-"""The difference is named where only an option differs (found.md U20)."""
+"""The difference is named where only an option differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model and its presets cost a token, and that a preset's name goes by it (found.md U3, U13)."""
+"""What a model and its presets cost a token, and that a preset's name goes by it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
 
 
 def test_presets_are_priced_in_one_region(workspace: Workspace) -> None:
-    """found.md U3: two regions were mixed in one list."""
+    """Two regions were mixed in one list."""
     known = targets.hardwares(workspace)
     found = [known.find(preset.target) for preset in bundled.load().values()]
     assert {where.instance.price_region for where in found if where and where.instance} == {"us-west-2"}

@@ -106,7 +106,7 @@ def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(
 def test_a_job_says_what_it_has_cost_so_far(
     home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """found.md E11: the time of the attempt at an evaluation's own price, else at that of the machine, else nothing."""
+    """The time of the attempt at an evaluation's own price, else at that of the machine, else nothing."""
     start = datetime.now(UTC) - timedelta(minutes=30)
     url = Variant(name="a", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
     options = EvaluateOptions(price_per_hour=2.0, discount=0.5)
@@ -159,7 +159,7 @@ def test_more_requests_take_longer(home: Workspace) -> None:
 
 
 def test_jobs_of_other_models_count_by_what_they_had_to_do(home: Workspace) -> None:
-    """found.md U9: after one job of 9 minutes every other recipe took "up to 9 min"."""
+    """After one job of 9 minutes every other recipe took "up to 9 min"."""
     begun = datetime(2026, 11, 21, tzinfo=UTC)
     done = studio.optimize_job(home, JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(seconds=540))
     spec = OptimizeSpec.model_validate(jobs.specification(home, done.id))

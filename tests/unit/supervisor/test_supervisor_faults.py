@@ -78,7 +78,7 @@ def sleeps(asleep: Home, other: Home) -> None:
 def test_the_next_job_starts_in_the_round_in_which_one_ends(
     home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, beside: bool
 ) -> None:
-    """found.md J12: with results put in their place beside the rounds, each small job took a round more."""
+    """With results put in their place beside the rounds, each small job took a round more."""
     monkeypatch.setattr(staging, "MOMENT_S", 60.0)  # a busy machine's moment
     first, jobs = home("a"), [f"j-{number}" for number in range(6)]
     first.restart(beside=beside)

@@ -1,4 +1,4 @@
-"""Progress goes with time: phases count by the seconds that they are reckoned to take (found.md E4: 634 s told, 64 taken)."""
+"""Progress goes with time: phases count by the seconds that they are reckoned to take (634 s told, 64 taken)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_phases_count_by_their_seconds_once_and_others_by_their_weight(tmp_path:
 
 
 def test_the_log_says_what_is_done_while_it_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """found.md U29: the log of a job that nothing interrupted was empty."""
+    """The log of a job that nothing interrupted was empty."""
     Channel(tmp_path / "j-1").open("{}")
     progress = ChannelProgress(JobChannel(tmp_path / "j-1" / "1"), 1.0)
     progress.phase("optimize", "Quantizing", total=4, unit="layers")

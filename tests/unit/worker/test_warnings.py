@@ -18,7 +18,7 @@ LOST = "'function' object has no attribute 'finalize_loading'"
 
 
 def test_a_start_that_compiled_again_says_why(tmp_path: Path) -> None:
-    """found.md E3: nobody was told."""
+    """Nobody was told."""
     again, cached = Startup(kind="cold", compiled_again=LOST), Startup(kind="cached")
     results = [simulated.result(name, [simulated.level(1)]).model_copy(update={"starts": starts})
                for name, starts in (("starter", [cached]), ("w8a8", [cached, again]))]  # fmt: skip

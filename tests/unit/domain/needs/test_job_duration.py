@@ -1,4 +1,4 @@
-"""How long a job takes: within a factor of two of what was measured, phase by phase, and on what it runs (found.md E4, U9)."""
+"""How long a job takes: within a factor of two of what was measured, phase by phase, and on what it runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def recorded() -> dict[str, float]:
     ],
 )  # fmt: skip
 def test_each_phase_and_the_whole_job_are_within_a_factor_of_two_of_what_was_recorded(phase: str, seconds: float) -> None:
-    """found.md U9: "up to 27 s" took 8 min 43 s."""
+    """What was said to take "up to 27 s" took 8 min 43 s."""
     ends = [duration.job_phases(SMOLLM2, quantizing(method="smoothquant"), HERE, 4 * SMOLLM2.parameters, end) for end in (0, 1)]
     least, most = (sum(found.values()) if phase == "whole" else found[phase] for found in ends)
     assert least <= seconds <= most and most <= 4.2 * least

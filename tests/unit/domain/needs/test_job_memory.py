@@ -56,7 +56,7 @@ SMOLLM2 = facts(layers=30, hidden_size=576, intermediate_size=1536, parameters=1
     ],
 )  # fmt: skip
 def test_it_is_near_the_peaks_of_whole_jobs(peak: float, of: ModelFacts, options: dict[str, Any]) -> None:
-    """VmHWM of workers, 2026-11-22 and 23 (benchmarks/job_costs.py); the last by found.md E4, where 0.83 GB was told."""
+    """VmHWM of workers, 2026-11-22 and 23 (benchmarks/job_costs.py); the last where 0.83 GB was told."""
     assert need(of, quantizing(**options)).memory_bytes == pytest.approx(peak, rel=0.2)
 
 

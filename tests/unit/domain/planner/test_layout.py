@@ -1,6 +1,6 @@
-"""What is paid for is used: all accelerators of an instance, in one piece or in replicas, and what is idle is said (found.md E6).
+"""What is paid for is used: all accelerators of an instance, in one piece or in replicas, and what is idle is said.
 
-What does not fit has an outcome of its own, with what would fit, and no negative sizes (found.md U2).
+What does not fit has an outcome of its own, with what would fit, and no negative sizes.
 """
 
 from __future__ import annotations
