@@ -43,6 +43,8 @@ def is_remote(workspace: Workspace, source: str) -> bool:
     if models.card(source) is not None or paths.folder(source) is not None:
         return False
     if sources.is_converted(source):
+        if not sources.is_package(source):
+            paths.file(source)  # raises where others may not name it; one that is not there is an import that says so
         return True
     with workspace.store.read() as session:
         return sources.is_remote(source) and imported.named(session, source) is None

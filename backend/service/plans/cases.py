@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.domain.errors import TooDemanding
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
+from backend.domain.model.preflight import Preflight
 from backend.domain.planner.choose import Choice, Goal
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
@@ -78,8 +80,13 @@ def resolve(
 
 def _looked_at(workspace: Workspace, model: ModelFacts, recipe: Recipe, verdict: Verdict) -> Verdict:
     """The verdict with what a look at the model's files says: against the recipe, or as notes of its plan."""
-    found = preflight.of(workspace.settings.cache, model)
     rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
+    try:
+        found = preflight.of(workspace.settings.cache, model)
+    except TooDemanding as error:  # a model that does not fit here is refused for that
+        if verdict.plan is None:
+            return verdict
+        found = Preflight(refusal=error.problem)
     against = found.refusal or (rewrites and (found.unbuilt or found.unrewritable)) or None
     if against is not None:
         reason = Reason(rule="model-files", message=against, source="the model's files, read by transformers")

@@ -87,7 +87,7 @@ def test_a_draft_with_another_vocabulary_is_refused(tmp_path: Path) -> None:
 def test_a_workload_with_a_broken_line_is_refused_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "load.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
     said = refused(tmp_path / "home", "evaluate", "starter", "--workload", str(tmp_path / "load.jsonl"))
-    assert "Line 2" in said
+    assert "line 2: it is not JSON" in said
 
 
 @pytest.mark.parametrize("wrong", ["0", "a,b", "1,1", "99999"])

@@ -37,8 +37,9 @@ def asked(model: Path, out: Path, method: Any = "gptq", **changes: Any) -> Quant
 
 def held(folder: Path) -> Path:
     """A model that an engine begins to read and never gets."""
-    folder.mkdir()
-    os.mkfifo(folder / "config.json")
+    config = tiny_llama(folder, layers=1) / "config.json"
+    config.unlink()
+    os.mkfifo(config)
     return folder
 
 

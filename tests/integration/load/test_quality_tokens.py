@@ -15,7 +15,7 @@ from tests.tiny import tiny_llama
 @pytest.mark.parametrize(
     ("script", "options", "said"),
     [
-        ("plain_server.py", (), "not in JSON"),
+        ("plain_server.py", (), "not JSON"),
         ("plain_server.py", ("--refuse", "logprobs are not supported"), "HTTP 400.*logprobs are not supported"),
         ("exact_server.py", (), "does not echo the log-probabilities"),
     ],

@@ -122,13 +122,16 @@ def test_a_config_out_of_bounds(model: Path, tmp_path: Path, changes: dict[str, 
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("w.csv", b"prompt,max_tokens\na,inf\n", "Row 1 of the workload has a wrong longest answer"),
-        ("w.csv", b"prompt,max_tokens\na,1e300\n", "Row 1 of the workload has a wrong longest answer"),
+        ("w.csv", b"prompt,max_tokens\na,inf\n", "row 1: its longest answer is not a whole number above 0"),
+        ("w.csv", b"prompt,max_tokens\na,1e300\n", "row 1: its longest answer is not a whole number above 0"),
         ("w.csv", b",,,,\n,,,,\n", "None of the columns"),
-        ("w.csv", b"prompt,timestamp\na,inf\n", "wrong"),
-        ("w.csv", b"prompt,timestamp\na,0001-01-01T00:00:00\n", "Row 1 of the workload has a wrong time"),
-        ("w.jsonl", b'{"prompt": "a", "max_tokens": ' + b"9" * 400 + b"}", 'wrong "max_tokens"'),
-        ("w.jsonl", b'{"question": "a", "max_tokens": ' + b"9" * 400 + b"}", 'has no "prompt"'),
+        ("w.csv", b"prompt,timestamp\na,inf\n", "row 1: a time that is neither a number nor a moment"),
+        (
+            "w.jsonl",
+            b'{"prompt": "a", "max_tokens": ' + b"9" * 400 + b"}",
+            "line 1: its longest answer is not a whole number above 0",
+        ),
+        ("w.jsonl", b'{"question": "a", "max_tokens": ' + b"9" * 400 + b"}", 'line 1: there is no text in "prompt"'),
         ("w.parquet", b"PAR1", "is not a Parquet file"),
     ],
 )

@@ -17,7 +17,8 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.command import command, flag
 
 NOT_DEFAULT: dict[str, Any] = {
-    "sweep_to": 64.0, "workload": "chat", "columns": {"prompt": "question"}, "requests": 7, "seconds": 3.5, "repeats": 2,
+    "sweep_to": 64.0, "workload": "chat", "columns": {"prompt": "question"}, "time_unit": "ms",
+    "requests": 7, "seconds": 3.5, "repeats": 2,
     "max_tokens": 9, "temperature": 0.25, "endpoint": "chat", "stream": False, "connections": 3, "warmup_requests": 1,
     "warmup_seconds": 0.5, "timeout_s": 1.5, "seed": 6, "quality": False, "tasks": ("next-line", "b c"), "task_limit": 2,
     "quality_text": "prose",
