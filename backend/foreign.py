@@ -53,8 +53,11 @@ def call(
             env={**environment, **THREADS, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)])},
             timeout=WALL_S + cpu_s, check=False,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise _demanding(about, cpu_s, memory_bytes) from None
+    except subprocess.TimeoutExpired as late:
+        raise TooDemanding(
+            f"{about} was not read within {late.timeout:.0f} s: this machine is busy, or the file is made to keep it waiting. "
+            "Try again when less is running."
+        ) from None
     if done.returncode == FAILED:
         raise _rebuilt(json.loads(done.stdout))
     if done.returncode or not done.stdout:

@@ -256,6 +256,13 @@ def test_the_child_has_limits(function: Callable[[], Any]) -> None:
         foreign.call(function, about="x.json", cpu_s=1)
 
 
+def test_a_machine_that_is_too_busy_is_not_called_a_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that computes little and is late is ended by the clock, not by its limit of processor time."""
+    monkeypatch.setattr(foreign, "WALL_S", 0)
+    with pytest.raises(TooDemanding, match=r"x\.json was not read within 1 s: this machine is busy, .* Try again"):
+        foreign.call(time.sleep, 60, about="x.json", cpu_s=1)
+
+
 def test_the_child_answers_errors_as_they_are_and_sees_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     with pytest.raises(InvalidWorkload) as refused:

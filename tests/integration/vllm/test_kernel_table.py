@@ -35,7 +35,7 @@ BOTH_SIDES = (
 )
 Case = tuple[Layout, Layer, Chip]
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.campaign]
 
 
 def cases() -> Iterator[Case]:
