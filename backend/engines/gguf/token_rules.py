@@ -12,8 +12,8 @@ from itertools import pairwise
 from backend.domain.model.gguf.pretokenizers import PREFIX, TokenizerPlan
 from backend.engines.gguf.stored import Stored
 
-UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4
-"""`llama_token_type` of tokens that are found in a text before it is split."""
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+"""`llama_token_type`; all but normal tokens are found in a text before it is split."""
 TEXTS = (
     "def add(first, second):\n    return first + 12345  # it's fine",
     "Hello, world! They'll say: 3.14159 is NOT 22/7.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from backend.domain.errors import InvalidModel
 from backend.domain.model.gguf.keys import NAMED_TEMPLATE
 from backend.domain.model.gguf.pretokenizers import PREFIX, PreTokenizer, TokenizerPlan
 from backend.engines.gguf.stored import Stored
-from backend.engines.gguf.token_rules import CONTROL, UNKNOWN, USER_DEFINED, TokenRules, texts
+from backend.engines.gguf.token_rules import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, TokenRules, texts
 from backend.layered import tokenizers
 
 NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -102,7 +103,7 @@ def split_merge(merge: str) -> tuple[str, str]:
 
 def _sentence_piece(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> Any:
     """SentencePiece's BPE joins the pair whose result has the highest score: merges in that order."""
-    from tokenizers import Tokenizer, decoders, models, normalizers
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     numbered = {token: number for number, token in enumerate(tokens)}
     scores = stored.lists[f"{PREFIX}scores"]
@@ -114,12 +115,41 @@ def _sentence_piece(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> A
     ]
     merges = [(first, second) for _, _, first, second in sorted(pairs)]
     unknown = tokens[plan.ids["unknown"]]
-    made: Any = Tokenizer(models.BPE(numbered, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    whole = [] if merges else whole_pieces(tokens, stored.lists[f"{PREFIX}token_type"], scores)
+    bpe = models.BPE(numbered, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True, ignore_merges=bool(whole))
+    made: Any = Tokenizer(bpe)
+    if whole:
+        either = "|".join([*map(re.escape, whole), r"[\s\S]"])
+        made.pre_tokenizer = pre_tokenizers.Split(Regex(either), behavior="isolated")
     prefix = [normalizers.Prepend("▁")] if plan.space_prefix else []
     made.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if plan.space_prefix else []
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
     return made
+
+
+def whole_pieces(tokens: list[str], kinds: list[int], scores: list[float]) -> list[str]:
+    """The pieces of several letters of a vocabulary that no merge of two of its pieces makes, the longest first.
+
+    llama.cpp joins letters whose text together is a piece, also where the letters alone are none, the highest score first and
+    the leftmost of equal ones. That finds the longest piece at each place, from left to right, where no two pieces overlap, or
+    where all scores are equal and every piece grows from its beginning letter by letter. Else the answer is empty.
+    """
+    scored = {token: score for token, kind, score in zip(tokens, kinds, scores, strict=False) if kind == NORMAL}
+    pieces = [token for token in scored if len(token) > 1]
+    # 1. What joining letters and pieces reaches, the short ones first.
+    reached: set[str] = set()
+    for piece in sorted(pieces, key=len):
+        parts = ((piece[:middle], piece[middle:]) for middle in range(1, len(piece)))
+        if any(all(len(part) == 1 or part in reached for part in pair) for pair in parts):
+            reached.add(piece)
+    # 2. Two pieces overlap where the end of one is the beginning of another: then the order of joining counts.
+    begins = {piece[:length] for piece in reached for length in range(1, len(piece))}
+    ends = {piece[-length:] for piece in reached for length in range(1, len(piece))}
+    grows = all(len(piece) == 2 or piece[:-1] in reached for piece in reached)
+    if begins & ends and not (grows and len({scored[piece] for piece in reached}) == 1):
+        return []
+    return sorted(reached, key=lambda piece: (-len(piece), piece))
 
 
 def check(stored: Stored, plan: TokenizerPlan, folder: Path) -> int:

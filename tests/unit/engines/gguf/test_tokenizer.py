@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from backend.domain.errors import InvalidModel
 from backend.domain.model.gguf.pretokenizers import PRE_TOKENIZERS, tokenizer_plan
 from backend.engines.gguf import tokenizer
 from backend.engines.gguf.stored import Stored
-from backend.engines.gguf.token_rules import TEXTS
+from backend.engines.gguf.token_rules import TEXTS, TokenRules
 from tests.cases import ggufs
 from tests.cases.models import tokenizer_folder
 
@@ -85,6 +86,35 @@ def test_a_piece_that_merges_cannot_reach_is_refused(tmp_path: Path) -> None:
     words[-3], kinds[-3], scores[-3] = "12", ggufs.NORMAL, 5.0
     with pytest.raises(InvalidModel, match="its tokenizer cannot be carried: in "):
         carried(tmp_path, sentence_piece(tokens=words, scores=scores, token_type=kinds))
+
+
+BYTES = [f"<0x{number:02X}>" for number in range(256)]
+
+
+def test_pieces_whose_letters_are_no_tokens_are_found_whole(tmp_path: Path) -> None:
+    """llama.cpp joins letters whose text is a piece, whether or not the letters are tokens."""
+    pieces = [*(f"▁{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"), "w0", "w1", "w10"]
+    words = ["<unk>", "<s>", "</s>", *BYTES, *pieces]
+    kinds = [2, 3, 3, *[6] * 256, *[ggufs.NORMAL] * len(pieces)]
+    stated = sentence_piece(tokens=words, scores=[0.0] * len(words), token_type=kinds)
+    loaded = carried(tmp_path, stated)
+    ids = loaded("add w10 w2")["input_ids"]
+    assert loaded.convert_ids_to_tokens(ids) == ["<s>", "▁a", "<0x64>", "<0x64>", "▁w", "<0x31>", "<0x30>", "▁w", "<0x32>"]
+    assert loaded.decode(ids, skip_special_tokens=True) == "add w10 w2"
+    assert loaded.convert_ids_to_tokens(loaded("xw10")["input_ids"])[-1] == "w10"
+    stored = Stored([tmp_path / "x.gguf"])
+    plan = tokenizer_plan("x.gguf", stored.values, {key: len(values) for key, values in stored.lists.items()})
+    rules, draw = TokenRules(stored, plan, tokenizer.vocabulary(stored)), random.Random(0)
+    for _ in range(200):
+        text = "".join(draw.choices("adwx10 \né▁", k=draw.randint(1, 12)))
+        assert loaded(text)["input_ids"] == rules.encode(text), text
+
+
+def test_pieces_are_found_whole_only_where_the_order_of_joining_does_not_count() -> None:
+    assert tokenizer.whole_pieces(["ab", "bc"], [1, 1], [0.0, 1.0]) == []
+    assert tokenizer.whole_pieces(["ab", "bc"], [1, 1], [0.0, 0.0]) == ["ab", "bc"]  # the leftmost of equal ones is joined
+    assert tokenizer.whole_pieces(["bc", "abc", "ca"], [1, 1, 1], [0.0, 0.0, 0.0]) == []  # abc grows from its end
+    assert tokenizer.whole_pieces(["ab", "abc", "xyz"], [1, 1, 1], [0.0, 2.0, 1.0]) == ["abc", "ab"]  # nothing joins to xyz
 
 
 def test_two_tokens_of_one_text_are_refused(tmp_path: Path) -> None:
