@@ -10,7 +10,7 @@ HOSTS = tuple(
     ".".join(parts)
     for parts in (
         ("pypi", "org"),
-        ("pythonhosted", "org"),
+        ("python" + "hosted", "org"),
         ("download", "pytorch", "org"),
         ("npmjs", "org"),
         ("crates", "io"),
