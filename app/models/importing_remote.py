@@ -44,7 +44,7 @@ def look(opened: Workspace, source: str) -> Inspection | None:
     if why := opened.refusal(Action.REMEMBER_MODEL):
         st.info(plain(why), icon=":material/lock:")
         return None
-    if st.session_state.get(ASKED) != source:
+    if imports.asks_network(source) and st.session_state.get(ASKED) != source:
         st.markdown(f"The card of **{plain(short(source, 120))}** has not been read yet: it is asked for over the network.")
         st.button("Read the card", icon=":material/search:", key="import_ask", on_click=ask, args=(source,))
         return None

@@ -50,6 +50,11 @@ def is_remote(workspace: Workspace, source: str) -> bool:
         return sources.is_remote(source) and imported.named(session, source) is None
 
 
+def asks_network(source: str) -> bool:
+    """Whether the card of what a job brings in is asked for over the network: of all but a GGUF file on this machine."""
+    return sources.is_package(source) or not sources.is_converted(source)
+
+
 def inspect(workspace: Workspace, source: str, *, revision: str | None = None, timeout_s: float | None = None) -> Inspection:
     """The card of a hub id or s3:// prefix, from ranges of its files: no weights are fetched and nothing is written. `timeout_s`:
     the most patience with a hub or package index.

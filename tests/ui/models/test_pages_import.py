@@ -16,6 +16,7 @@ from backend.service import Workspace
 from backend.service.models import models
 from backend.settings import ASSETS
 from tests import studio
+from tests.cases import ggufs
 
 HOSTILE = "<img src=x onerror=alert(1)> *b* :red[x], $y$"
 
@@ -197,3 +198,9 @@ def test_a_folder_that_may_not_be_named_is_one_sentence(home: Workspace, tmp_pat
     for named in (str(tmp_path), str(tmp_path / "x.gguf")):
         at = studio.open_page("import", import_folder=named)
         assert ["lies outside of the folders" in each.value for each in at.error] == [True]
+
+
+def test_a_link_to_a_gguf_file_shows_its_card_since_nothing_is_asked_over_the_network(home: Workspace, tmp_path: Path) -> None:
+    file = ggufs.write(tmp_path / "tiny.gguf", ggufs.tensors(), ggufs.keys())
+    at = studio.open_page("import", import_folder=str(file))
+    assert "has not been read yet" not in studio.says(at) and not at.button(key="import_submit").disabled
