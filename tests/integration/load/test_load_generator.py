@@ -152,7 +152,7 @@ def test_a_generator_killed_from_outside_is_told_in_one_sentence(exact: str, tmp
 def test_a_wrong_workload_is_told_in_one_sentence(exact: str, tmp_path: Path):
     asked = plan(exact, tmp_path)
     write_prompts(tmp_path, {"no": "prompt"})
-    with pytest.raises(InvalidWorkload, match=r'line 1: there is no "prompt"'):
+    with pytest.raises(InvalidWorkload, match=r'Line 1 of the workload has no "prompt"'):
         run_level(asked, tmp_path / "level")
 
 
