@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed
 
 from backend.service.studio.sign_in import COOKIE_SECRET
 from tests.browser.running import Studio, running_studio
+from tests.event_loop import run_in_own_loop
 
 pytestmark = [pytest.mark.campaign, pytest.mark.process, pytest.mark.timeout(300)]
 PATIENCE_S = 60.0
@@ -102,7 +103,7 @@ def test_a_viewers_upload_is_refused_and_an_operators_are_summed(shared: Studio)
             answers = [await asyncio.to_thread(upload, shared, used, f"f-{n}", operator, 150_000_000) for n in range(4)]
             assert [answer[0] for answer in answers] == [204, 204, 204, 413] and "500 MB" in answers[3][1]
 
-    asyncio.run(work())
+    run_in_own_loop(work)
 
 
 def test_signing_out_closes_the_other_tabs_and_ends_the_cookie(shared: Studio) -> None:
@@ -120,4 +121,4 @@ def test_signing_out_closes_the_other_tabs_and_ends_the_cookie(shared: Studio) -
             assert (await asyncio.to_thread(ask, shared, "GET", "/", person[0]))[0] == 401
             assert (await asyncio.to_thread(ask, shared, "GET", "/", other[0]))[0] == 200
 
-    asyncio.run(work())
+    run_in_own_loop(work)

@@ -7,7 +7,6 @@ import json
 import stat
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +20,7 @@ from backend.domain.roles import Actor, Role
 from backend.service.studio import sign_in, studio
 from backend.service.studio.sign_in import SignIn
 from backend.settings import Settings
+from tests.event_loop import run_in_own_loop
 
 SECRET, ORIGIN = "s" * 40, "https://studio.example.org"
 OIDC = {
@@ -50,8 +50,7 @@ def asked(path: str = "/", claims: Mapping[str, Any] | None = None, *, secret: s
     async def receive() -> Any:
         return {}
 
-    with ThreadPoolExecutor(1) as thread:  # a browser that tests share has a loop of its own in this one
-        thread.submit(lambda: asyncio.run(Gate(_inside, FOUND, SECRET)(scope, receive, send))).result()
+    run_in_own_loop(lambda: Gate(_inside, FOUND, SECRET)(scope, receive, send))
     return sent
 
 
@@ -206,11 +205,6 @@ def of_page(path: str, cookie: list[tuple[bytes, bytes]], kind: str = "websocket
     return {"type": kind, "path": path, "method": "GET", "query_string": b"", "headers": cookie}
 
 
-def in_a_loop_of_its_own(work: Any) -> None:
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(lambda: asyncio.run(work())).result(timeout=60)
-
-
 def test_signing_out_ends_the_other_pages_and_the_cookie() -> None:
     async def ignore(message: Any) -> None:
         statuses.append(message.get("status"))
@@ -243,7 +237,7 @@ def test_signing_out_ends_the_other_pages_and_the_cookie() -> None:
         await asyncio.gather(*running)
 
     statuses: list[Any] = []
-    in_a_loop_of_its_own(work)
+    run_in_own_loop(work)
 
 
 def test_what_a_page_sends_after_its_sign_in_has_ended_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,4 +260,4 @@ def test_what_a_page_sends_after_its_sign_in_has_ended_is_not_answered(monkeypat
         await running
         assert page.heard == ["websocket.receive", "websocket.disconnect"]
 
-    in_a_loop_of_its_own(work)
+    run_in_own_loop(work)

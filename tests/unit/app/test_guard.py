@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from app.web.guard import POLICIES, Guard
 from backend import settings
 from backend.domain.errors import RequestError
 from backend.service.studio import studio
+from tests.event_loop import run_in_own_loop
 from tests.homes import open_home
 
 HOSTS = ["studio.example.org", "https://proxied.example.org:8443", "HTTP://Plain.example.org:80"]
@@ -31,8 +30,7 @@ def asked(kind: str = "http", **headers: str) -> list[dict[str, Any]]:
 
     scope = {"type": kind, "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
     guarded = Guard(inner, HOSTS)
-    with ThreadPoolExecutor(1) as thread:  # a browser that tests share has a loop of its own in this one
-        thread.submit(lambda: asyncio.run(guarded(scope, None, send))).result()  # type: ignore[arg-type]
+    run_in_own_loop(lambda: guarded(scope, None, send))  # type: ignore[arg-type]
     return sent
 
 

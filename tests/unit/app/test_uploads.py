@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 from app.web.uploads import ACTOR, PATH, Uploads
 from backend.domain.roles import Actor, Role
+from tests.event_loop import run_in_own_loop
 
 MOST = 1000
 VERA, OSCAR, ADA = (Actor(name=name, role=role, origin="page") for name, role in zip("voa", Role, strict=True))
@@ -44,8 +43,7 @@ class Studio:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(lambda: asyncio.run(self.layer(scope, receive, send))).result()
+        run_in_own_loop(lambda: self.layer(scope, receive, send))
         return int(sent[0]["status"]), sent[1]["body"].decode()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.serving.vllm_guard.whetstone_guard import Guard
+from tests.event_loop import run_in_own_loop
 
 KEY = "the-key"
 PATHS = [
@@ -37,8 +36,7 @@ def asked(path: str, headers: list[tuple[bytes, bytes]], kind: str = "http", met
         sent.append(dict(message))
 
     scope = {"type": kind, "path": path, "headers": headers} | ({"method": method} if kind == "http" else {})
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(lambda: asyncio.run(Guard(inner)(scope, None, send))).result()  # type: ignore[arg-type]
+    run_in_own_loop(lambda: Guard(inner)(scope, None, send))  # type: ignore[arg-type]
     return sent[0].get("status", sent[0]["type"])
 
 
