@@ -2,8 +2,8 @@
 
 audit.py            every lock in assets/locks; what was answered is kept in build/audit.json
 
-Where the index names no vulnerabilities, as a mirror does not, the packages that nobody judged are counted, it says that nothing
-was audited, and goes on: who has only a mirror can still run the campaign.
+Where the index names no vulnerabilities, as a mirror does not, the packages that nobody judged are counted, it says
+that nothing was audited, and goes on: who has only a mirror can still run the campaign.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def main() -> int:
             rows = kept[lock.name] = asked(lock, Path(folder))
             judged = [row for row in rows if "skip_reason" not in row]
             bad = [
-                f"{row['name']} {row['version']}: {', '.join(v['id'] for v in row['vulns'])}" for row in judged if row["vulns"]
+                f"{row['name']} {row['version']}: {', '.join(v['id'] for v in row['vulns'])}"
+                for row in judged
+                if row["vulns"]
             ]
             counts = f"{len(judged)} of {len(rows)} packages judged, {len(bad)} with known vulnerabilities"
             print(f"{lock.name}: {counts}")

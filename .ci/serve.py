@@ -1,4 +1,5 @@
-"""Installs engine environments, or finds that they are installed: what `make run` and `make test` call before they start.
+"""Installs engine environments, or finds that they are installed: what `make run` and `make test` call before they
+start.
 
 serve.py [NAME...]      serve, where none is named; several beside each other
 """
@@ -18,7 +19,9 @@ from backend.engines import environments
 class Spoken(Silent):
     """Phases and notes on standard output."""
 
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def phase(
+        self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
+    ) -> None:
         print(f"{message}.", flush=True)
 
     def note(self, message: str, **data: object) -> None:

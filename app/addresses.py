@@ -1,4 +1,5 @@
-"""What stands in the addresses of pages: a recipe's YAML, as it is or packed where it is long, and the playground's pair."""
+"""What stands in the addresses of pages: a recipe's YAML, as it is or packed where it is long, and the playground's
+pair."""
 
 from __future__ import annotations
 
@@ -33,14 +34,17 @@ def write_recipe(text: str) -> str | None:
 
 
 def read_recipe(address: str) -> str:
-    """The text that stands in the address. Raises InvalidRecipe where a packed one is damaged or unpacks to too much."""
+    """The text that stands in the address. Raises InvalidRecipe where a packed one is damaged or unpacks to too
+    much."""
     if not address.startswith(MARK):
         return address
     try:
         unpacker = zlib.decompressobj()
         content = unpacker.decompress(base64.urlsafe_b64decode(address.removeprefix(MARK)), MAX_BYTES)
         if unpacker.unconsumed_tail:
-            raise InvalidRecipe(f"The recipe in the address has more than {MAX_BYTES // 1000} kB: a recipe has a few lines.")
+            raise InvalidRecipe(
+                f"The recipe in the address has more than {MAX_BYTES // 1000} kB: a recipe has a few lines."
+            )
         if not unpacker.eof:
             raise ValueError("cut off")
         return content.decode()

@@ -1,4 +1,5 @@
-"""Charts on screens: the domain's figures drawn in the theme of the browser, and the live chart of a running evaluation."""
+"""Charts on screens: the domain's figures drawn in the theme of the browser, and the live chart of a running
+evaluation."""
 
 from __future__ import annotations
 
@@ -27,15 +28,23 @@ def theme() -> Theme:
 
 
 def show(figure: Figure, key: str, words: str | None = None, *, file: bool = True) -> None:
-    """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file, unless that is elsewhere."""
+    """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file, unless that is
+    elsewhere."""
     name = alt.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
     st.plotly_chart(trusted(figure), key=own(key), theme=None, config=config, alt=words or alt.alt(figure))
     if figure["data"] and file:
         st.download_button(
-            "CSV", lambda: alt.csv(figure), f"{name}.csv", "text/csv", type="tertiary", icon=":material/download:",
-            on_click="ignore", key=own(f"{key}-csv"), help="The points of this chart. The camera above it saves a PNG.",
-        )  # fmt: skip
+            "CSV",
+            lambda: alt.csv(figure),
+            f"{name}.csv",
+            "text/csv",
+            type="tertiary",
+            icon=":material/download:",
+            on_click="ignore",
+            key=own(f"{key}-csv"),
+            help="The points of this chart. The camera above it saves a PNG.",
+        )
 
 
 def of_height(figure: Figure, height: int) -> Figure:
@@ -46,12 +55,14 @@ def of_height(figure: Figure, height: int) -> Figure:
 
 
 def trusted(figure: Figure) -> graph.Figure:
-    """Without plotly's check of every property, which is half of a page's time: tests check each kind of figure instead."""
+    """Without plotly's check of every property, which is half of a page's time: tests check each kind of figure
+    instead."""
     return graph.Figure(figure["data"], figure["layout"], _validate=False)
 
 
 def live(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
-    """Means of the `point` events so far, one line a variant: counters while it runs, replaced by the exact figures after."""
+    """Means of the `point` events so far, one line a variant: counters while it runs, replaced by the exact figures
+    after."""
     groups: dict[str, dict[int, list[float]]] = {}
     for point in points:
         if (rate := point.get("output_tokens_per_s")) is not None:

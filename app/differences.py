@@ -17,8 +17,11 @@ _MARK = "color:inherit;background:rgba(214,140,0,0.28);text-decoration:underline
 
 
 def markup(pieces: Sequence[Piece]) -> str:
-    """HTML of an answer: every character of it inert, white space kept, differences marked by background and underline."""
-    body = "".join(f'<mark style="{_MARK}">{escape(text)}</mark>' if differs else escape(text) for text, differs in pieces)
+    """HTML of an answer: every character of it inert, white space kept, differences marked by background and
+    underline."""
+    body = "".join(
+        f'<mark style="{_MARK}">{escape(text)}</mark>' if differs else escape(text) for text, differs in pieces
+    )
     return f'<pre style="{_PRE}">{body}</pre>'
 
 
@@ -29,7 +32,9 @@ def verdict(first: str, second: str) -> str:
     mine, theirs = Words(first).keys, Words(second).keys
     if mine == theirs:
         return "The answers have the same words and differ in spaces or line breaks only."
-    parted = [sum(len(Words(piece.text).keys) for piece in side if piece.differs) for side in differences(first, second)]
+    parted = [
+        sum(len(Words(piece.text).keys) for piece in side if piece.differs) for side in differences(first, second)
+    ]
     same = shared(mine, theirs)
     start = f"The first {same} words are the same" if same else "They differ from the first word on"
     return f"{start}; {parted[0]} of {len(mine)} words on the left and {parted[1]} of {len(theirs)} on the right are marked."

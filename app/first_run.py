@@ -1,4 +1,5 @@
-"""What Home says of the demo: how it begins, which model it runs on, how far it is, how to stop it, and what it waits for."""
+"""What Home says of the demo: how it begins, which model it runs on, how far it is, how to stop it, and what it waits
+for."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def way(opened: Workspace) -> None:
         navigation.link("job", "Watch it", ":material/open_in_full:", id=run.job.id)
     else:
         label = "Carry the demo on" if run else "Run the demo"
-        if st.button(label, type="primary", icon=":material/play_arrow:", shortcut="Alt+S", key="home_demo", **frozen(opened)):
+        if st.button(
+            label, type="primary", icon=":material/play_arrow:", shortcut="Alt+S", key="home_demo", **frozen(opened)
+        ):
             with shell.told():
                 with st.spinner("Asking where the model is to be had…"):
                     job = first_run.start(opened)
@@ -51,7 +54,8 @@ def moves(opened: Workspace) -> bool:
 
 
 def notice(opened: Workspace) -> str | None:
-    """Draw it as long as there is something to say; answers with what makes the page around it change, None where nothing."""
+    """Draw it as long as there is something to say; answers with what makes the page around it change, None where
+    nothing."""
     run = first_run.status(opened)
     if run is None or run.state in {"done", "stopped"}:
         return None
@@ -88,7 +92,9 @@ def _goes_on(opened: Workspace, run: FirstRun) -> None:
 def _stop_button(opened: Workspace, run: FirstRun) -> None:
     options = frozen(opened, Action.CANCEL, run.job.owner)
     with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo", **options):
-        st.markdown("Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on.")
+        st.markdown(
+            "Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on."
+        )
         st.button("Yes, stop it", key="home_stop-demo", on_click=_stop, args=(opened,))
 
 

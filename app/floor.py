@@ -14,7 +14,8 @@ from backend.service.models import variants
 
 
 def accepted(opened: Workspace, sources: Iterable[str], name: str, *, say: bool = True) -> bool:
-    """Say what is ruined among them, and ask; True where the person will use it all the same, and where nothing is ruined.
+    """Say what is ruined among them, and ask; True where the person will use it all the same, and where nothing is
+    ruined.
 
     `name` tells the questions of one page apart; `say` is False where the page has said it already.
     """

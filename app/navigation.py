@@ -1,4 +1,5 @@
-"""Which pages there are, in which section, and how one leads to another. A page whose file is missing is not offered."""
+"""Which pages there are, in which section, and how one leads to another. A page whose file is missing is not
+offered."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
 
 
 def own(name: str) -> str:
-    """The key of a widget or a value that several pages have, named by the page that is open: what stands in it stays there."""
+    """The key of a widget or a value that several pages have, named by the page that is open: what stands in it stays
+    there."""
     return f"{st.session_state[HERE]}_{name}"
 
 
@@ -85,12 +87,14 @@ def _page(entry: Entry) -> Any:
 
 
 def several(*values: str) -> str:
-    """Values as one parameter, between commas; a comma of a value's own (a folder's name may have one) is written %2C."""
+    """Values as one parameter, between commas; a comma of a value's own (a folder's name may have one) is written
+    %2C."""
     return ",".join(value.replace("%", "%25").replace(",", "%2C") for value in values)
 
 
 def parts(words: str) -> list[str]:
-    """What `several` wrote, and what a person wrote between commas; each without the spaces around it, empty ones left out."""
+    """What `several` wrote, and what a person wrote between commas; each without the spaces around it, empty ones left
+    out."""
     found = [part.replace("%2C", ",").replace("%2c", ",").replace("%25", "%").strip() for part in words.split(",")]
     return [part for part in found if part]
 
@@ -111,8 +115,8 @@ def put(name: str, values: Sequence[str]) -> None:
 def multiselect(
     label: str, options: Iterable[str], chosen: Sequence[str], *, name: str, key: str, forgets: str = "", **look: Any
 ) -> list[str]:
-    """A field whose choice is the parameter `name` of the address: at first `chosen`, which was read there. A change takes the
-    parameter that it `forgets` out."""
+    """A field whose choice is the parameter `name` of the address: at first `chosen`, which was read there. A change
+    takes the parameter that it `forgets` out."""
 
     def write() -> None:
         put(name, st.session_state[key])
@@ -150,8 +154,8 @@ def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
 
 
 def _here(label: str, icon: str | None, params: dict[str, str]) -> None:
-    """A step within the page one is on. Streamlit's link would leave the browser's address as it was (1.67), and the next field
-    that is typed in, or a refresh, would bring back what was shown before."""
+    """A step within the page one is on. Streamlit's link would leave the browser's address as it was (1.67), and the
+    next field that is typed in, or a refresh, would bring back what was shown before."""
     if st.button(label, icon=icon, type="tertiary", key=own(f"here-{label}-{several(*params.values())}")):
         st.query_params.from_dict(params)
         st.rerun()

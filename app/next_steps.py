@@ -26,10 +26,13 @@ MOST_BYTES = 500_000_000
 """Of an artifact that the browser downloads: it is packed in memory."""
 
 
-def show(opened: Workspace, sources: Sequence[str], *, baseline: str | None = None, evaluation: str | None = None) -> None:
+def show(
+    opened: Workspace, sources: Sequence[str], *, baseline: str | None = None, evaluation: str | None = None
+) -> None:
     """The steps for one of `sources` (models, artifacts, folders), the last one at first.
 
-    `baseline` is what it is talked to beside and measured against; `evaluation` is the id of the one whose report is offered.
+    `baseline` is what it is talked to beside and measured against; `evaluation` is the id of the one whose report is
+    offered.
     """
     st.subheader("What next?")
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -50,7 +53,9 @@ def show(opened: Workspace, sources: Sequence[str], *, baseline: str | None = No
 def _chosen(sources: Sequence[str]) -> str:
     if len(sources) == 1:
         return sources[0]
-    chosen: str = st.selectbox("With", sources, len(sources) - 1, key=own("next_with"), label_visibility="collapsed", width=260)
+    chosen: str = st.selectbox(
+        "With", sources, len(sources) - 1, key=own("next_with"), label_visibility="collapsed", width=260
+    )
     return chosen
 
 
@@ -61,7 +66,9 @@ def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
     pair = [each for each in dict.fromkeys([baseline, source]) if each]
     options = {"help": "Starts vLLM with it on this machine and opens the job.", **frozen(opened)}
     anyway = floor.accepted(opened, [source], "next", say=False)
-    if st.button("Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not (able and anyway), **options}):
+    if st.button(
+        "Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not (able and anyway), **options}
+    ):
         with shell.said():
             mark = once.key("serve", source, for_s=once.DOUBLE_CLICK_S)
             job = serve.start(opened, [source], submission=mark, anyway=anyway)
@@ -77,14 +84,25 @@ def _keep(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
     """Files to take away."""
     if evaluation is not None:
         st.download_button(
-            "Report", lambda: reports.page(opened, evaluation), f"{evaluation}.html", "text/html", on_click="ignore",
-            key=own("next_report"), icon=":material/description:", help="One HTML file that needs no network.",
-        )  # fmt: skip
+            "Report",
+            lambda: reports.page(opened, evaluation),
+            f"{evaluation}.html",
+            "text/html",
+            on_click="ignore",
+            key=own("next_report"),
+            icon=":material/description:",
+            help="One HTML file that needs no network.",
+        )
     if variant.kind == "artifact" and (variant.bytes_on_disk or 0) <= MOST_BYTES and not opened.read_only:
         st.download_button(
-            f"Download ({size(variant.bytes_on_disk)})", lambda: artifacts.archive(opened, variant.source),
-            f"{variant.source}.tar", "application/x-tar", on_click="ignore", key=own("next_download"), icon=":material/download:",
-        )  # fmt: skip
+            f"Download ({size(variant.bytes_on_disk)})",
+            lambda: artifacts.archive(opened, variant.source),
+            f"{variant.source}.tar",
+            "application/x-tar",
+            on_click="ignore",
+            key=own("next_download"),
+            icon=":material/download:",
+        )
 
 
 def _elsewhere(variant: Variant) -> None:
@@ -95,7 +113,9 @@ def _elsewhere(variant: Variant) -> None:
     snippets((curl, python), variant.name, chat=bool(playground.chats(variant.model_path)))
     with files:
         st.code(variant.model_path, language=None, wrap_lines=True)
-        st.caption("The folder on the machine that runs the studio: config.json, tokenizer and safetensors, as vLLM reads them.")
+        st.caption(
+            "The folder on the machine that runs the studio: config.json, tokenizer and safetensors, as vLLM reads them."
+        )
 
 
 def served(opened: Workspace, found: Sequence[Served]) -> None:
@@ -104,7 +124,13 @@ def served(opened: Workspace, found: Sequence[Served]) -> None:
         chats = playground.chats(variants.resolve(opened, server.source).model_path)
         st.markdown(f"**{plain(server.name)}** answers at {code(server.url)}")
         curl, python = st.tabs(["curl", "Python"])
-        snippets((curl, python), server.served_name or server.name, chat=bool(chats), url=server.url, key_file=server.key_file)
+        snippets(
+            (curl, python),
+            server.served_name or server.name,
+            chat=bool(chats),
+            url=server.url,
+            key_file=server.key_file,
+        )
 
 
 def snippets(

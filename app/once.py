@@ -1,7 +1,7 @@
 """One submission for one thing built, however often the button is clicked.
 
-A key belongs to a fingerprint of what is submitted; it changes when that changes, when asked for another run, or for a button
-that is there every time one comes back (the starter on Home) some seconds after the click.
+A key belongs to a fingerprint of what is submitted; it changes when that changes, when asked for another run, or for a
+button that is there every time one comes back (the starter on Home) some seconds after the click.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ DOUBLE_CLICK_S = 5.0
 
 
 def key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> str:
-    """The submission key of this session for what is built now; with `for_s`, clicks within so many seconds share it."""
+    """The submission key of this session for what is built now; with `for_s`, clicks within so many seconds share
+    it."""
     held: dict[str, Any] = st.session_state.setdefault(own(f"once-{purpose}"), {})
     now = time.monotonic()
     late = for_s is not None and now - held.get("at", now) > for_s

@@ -17,7 +17,8 @@ from backend.service.jobs.artifacts import ArtifactView
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """One sentence a variant, at the highest load that was measured: where serving is decided. Of a search, what it found."""
+    """One sentence a variant, at the highest load that was measured: where serving is decided. Of a search, what it
+    found."""
     if search.is_search(evaluation):
         return search.sentences(evaluation)
     latest = {verdict.variant: verdict for verdict in sorted(wording.verdicts(evaluation), key=lambda v: v.load)}
@@ -54,9 +55,13 @@ def figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
         found.append(("Perplexity", figure(quality["perplexity_after"], 4), f"original {figure(original, 4)}"))
     if quality.get("kl_mean") is not None:
         low, high = quality.get("kl_ci95") or (None, None)
-        found.append(("Mean KL divergence", figure(quality["kl_mean"]), f"95% {figure(low)} to {figure(high)}" if low else None))
+        found.append(
+            ("Mean KL divergence", figure(quality["kl_mean"]), f"95% {figure(low)} to {figure(high)}" if low else None)
+        )
     if quality.get("same_top") is not None:
-        found.append(("Same top token", f"{quality['same_top']:.1%}", "of held-out positions have the original's first choice"))
+        found.append(
+            ("Same top token", f"{quality['same_top']:.1%}", "of held-out positions have the original's first choice")
+        )
     if result.get("peak_rss_bytes"):
         found.append(("Peak memory", size(result["peak_rss_bytes"]), None))
     if result.get("seconds") is not None:
@@ -67,7 +72,8 @@ def figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
 def differing(
     head: str, names: Sequence[str], found: Sequence[Mapping[str, str]], missing: str, *, only: bool
 ) -> list[dict[str, str]]:
-    """A row a property, headed `head`, a column each of what is called `names`; `only` leaves out what is the same in all."""
+    """A row a property, headed `head`, a column each of what is called `names`; `only` leaves out what is the same in
+    all."""
     rows = []
     for name in dict.fromkeys(name for properties in found for name in properties):
         values = [properties.get(name, missing) for properties in found]

@@ -18,7 +18,8 @@ from backend.service.studio import sign_in
 from backend.service.studio.sign_in import SignIn
 
 PATIENCE_S = 5.0
-"""How long a click waits for a locked database. Writes here take milliseconds; after this a person is better told than kept."""
+"""How long a click waits for a locked database. Writes here take milliseconds; after this a person is better told than
+kept."""
 
 
 @st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
@@ -28,7 +29,8 @@ def _open() -> tuple[Workspace, SignIn | None]:
 
 
 def workspace() -> Workspace:
-    """The workspace, for whoever sees the page; what cannot be opened, or may not be seen, is told in a sentence and ends it."""
+    """The workspace, for whoever sees the page; what cannot be opened, or may not be seen, is told in a sentence and
+    ends it."""
     try:
         opened: Workspace
         opened, asked = _open()
@@ -40,12 +42,15 @@ def workspace() -> Workspace:
 
 
 def _person(opened: Workspace, asked: SignIn | None) -> Actor:
-    """Who signed in, or whose studio it is. The gate let nobody else in; this is what the service goes by. Raises NotAllowed."""
+    """Who signed in, or whose studio it is. The gate let nobody else in; this is what the service goes by. Raises
+    NotAllowed."""
     if asked is None:
         return opened.actor.model_copy(update={"origin": "page"})
     actor = asked.actor(st.user.to_dict() if st.user.is_logged_in else {})
     if actor.role is None:
-        raise NotAllowed(f"{actor.name or 'Whoever you are, you'} may not see this studio: sign in, or ask an admin for a role.")
+        raise NotAllowed(
+            f"{actor.name or 'Whoever you are, you'} may not see this studio: sign in, or ask an admin for a role."
+        )
     return actor
 
 
@@ -59,7 +64,8 @@ def account(opened: Workspace) -> None:
 
 
 def frozen(opened: Workspace, action: Action = Action.SUBMIT, owner: str | None = None) -> dict[str, Any]:
-    """For a button that starts or changes something: disabled with the reason where this person may not, or nobody here may.
+    """For a button that starts or changes something: disabled with the reason where this person may not, or nobody here
+    may.
 
     `owner`: of what it changes.
     """
@@ -68,7 +74,8 @@ def frozen(opened: Workspace, action: Action = Action.SUBMIT, owner: str | None 
 
 
 def mine(opened: Workspace, others: bool, key: str) -> str | None:
-    """A switch between everybody's and one's own, where there are others' at all; answers with the owner to narrow to."""
+    """A switch between everybody's and one's own, where there are others' at all; answers with the owner to narrow
+    to."""
     if others and st.toggle("Mine only", key=key, bind="query-params"):
         return opened.actor.name
     return None
@@ -99,8 +106,8 @@ def _settled() -> dict[str, int]:
 def settle() -> None:
     """Keep what has been imported out of garbage collection, again whenever a page has imported more.
 
-    Streamlit collects after every run of a script or a live part; walking pandas, SQLAlchemy and Streamlit itself each time
-    takes longer than most pages do (benchmarks/pages.py).
+    Streamlit collects after every run of a script or a live part; walking pandas, SQLAlchemy and Streamlit itself each
+    time takes longer than most pages do (benchmarks/pages.py).
     """
     held = _settled()
     if len(sys.modules) > held["modules"]:

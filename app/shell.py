@@ -26,8 +26,8 @@ READABLE = """<style>
 [data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
 @media (min-width: 800px) { [data-testid='stMainBlockContainer'] { padding-inline: 3rem } }
 </style>"""
-"""Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read. And it leaves
-a sixth of a laptop's screen free above the title, and as much beside the page."""
+"""Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read. And
+it leaves a sixth of a laptop's screen free above the title, and as much beside the page."""
 
 
 STEPS = """<script>(() => {
@@ -44,9 +44,9 @@ STEPS = """<script>(() => {
         if (moved) document.querySelector("[data-testid=stMain]")?.scrollTo(0, 0)
     }
 })()</script>"""
-"""One action of a person is one step of the browser's history. Streamlit makes each parameter that a page writes as it opens a
-step, and the first of them under the address of the page before: Back would lead to a page with parameters of another. And a
-page that is opened begins at its top."""
+"""One action of a person is one step of the browser's history. Streamlit makes each parameter that a page writes as it
+opens a step, and the first of them under the address of the page before: Back would lead to a page with parameters of
+another. And a page that is opened begins at its top."""
 REACHED = """<script>(() => {
     if (window.whetstoneReached) return
     const look = box => {
@@ -66,8 +66,8 @@ REACHED = """<script>(() => {
     window.whetstoneReached.observe(document.body, {childList: true, subtree: true})
     watch()
 })()</script>"""
-"""A table that is wider than its page is scrolled with the keyboard too (WCAG 2.1.1). Streamlit sees to that where it was given
-a size in pixels only."""
+"""A table that is wider than its page is scrolled with the keyboard too (WCAG 2.1.1). Streamlit sees to that where it
+was given a size in pixels only."""
 
 
 def run(beside: Callable[[Workspace], None]) -> None:
@@ -99,7 +99,8 @@ def told() -> Iterator[None]:
 
 @contextmanager
 def said(draw: Callable[..., Any] = st.error) -> Iterator[None]:
-    """A refusal of what a person just asked is said where they look, or with `st.toast`; the rest of the block is left out."""
+    """A refusal of what a person just asked is said where they look, or with `st.toast`; the rest of the block is left
+    out."""
     try:
         yield
     except WhetstoneError as error:
@@ -131,7 +132,8 @@ def refuse(reason: str, page: str, label: str, *, title: str | None = None) -> N
 
 
 def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = LIVE_EVERY) -> None:
-    """Draw `body`, and while `active` again every two seconds; the whole page follows when what it answers has changed."""
+    """Draw `body`, and while `active` again every two seconds; the whole page follows when what it answers has
+    changed."""
     seen: list[Hashable] = []
 
     @st.fragment(run_every=every if active else None, key=navigation.own(f"live-{name}"))  # type: ignore[untyped-decorator]
@@ -156,13 +158,17 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
 
 
 def damaged_rows(opened: Workspace, kind: damaged.Kind, among: Sequence[str] | None = None) -> None:
-    """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove each
-    that is damaged."""
+    """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove
+    each that is damaged."""
     for found in damaged.listing(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
             if not found.newer:
                 st.button(
-                    "Remove", icon=":material/delete:", key=navigation.own(f"damaged_{found.id}"), on_click=damaged.remove,
-                    args=(opened, found), **frozen(opened, Action.REMOVE_DAMAGED),
-                )  # fmt: skip
+                    "Remove",
+                    icon=":material/delete:",
+                    key=navigation.own(f"damaged_{found.id}"),
+                    on_click=damaged.remove,
+                    args=(opened, found),
+                    **frozen(opened, Action.REMOVE_DAMAGED),
+                )

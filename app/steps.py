@@ -28,7 +28,10 @@ HELPS = {
 }
 METHOD_HELPS = {
     **{("quantize", name): method.help for name, method in QUANTIZE.items()},
-    ("prune", "magnitude"): "Sets the smallest weights to zero. No server here skips zeros, so neither size nor speed gains.",
+    (
+        "prune",
+        "magnitude",
+    ): "Sets the smallest weights to zero. No server here skips zeros, so neither size nor speed gains.",
     ("prune", "wanda"): "Sets weights to zero that are small and see small inputs. Neither size nor speed gains here.",
     ("prune", "sparsegpt"): "Sets weights to zero and corrects the others for it. Neither size nor speed gains here.",
     **{("speculate", str(name)): f"{row.help} The model checks every guess." for name, row in SPECULATE.items()},
@@ -48,9 +51,18 @@ def explained(step: Step) -> str:
     return METHOD_HELPS.get((step.technique, getattr(step, "method", None) or ""), HELPS[step.technique])
 
 
-SHORT = {"smoothquant": "SmoothQuant", "kv_cache": "FP8 cache", "sparsegpt": "SparseGPT", "ngram": "n-gram",
-         "ngram_adaptive": "adaptive n-gram", "eagle": "EAGLE", "eagle3": "EAGLE-3", "medusa": "Medusa",
-         "dflash": "DFlash", "custom": "own proposer"}  # fmt: skip
+SHORT = {
+    "smoothquant": "SmoothQuant",
+    "kv_cache": "FP8 cache",
+    "sparsegpt": "SparseGPT",
+    "ngram": "n-gram",
+    "ngram_adaptive": "adaptive n-gram",
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE-3",
+    "medusa": "Medusa",
+    "dflash": "DFlash",
+    "custom": "own proposer",
+}
 """Methods that are not written in capitals, in a recipe's name."""
 _NUMBER = re.compile(r" \d+$")
 
@@ -64,10 +76,14 @@ def _named(step: Step) -> str:
     method = str(getattr(step, "method", ""))
     called = SHORT.get(method) or (method.capitalize() if step.technique == "prune" else method.upper())
     if isinstance(step, Quantize):
-        bits = f"{step.target_bits:g}" if step.target_bits else "4" if 4 in (step.bits, methods.of(step).bits[0]) else ""
+        bits = (
+            f"{step.target_bits:g}" if step.target_bits else "4" if 4 in (step.bits, methods.of(step).bits[0]) else ""
+        )
         return f"{called} {bits}-bit" if bits and step.bits != 8 else called
     if isinstance(step, Prune):
-        return f"{called} {f'{step.sparsity:.0%}'.replace('%', ' %') if step.pattern == 'unstructured' else step.pattern}"
+        return (
+            f"{called} {f'{step.sparsity:.0%}'.replace('%', ' %') if step.pattern == 'unstructured' else step.pattern}"
+        )
     return {"compile": "compiled", "speculate": SHORT.get(method, method)}.get(step.technique, step.technique)
 
 

@@ -27,8 +27,9 @@ _JOINER = "\u2060"
 def plain(words: str) -> str:
     """Words that are shown as they are, whatever Streamlit's Markdown would make of them, on one line.
 
-    Escapes hold for CommonMark, GFM, math and `:red[...]`. Emoji and icon codes and arrows are replaced in the text that comes
-    out of Markdown, where no escape is left, so they are parted by a word joiner. A web address stays a link that reads as it is.
+    Escapes hold for CommonMark, GFM, math and `:red[...]`. Emoji and icon codes and arrows are replaced in the text
+    that comes out of Markdown, where no escape is left, so they are parted by a word joiner. A web address stays a link
+    that reads as it is.
     """
     parted = _TYPOGRAPHY.sub(_JOINER, _SHORTCODE.sub(f":{_JOINER}", " ".join(words.split())))
     escaped = _MARKUP.sub(r"\\\1", parted)
@@ -36,7 +37,8 @@ def plain(words: str) -> str:
 
 
 def message(words: object) -> str:
-    """A sentence of ours, or an error, that may repeat a person's words: all plain, but what stands in backticks is code."""
+    """A sentence of ours, or an error, that may repeat a person's words: all plain, but what stands in backticks is
+    code."""
     text = " ".join((sentence(words) if isinstance(words, WhetstoneError) else str(words)).split())
     return "".join(_code(part) if index % 2 else _part(part) for index, part in enumerate(_CODE.split(text)))
 
@@ -111,7 +113,8 @@ def count(value: int) -> str:
 
 
 def when(value: datetime | None) -> str:
-    """A time of the store where the reader is: `2026-11-23 14:05:09`, or in UTC and named so where that is not known."""
+    """A time of the store where the reader is: `2026-11-23 14:05:09`, or in UTC and named so where that is not
+    known."""
     if value is None:
         return UNKNOWN
     zone = viewer_zone()

@@ -1,15 +1,14 @@
 """A job's channel: all that passes between a worker and the rest of the studio. Standard library and pydantic only.
 
-Its form is the same wherever it lies, and each attempt has one of its own (`JOB/ATTEMPT/`), so that a worker that was thought
-gone cannot speak for a later attempt. `spec.json` is what was asked, `granted.json` what the worker may use;
-`events/` holds numbered segments, one JSON line an event,
-each put once; `result.json` is put once, last; `alive` changes while the worker's process does; `log.txt` is what the worker
-printed; `work/` is scratch, in it `output/`, what the job publishes; `resume/` is what the next attempt may go on from, and moves
-into that one's channel. It may be gone on from as it lies at any moment: each file comes to its name whole, but those named
-`mapped-*`, which are changed in place. Here that is a folder on this machine's disk. In an object
-store it is a prefix: segments and result are objects put once, since there is neither append nor rename; the worker copies
-`output`, `resume` and its log there before the result, and `Channel.output` fetches. Nobody else builds a
-path inside a channel, but `channel_copy`.
+Its form is the same wherever it lies, and each attempt has one of its own (`JOB/ATTEMPT/`), so that a worker that was
+thought gone cannot speak for a later attempt. `spec.json` is what was asked, `granted.json` what the worker may use;
+`events/` holds numbered segments, one JSON line an event, each put once; `result.json` is put once, last; `alive`
+changes while the worker's process does; `log.txt` is what the worker printed; `work/` is scratch, in it `output/`, what
+the job publishes; `resume/` is what the next attempt may go on from, and moves into that one's channel. It may be gone
+on from as it lies at any moment: each file comes to its name whole, but those named `mapped-*`, which are changed in
+place. Here that is a folder on this machine's disk. In an object store it is a prefix: segments and result are objects
+put once, since there is neither append nor rename; the worker copies `output`, `resume` and its log there before the
+result, and `Channel.output` fetches. Nobody else builds a path inside a channel, but `channel_copy`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,15 @@ from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import Event, JobSpec
 from backend.settings import Settings
 
-SPEC, RESULT, LOG, EVENTS, WORK, OUTPUT, RESUME = "spec.json", "result.json", "log.txt", "events", "work", "output", "resume"
+SPEC, RESULT, LOG, EVENTS, WORK, OUTPUT, RESUME = (
+    "spec.json",
+    "result.json",
+    "log.txt",
+    "events",
+    "work",
+    "output",
+    "resume",
+)
 COMING = "coming"
 """What is kept on another machine to go on from, on its way here."""
 ALIVE, GRANTED = "alive", "granted.json"
@@ -84,8 +91,8 @@ class Channel:
         return str(self._folder)
 
     def open(self, spec: str, granted: Granted | None = None) -> None:
-        """Begin the attempt with that specification (JSON), what its worker may use of its host, and with what an earlier one
-        kept to go on from; of those only the logs stay. Raises DiskFull or WorkError."""
+        """Begin the attempt with that specification (JSON), what its worker may use of its host, and with what an
+        earlier one kept to go on from; of those only the logs stay. Raises DiskFull or WorkError."""
         with files.disk_errors(self._folder):
             for name in (EVENTS, WORK, COMING):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -142,7 +149,8 @@ class Channel:
 
     @property
     def output(self) -> Path:
-        """The folder on this machine with what the job published, to be verified and moved; none where it published nothing."""
+        """The folder on this machine with what the job published, to be verified and moved; none where it published
+        nothing."""
         return self._folder / WORK / OUTPUT
 
     def clear(self) -> None:
@@ -218,12 +226,14 @@ def of(settings: Settings, job_id: str, attempt: int = 1, home: str | None = Non
 
 
 class JobChannel:
-    """The worker's end, the only way a worker speaks. Event segments are put once each, after those there are. Any thread may
-    emit."""
+    """The worker's end, the only way a worker speaks. Event segments are put once each, after those there are. Any
+    thread may emit."""
 
     def __init__(self, address: Path) -> None:
         self._folder = address
-        self._segment = max((int(path.stem) for path in (address / EVENTS).glob("*.jsonl") if path.stem.isdigit()), default=0)
+        self._segment = max(
+            (int(path.stem) for path in (address / EVENTS).glob("*.jsonl") if path.stem.isdigit()), default=0
+        )
         self._waiting: list[Event] = []
         self._flushed = 0.0
         self._lock = threading.RLock()
@@ -278,7 +288,8 @@ class JobChannel:
     def emit(self, event: Event, *, urgent: bool = True) -> None:
         """Queue an event; written at once when urgent, else at most four times a second, with what came before it.
 
-        Of bare progress that waits, the last one is enough: a small model's layers would fill the database by the hundred.
+        Of bare progress that waits, the last one is enough: a small model's layers would fill the database by the
+        hundred.
         """
         with self._lock:
             if self._waiting and _bare(self._waiting[-1]) and _bare(event) and self._waiting[-1].phase == event.phase:

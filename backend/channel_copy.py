@@ -21,7 +21,8 @@ CARRY_S = 1.0
 
 
 class Far(Protocol):
-    """The machine where a worker runs: files of the attempt's channel there. Raises WorkError where it does not answer."""
+    """The machine where a worker runs: files of the attempt's channel there. Raises WorkError where it does not
+    answer."""
 
     def read(self, name: str, offset: int, most: int) -> bytes: ...
 
@@ -38,8 +39,9 @@ Kept = Mapping[str, tuple[str, int]]
 class Copy:
     """This machine's copy of a channel whose worker runs on another one.
 
-    What was asked and kept goes there; what the worker says, keeps and makes comes here, the result last. What it keeps comes
-    as it lay there at one moment, all of it or nothing. A copy that is broken off goes on from what lies here. For one thread.
+    What was asked and kept goes there; what the worker says, keeps and makes comes here, the result last. What it keeps
+    comes as it lay there at one moment, all of it or nothing. A copy that is broken off goes on from what lies here.
+    For one thread.
     """
 
     FOLDERS: ClassVar[list[str]] = [EVENTS, WORK]
@@ -85,8 +87,12 @@ class Copy:
 
         Output and result only once the worker has `ended`. Raises ChannelDamaged.
         """
-        files_of = {top: [row for row in there if self._top(row[0]) == top] for top in {self._top(row[0]) for row in there}}
-        for name, size, _ in [row for top, rows in files_of.items() if top.endswith(".log") or top == LOG for row in rows]:
+        files_of = {
+            top: [row for row in there if self._top(row[0]) == top] for top in {self._top(row[0]) for row in there}
+        }
+        for name, size, _ in [
+            row for top, rows in files_of.items() if top.endswith(".log") or top == LOG for row in rows
+        ]:
             self._append(name, size, name)
         carried = [row[0] for row in files_of.get(EVENTS, [])]
         for name in carried:
@@ -102,7 +108,8 @@ class Copy:
         return carried
 
     def carry(self, kept: Kept, below: str) -> bool:
-        """Bring what is kept here, which lies there below that folder, for about CARRY_S; True once there is no more to do.
+        """Bring what is kept here, which lies there below that folder, for about CARRY_S; True once there is no more to
+        do.
 
         What is here is replaced at once, when all has come and is what its SHA-256 says. Raises ChannelDamaged.
         """
@@ -111,19 +118,25 @@ class Copy:
             shutil.rmtree(coming, ignore_errors=True)
             self._coming = kept
         if self._here is None:
-            self._here = {str(path.relative_to(self._folder)): (_sha256(path), path.stat().st_size) for path in self._kept()}
+            self._here = {
+                str(path.relative_to(self._folder)): (_sha256(path), path.stat().st_size) for path in self._kept()
+            }
         if self._here == kept:
             return True
         for name, (sha, size) in kept.items():
             path = coming / name
             if not self._top(name).startswith(RESUME):
-                raise ChannelDamaged(f"The worker's machine keeps {name!r}, which nothing goes on from, so the job was ended.")
+                raise ChannelDamaged(
+                    f"The worker's machine keeps {name!r}, which nothing goes on from, so the job was ended."
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists() and self._here.get(name) == (sha, size):
                 os.link(self._folder / name, path)
             if not self._append(f"{COMING}/{name}", size, f"{below}/{name}", until):
                 return False
-        if all(self._here.get(name) == (sha, size) or _sha256(coming / name) == sha for name, (sha, size) in kept.items()):
+        if all(
+            self._here.get(name) == (sha, size) or _sha256(coming / name) == sha for name, (sha, size) in kept.items()
+        ):
             self._replace(coming)
             self._here = dict(kept)
         shutil.rmtree(coming, ignore_errors=True)
@@ -137,7 +150,9 @@ class Copy:
             new.rename(self._folder / new.name)
 
     def _kept(self) -> list[Path]:
-        return sorted(path for folder in self._folder.glob(f"{RESUME}*") for path in folder.rglob("*") if path.is_file())
+        return sorted(
+            path for folder in self._folder.glob(f"{RESUME}*") for path in folder.rglob("*") if path.is_file()
+        )
 
     def _take(self, row: FarFile) -> None:
         """The whole file, unless it is here already."""
@@ -171,7 +186,9 @@ class Copy:
         """The first part of the name, which another machine chose. Raises ChannelDamaged."""
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or ".." in parts:
-            raise ChannelDamaged(f"The worker's machine names a file {name!r}, which lies in no channel, so the job was ended.")
+            raise ChannelDamaged(
+                f"The worker's machine names a file {name!r}, which lies in no channel, so the job was ended."
+            )
         return parts[0]
 
     def _show(self) -> None:

@@ -1,5 +1,5 @@
-"""A client of OpenAI-compatible endpoints: the address, single requests, and what the server's refusals mean. Standard library,
-but for an endpoint of SageMaker (`sagemaker://REGION/NAME`), whose requests `aws.runtime` signs.
+"""A client of OpenAI-compatible endpoints: the address, single requests, and what the server's refusals mean. Standard
+library, but for an endpoint of SageMaker (`sagemaker://REGION/NAME`), whose requests `aws.runtime` signs.
 
 Knows nothing of load and of what is asked. Proxy settings are ignored: a proxy would be measured instead of the server.
 """
@@ -29,9 +29,11 @@ from backend.settings import TOKEN_PREFIX
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_S = 180.0
-"""A server that has just started compiles kernels at its first prompt: over a minute where other work runs beside it."""
+"""A server that has just started compiles kernels at its first prompt: over a minute where other work runs beside
+it."""
 WHOLE_S = 30.0
-"""For a whole answer, whatever the waits in it: a server that sends a byte now and then would keep a client for ever."""
+"""For a whole answer, whatever the waits in it: a server that sends a byte now and then would keep a client for
+ever."""
 METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 8 * 2**20
 """vLLM tells some tens of kilobytes of metrics, and half a megabyte of probabilities of a prompt."""
 WORDS_BYTES = 20_000
@@ -41,8 +43,8 @@ _newer_length: set[Address] = set()
 
 
 def address(url: str) -> Address:
-    """Read `http[s]://host[:port][/prefix][/v1[/completions]]`, or `sagemaker://REGION/NAME`. Raises RequestError where it is no
-    such URL; of SageMaker also what `aws.runtime.Signer` does."""
+    """Read `http[s]://host[:port][/prefix][/v1[/completions]]`, or `sagemaker://REGION/NAME`. Raises RequestError where
+    it is no such URL; of SageMaker also what `aws.runtime.Signer` does."""
     wrong = RequestError(f"`{url}` is not an address: give http://HOST:PORT or https://HOST[:PORT].")
     try:
         parts = urlsplit(url.strip())
@@ -85,8 +87,8 @@ def fields(place: Address, path: str, body: bytes, token: str | None = None) -> 
 
 
 def bearer(variable: str | None, place: Address) -> str | None:
-    """The token in that environment variable, to be sent to `place`; None of SageMaker, which takes signatures. A server that was
-    started here is given its own key, whatever the variable.
+    """The token in that environment variable, to be sent to `place`; None of SageMaker, which takes signatures. A
+    server that was started here is given its own key, whatever the variable.
 
     Raises RequestError as `check_bearer` does, and where it is not set or cannot be a header.
     """
@@ -98,15 +100,17 @@ def bearer(variable: str | None, place: Address) -> str | None:
         return None
     token = os.environ.get(variable, "").strip()
     if not token:
-        raise RequestError(f"The environment variable {variable} that should hold the bearer token is not set: export it.")
+        raise RequestError(
+            f"The environment variable {variable} that should hold the bearer token is not set: export it."
+        )
     if not token.isascii() or not token.isprintable():
         raise RequestError(f"The bearer token in {variable} has characters that no HTTP header may have: set it again.")
     return token
 
 
 def check_bearer(variable: str | None, place: Address) -> None:
-    """Before anything is sent. Raises RequestError for a variable that the owner did not name for this, and for plain HTTP to
-    another machine, where anybody on the way reads along."""
+    """Before anything is sent. Raises RequestError for a variable that the owner did not name for this, and for plain
+    HTTP to another machine, where anybody on the way reads along."""
     if variable is None or place.region is not None:
         return
     chosen = settings.load()
@@ -124,9 +128,15 @@ def check_bearer(variable: str | None, place: Address) -> None:
 
 @contextmanager
 def ask(
-    place: Address, method: str, path: str, *, body: Any = None, token: str | None = None,
-    limit_s: float = CONNECT_TIMEOUT_S, whole_s: float = WHOLE_S,
-) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
+    place: Address,
+    method: str,
+    path: str,
+    *,
+    body: Any = None,
+    token: str | None = None,
+    limit_s: float = CONNECT_TIMEOUT_S,
+    whole_s: float = WHOLE_S,
+) -> Iterator[http.client.HTTPResponse]:
     """The answer to one request, of whatever status, to be read inside.
 
     `limit_s` is for each wait for the server, `whole_s` for all of it: then the connection is cut.
@@ -137,7 +147,9 @@ def ask(
     watchdog.daemon = True
     watchdog.start()
     sent = None if body is None else json.dumps(body).encode()
-    headers = fields(place, path, sent, token) if sent is not None else {"Authorization": f"Bearer {token}"} if token else {}
+    headers = (
+        fields(place, path, sent, token) if sent is not None else {"Authorization": f"Bearer {token}"} if token else {}
+    )
     try:
         connection.request(method, path, sent, headers)
         answer = connection.getresponse()
@@ -157,10 +169,13 @@ def ask(
 
 
 def read(place: Address, answer: http.client.HTTPResponse, most: int = ANSWER_BYTES) -> bytes:
-    """The body of an answer. Raises EndpointUnreachable where it has more than `most` bytes, OSError or HTTPException."""
+    """The body of an answer. Raises EndpointUnreachable where it has more than `most` bytes, OSError or
+    HTTPException."""
     body = answer.read(most + 1)
     if len(body) > most:
-        raise EndpointUnreachable(f"{place} answers with more than {most // 2**20} MiB: it is no OpenAI-compatible endpoint.")
+        raise EndpointUnreachable(
+            f"{place} answers with more than {most // 2**20} MiB: it is no OpenAI-compatible endpoint."
+        )
     return body
 
 
@@ -186,7 +201,8 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
 
 
 def models(url: str, bearer_env: str | None = None) -> list[str]:
-    """Ids that GET /v1/models lists, one at least. Raises EndpointUnreachable where nothing answers or no such list comes.
+    """Ids that GET /v1/models lists, one at least. Raises EndpointUnreachable where nothing answers or no such list
+    comes.
 
     SageMaker forwards no such request: there it is what our deployments call the model."""
     place = address(url)
@@ -210,7 +226,8 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
 
 
 def metrics(url: str, bearer_env: str | None = None) -> str | None:
-    """What it tells of itself at `/metrics` beside `/v1`, as text; None where it tells nothing there, for whatever reason.
+    """What it tells of itself at `/metrics` beside `/v1`, as text; None where it tells nothing there, for whatever
+    reason.
 
     Raises RequestError where the address or the token variable is wrong.
     """
@@ -226,7 +243,12 @@ def metrics(url: str, bearer_env: str | None = None) -> str | None:
 
 
 def completion(
-    url: str, body: dict[str, Any], bearer_env: str | None = None, kind: str = "completions", *, limit_s: float = ANSWER_S
+    url: str,
+    body: dict[str, Any],
+    bearer_env: str | None = None,
+    kind: str = "completions",
+    *,
+    limit_s: float = ANSWER_S,
 ) -> dict[str, Any]:
     """The answer to one request of a `kind` of PATHS, not streamed, within `limit_s`.
 
@@ -255,7 +277,8 @@ def with_length_field(place: Address, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def wants_newer_length(place: Address, body: dict[str, Any], status: int, words: str) -> bool:
-    """Whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked again."""
+    """Whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked
+    again."""
     if LENGTH not in body or not interface.wants_newer_length(status, words):
         return False
     _newer_length.add(place)
@@ -334,7 +357,8 @@ class _Connection(http.client.HTTPConnection):
         self._is_cut = True
         if self._made is not None:
             with suppress(OSError):
-                socket.socket.shutdown(self._made, socket.SHUT_RDWR)  # not SSLSocket's, which pulls TLS from under a reader
+                # not SSLSocket's, which pulls TLS from under a reader
+                socket.socket.shutdown(self._made, socket.SHUT_RDWR)
 
     def check(self, whole_s: float) -> None:
         """Raises EndpointUnreachable where it was cut."""

@@ -1,7 +1,8 @@
-"""Puts files and folders in place whole or not at all. Standard library only, so that a process under any interpreter may use it.
+"""Puts files and folders in place whole or not at all. Standard library only, so that a process under any interpreter
+may use it.
 
-What is being written stands beside its place under a name that nobody else uses: a dot, a random word, the final name. Two
-processes that write the same file leave one of the two, and a reader never sees half of either.
+What is being written stands beside its place under a name that nobody else uses: a dot, a random word, the final name.
+Two processes that write the same file leave one of the two, and a reader never sees half of either.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ def copy(source: Path, path: Path) -> None:
 
 @contextmanager
 def staged_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
-    """A path to write to, put in place when the block ends. What nobody reads after a crash need not be flushed to disk.
+    """A path to write to, put in place when the block ends. What nobody reads after a crash need not be flushed to
+    disk.
 
-    Raises DiskFull or WorkError, as `disk_errors` does. After any exception what was at `path` before is as it was, and nothing
-    is left beside it.
+    Raises DiskFull or WorkError, as `disk_errors` does. After any exception what was at `path` before is as it was, and
+    nothing is left beside it.
     """
     staged = aside(path)
     try:
@@ -61,7 +63,8 @@ def staged_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill, put in place when the block ends; where somebody else was faster, theirs stays and this one goes.
+    """A new folder to fill, put in place when the block ends; where somebody else was faster, theirs stays and this one
+    goes.
 
     Raises what the block raises, and OSError where the folder cannot be made or put in place.
     """
@@ -102,10 +105,13 @@ def alone(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None
 
 
 def stamp(folder: Path) -> str:
-    """What tells a folder's files from others without reading them: names, sizes, times of change; empty where it is gone."""
+    """What tells a folder's files from others without reading them: names, sizes, times of change; empty where it is
+    gone."""
     try:
         found = sorted(
-            (path.name, at.st_size, at.st_mtime_ns) for path in folder.iterdir() if (at := path.stat()) and path.is_file()
+            (path.name, at.st_size, at.st_mtime_ns)
+            for path in folder.iterdir()
+            if (at := path.stat()) and path.is_file()
         )
     except OSError:
         return ""
@@ -114,7 +120,9 @@ def stamp(folder: Path) -> str:
 
 def disk_full(where: Path) -> DiskFull:
     """The sentence of a disk that has no room for `where`."""
-    return DiskFull(f"The disk filled up while writing {where}: nothing was registered. Free some space, then resume the job.")
+    return DiskFull(
+        f"The disk filled up while writing {where}: nothing was registered. Free some space, then resume the job."
+    )
 
 
 @contextmanager

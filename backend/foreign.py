@@ -1,7 +1,9 @@
-"""Reads what others wrote without letting it take the machine: JSON and YAML up to a size here, all else in a limited child.
+"""Reads what others wrote without letting it take the machine: JSON and YAML up to a size here, all else in a limited
+child.
 
-A few bytes can stand for gigabytes or hours: aliases, columns of repeated values, normalizers that expand. The child has so much
-memory and processor time and no more, and none of the environment's secrets; a library that aborts takes only the child along.
+A few bytes can stand for gigabytes or hours: aliases, columns of repeated values, normalizers that expand. The child
+has so much memory and processor time and no more, and none of the environment's secrets; a library that aborts takes
+only the child along.
 """
 
 from __future__ import annotations
@@ -32,27 +34,40 @@ JSON_BYTES = 16_000_000
 FAILED = 3
 """Exit code of a child that answers with one of our errors."""
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
-THREADS = {"RAYON_NUM_THREADS": "2", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+THREADS = {
+    "RAYON_NUM_THREADS": "2",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+}
 """Every thread takes addresses of its own."""
 
 
 def call(
-    function: Callable[..., T], *arguments: Any, about: str, cpu_s: float | None = None, memory_bytes: int = MEMORY_BYTES
+    function: Callable[..., T],
+    *arguments: Any,
+    about: str,
+    cpu_s: float | None = None,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> T:
     """What a function of a module answers, in a child: bytes, or data that JSON holds (a tuple comes back as a list).
 
-    `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S; `memory_bytes` of addresses it may
-    take. Raises what it raises of ours, and TooDemanding where it came to a limit.
+    `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S; `memory_bytes` of
+    addresses it may take. Raises what it raises of ours, and TooDemanding where it came to a limit.
     """
     cpu_s = cpu_s or CPU_S
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     asked = pickle.dumps((cpu_s, memory_bytes, function.__module__, function.__qualname__, arguments))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "backend.foreign"], input=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", "backend.foreign"],
+            input=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={**environment, **THREADS, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)])},
-            timeout=WALL_S + cpu_s, check=False,
-        )  # fmt: skip
+            timeout=WALL_S + cpu_s,
+            check=False,
+        )
     except subprocess.TimeoutExpired as late:
         raise TooDemanding(
             f"{about} was not read within {late.timeout:.0f} s: this machine is busy, or the file is made to keep it waiting. "
@@ -140,21 +155,26 @@ def read_yaml(text: str) -> Any:
 
 @cache
 def _strict() -> Any:
-    """PyYAML's safe loader, without what no file here has a use for. Workers have no PyYAML, so it is not imported above."""
+    """PyYAML's safe loader, without what no file here has a use for. Workers have no PyYAML, so it is not imported
+    above."""
     import yaml
 
     class Strict(yaml.SafeLoader):
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             event = self.peek_event()  # type: ignore[no-untyped-call]
             if getattr(event, "anchor", None) is not None:
-                raise yaml.MarkedYAMLError(problem="no anchors (&) or aliases (*) are read here", problem_mark=event.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem="no anchors (&) or aliases (*) are read here", problem_mark=event.start_mark
+                )
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
             seen: set[str] = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"`{key.value[:60]}` stands there twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f"`{key.value[:60]}` stands there twice", problem_mark=key.start_mark
+                    )
                 seen.add(str(key.value))
             return super().construct_mapping(node, deep)
 

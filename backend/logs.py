@@ -1,7 +1,8 @@
-"""The logs of supervisor and studio: one JSON object a line, without secrets, in a file that is rotated. Standard library only.
+"""The logs of supervisor and studio: one JSON object a line, without secrets, in a file that is rotated. Standard
+library only.
 
-`time` is UTC; `level`, `process` and `message` stand in every line, `event`, `job` and `attempt` where there is one of them, and
-`trace` where something was raised that nobody caught.
+`time` is UTC; `level`, `process` and `message` stand in every line, `event`, `job` and `attempt` where there is one of
+them, and `trace` where something was raised that nobody caught.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ HIDDEN = "***"
 
 
 def redacted(text: str) -> str:
-    """The text without what looks like a secret, and without the values of this process's variables that are named like one."""
+    """The text without what looks like a secret, and without the values of this process's variables that are named like
+    one."""
     for name, value in os.environ.items():
         if len(value) >= SHORTEST and SECRET_NAME.search(name):
             text = text.replace(value, HIDDEN)
@@ -72,8 +74,8 @@ def _is_stderr(path: Path) -> bool:
 
 
 def begin(path: Path, *, beside: bool = True, most_bytes: int = MOST_BYTES) -> None:
-    """Write this process's log there from now on, and with `beside` to standard error where that is another place. What nobody
-    catches is a line too. A log that cannot be written is nobody's reason to stop."""
+    """Write this process's log there from now on, and with `beside` to standard error where that is another place. What
+    nobody catches is a line too. A log that cannot be written is nobody's reason to stop."""
     handlers: list[logging.Handler] = []
     try:
         handlers.append(Rotated(path, maxBytes=most_bytes, backupCount=MOST_FILES, encoding="utf-8"))
@@ -94,6 +96,8 @@ def _uncaught(caught: threading.ExceptHookArgs) -> None:
         logging.critical("%s", caught.exc_value, exc_info=(caught.exc_type, caught.exc_value, caught.exc_traceback))
 
 
-def say(event: str, message: str, *, job: str | None = None, attempt: int | None = None, level: int = logging.INFO) -> None:
+def say(
+    event: str, message: str, *, job: str | None = None, attempt: int | None = None, level: int = logging.INFO
+) -> None:
     """One line about one thing that happened."""
     logging.log(level, "%s", message, extra={"event": event, "job": job, "attempt": attempt})

@@ -47,17 +47,18 @@ class Address(NamedTuple):
 
 
 def check_public(place: Address) -> None:
-    """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an address
-    that was written as such; a name that is not known today is left to the run."""
+    """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an
+    address that was written as such; a name that is not known today is left to the run."""
     with suppress(OSError):
         _found(place, literal=True)
 
 
 def resolved(place: Address) -> list[tuple[Any, ...]]:
-    """What `socket.getaddrinfo` says of it now, to be connected to as it is: each was looked at, and no name is asked twice.
+    """What `socket.getaddrinfo` says of it now, to be connected to as it is: each was looked at, and no name is asked
+    twice.
 
-    Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not public
-    (`public_addresses`): a cloud's metadata, this machine, its network. An address that was written as such was
+    Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not
+    public (`public_addresses`): a cloud's metadata, this machine, its network. An address that was written as such was
     looked at when it was named, so that servers which are started here can be measured.
     """
     return _found(place, literal=False)

@@ -1,7 +1,8 @@
-"""One look at a model folder before any job: its tensors against its config, its tokenizer, its chat template, its positions.
+"""One look at a model folder before any job: its tensors against its config, its tokenizer, its chat template, its
+positions.
 
-Runs in the limited child (`foreign`): what the files hold is read by transformers, without weights and without code of theirs.
-Values that are not finite are seen only when weights are read, so not here. Knows no recipes and no store.
+Runs in the limited child (`foreign`): what the files hold is read by transformers, without weights and without code of
+theirs. Values that are not finite are seen only when weights are read, so not here. Knows no recipes and no store.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ CPU_S = 60
 MEMORY_BYTES = 8 * 2**30
 """Of addresses: torch takes 0.9 GB of them, the outline of 40,000 linears another."""
 MAPPINGS = 3
-"""How often a file of weights may be mapped at once, which takes addresses and no memory: safetensors does, and torch again."""
+"""How often a file of weights may be mapped at once, which takes addresses and no memory: safetensors does, and torch
+again."""
 WINDOW = int(Quantize.model_fields["length"].default)
 """Tokens of a sequence that calibrates or is scored."""
 SHOWN = 3
@@ -48,7 +50,8 @@ def facts(card: ModelCard) -> dict[str, Any]:
 
 
 def key(card: ModelCard) -> str:
-    """What `look` answers depends on this: the model's config and headers, its tokenizer's files, and what reads them."""
+    """What `look` answers depends on this: the model's config and headers, its tokenizer's files, and what reads
+    them."""
     return hashlib.sha256(f"{FORM} {card.revision} {tokenizers.digest(Path(card.path))}".encode()).hexdigest()
 
 
@@ -75,7 +78,8 @@ def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | None]:
-    """(refusal, unbuilt, unrewritable) of the model as transformers builds it, without weights; `plain`: not quantized."""
+    """(refusal, unbuilt, unrewritable) of the model as transformers builds it, without weights; `plain`: not
+    quantized."""
     if padding := _padding(folder):
         return None, padding, None
     try:
@@ -102,7 +106,9 @@ def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | 
 def _check_memory(folder: Path, error: Exception) -> None:
     """A child that came to its limit says nothing of the model. Raises TooDemanding."""
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
-        raise TooDemanding(f"{folder.name} takes more memory to look at than a look may take: its files are too large.") from None
+        raise TooDemanding(
+            f"{folder.name} takes more memory to look at than a look may take: its files are too large."
+        ) from None
 
 
 def _padding(folder: Path) -> str | None:
@@ -118,9 +124,11 @@ def _padding(folder: Path) -> str | None:
 
 
 def _outlined(folder: Path) -> str | None:
-    """Why the stored tensors are not those that the model's modules need; None where all are, in the shapes of config.json.
+    """Why the stored tensors are not those that the model's modules need; None where all are, in the shapes of
+    config.json.
 
-    Raises ImpossibleStack for a family or layout that has no outline, ModelDamaged for a tensor that is missing or left over.
+    Raises ImpossibleStack for a family or layout that has no outline, ModelDamaged for a tensor that is missing or left
+    over.
     """
     from backend.layered.outline import Outline
 

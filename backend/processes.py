@@ -1,4 +1,5 @@
-"""Processes of this machine: the one that a pid meant, all that it started, what those use, and ending them. Linux only."""
+"""Processes of this machine: the one that a pid meant, all that it started, what those use, and ending them. Linux
+only."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ KILLED_S = 10.0
 class Signalled(threading.Event):
     """An event that signals set, however many and whenever they come.
 
-    A handler runs in the main thread wherever that is: perhaps within this event's own lock, since it waits for it, or in
-    another handler. There `Event.set` waits for itself for ever. So a handler only puts a note into a SimpleQueue, whose `put`
-    may be entered again (library reference, queue), and a thread sets the event.
+    A handler runs in the main thread wherever that is: perhaps within this event's own lock, since it waits for it, or
+    in another handler. There `Event.set` waits for itself for ever. So a handler only puts a note into a SimpleQueue,
+    whose `put` may be entered again (library reference, queue), and a thread sets the event.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,8 @@ class Signalled(threading.Event):
 
 
 class Usage(NamedTuple):
-    """`rss_bytes`: resident memory of a process tree. `cpu_s`: processor seconds it and what it has reaped have used."""
+    """`rss_bytes`: resident memory of a process tree. `cpu_s`: processor seconds it and what it has reaped have
+    used."""
 
     rss_bytes: int
     cpu_s: float
@@ -99,11 +101,12 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def usage(pid: int) -> Usage:
-    """Memory and processor time of the process and all its descendants; about 2 ms with a hundred processes on the machine.
+    """Memory and processor time of the process and all its descendants; about 2 ms with a hundred processes on the
+    machine.
 
-    Memory is the private pages of each, and the largest file-backed share once: summing whole resident sizes would count
-    libraries that several processes map once a process; reading proportional sizes (smaps) walks every page table and would
-    disturb what is measured. Processor time of children that have ended stays with whoever waited for them.
+    Memory is the private pages of each, and the largest file-backed share once: summing whole resident sizes would
+    count libraries that several processes map once a process; reading proportional sizes (smaps) walks every page table
+    and would disturb what is measured. Processor time of children that have ended stays with whoever waited for them.
     """
     private = shared = 0
     cpu_s = 0.0
@@ -117,7 +120,8 @@ def usage(pid: int) -> Usage:
 
 
 def proportional(pid: int) -> int:
-    """Bytes that the process and its descendants hold, each shared page divided by the processes that map it (proc_pid_smaps(5)).
+    """Bytes that the process and its descendants hold, each shared page divided by the processes that map it
+    (proc_pid_smaps(5)).
 
     Walks page tables, some ten milliseconds a gigabyte: for moments in which nothing is measured.
     """
@@ -146,8 +150,9 @@ def marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
 
 
 def remark(name: str, value: str) -> None:
-    """Give this process that variable, also for whoever looks it up from outside (`marked`): /proc/PID/environ shows the memory
-    in which the kernel put the first environment, so the value is written there, over one of the same length.
+    """Give this process that variable, also for whoever looks it up from outside (`marked`): /proc/PID/environ shows
+    the memory in which the kernel put the first environment, so the value is written there, over one of the same
+    length.
 
     Raises ValueError where the process was not started with a variable of that name and length.
     """
@@ -174,8 +179,8 @@ def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:
 
 
 def left(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
-    """Those of them that still run after that time at most. One that has ended and that nobody reaped is gone too: that is up to
-    its parent, which in a container is often a process 1 that does so late or never."""
+    """Those of them that still run after that time at most. One that has ended and that nobody reaped is gone too: that
+    is up to its parent, which in a container is often a process 1 that does so late or never."""
     deadline, those = time.monotonic() + timeout_s, list(processes)
     while those:
         _, those = psutil.wait_procs(those, timeout=min(LOOK_S, max(0.0, deadline - time.monotonic())))

@@ -40,24 +40,32 @@ NOT_PUBLIC = _rows(
     ("203.0.113.0/24", "documentation", "RFC 5737"),
     ("224.0.0.0/4", "multicast", "RFC 5771"),
     ("240.0.0.0/4", "reserved, and broadcast", "RFC 1112"),
-    # IANA IPv6 Special-Purpose Address Registry: those inside 2000::/3. What lies outside is never public (`GLOBAL_UNICAST`).
+    # IANA IPv6 Special-Purpose Address Registry: those inside 2000::/3. What lies outside is never public
+    # (`GLOBAL_UNICAST`).
     ("2001::/23", "protocol assignments, but for Teredo", "RFC 2928"),
     ("2001:db8::/32", "documentation", "RFC 3849"),
     ("3fff::/20", "documentation", "RFC 9637"),
     # Looks public and is answered by the cloud's own host.
-    ("168.63.129.16/32", "Azure's WireServer and name server", "learn.microsoft.com: What is IP address 168.63.129.16?"),
+    (
+        "168.63.129.16/32",
+        "Azure's WireServer and name server",
+        "learn.microsoft.com: What is IP address 168.63.129.16?",
+    ),
 )
 GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""All of version 6 that was ever given out (RFC 4291, IANA IPv6 Address Space): the rest is local, reserved or deprecated."""
+"""All of version 6 that was ever given out (RFC 4291, IANA IPv6 Address Space): the rest is local, reserved or
+deprecated."""
 
 MAPPED = IPv6Network("::ffff:0:0/96")
 """A socket sends what goes there by version 4 (RFC 4291, 2.5.5.2)."""
 NAT64 = IPv6Network("64:ff9b::/96")
-"""The version 4 as it is reached from a network of version 6 (RFC 6052). 64:ff9b:1::/48, for local use, is not public."""
+"""The version 4 as it is reached from a network of version 6 (RFC 6052). 64:ff9b:1::/48, for local use, is not
+public."""
 SIX_TO_FOUR = IPv6Network("2002::/16")
 TEREDO = IPv6Network("2001::/32")
 ISATAP = (0x0000_5EFE, 0x0200_5EFE)
-"""The upper half of an interface identifier whose lower half is an address of version 4, below any prefix (RFC 5214, 6.1)."""
+"""The upper half of an interface identifier whose lower half is an address of version 4, below any prefix (RFC 5214,
+6.1)."""
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -89,7 +97,8 @@ def embedded(address: IPv6Address) -> Iterator[IPv4Address]:
 
 
 def read(written: str) -> IPv4Address | IPv6Address:
-    """The address as `socket.getaddrinfo` writes it, without its zone; one mapped to version 6 as the version 4 that it is.
+    """The address as `socket.getaddrinfo` writes it, without its zone; one mapped to version 6 as the version 4 that it
+    is.
 
     Raises ValueError where it is no address."""
     address = ip_address(written.partition("%")[0])

@@ -1,7 +1,9 @@
-"""Keys of the servers that Whetstone starts on loopback ports: a random one for each start, which only the same user can read.
+"""Keys of the servers that Whetstone starts on loopback ports: a random one for each start, which only the same user
+can read.
 
-Whoever asks such a server finds its key by the port, whichever process and home asks: the worker that measures, the Playground,
-`whetstone bench`. A key lies in a file rather than on a command line, which everybody on the machine may read.
+Whoever asks such a server finds its key by the port, whichever process and home asks: the worker that measures, the
+Playground, `whetstone bench`. A key lies in a file rather than on a command line, which everybody on the machine may
+read.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def file(port: int) -> Path:
 
 
 def make(port: int) -> str:
-    """A new key for the server that is about to start on that port. Raises WorkError where no private folder can be had."""
+    """A new key for the server that is about to start on that port. Raises WorkError where no private folder can be
+    had."""
     path, key = file(port), secrets.token_urlsafe(BYTES)
     _check_private(path.parent)
     staged = path.with_name(f".{secrets.token_hex(8)}")
@@ -65,7 +68,9 @@ def _check_private(folder: Path) -> None:
             folder.mkdir(0o700)
         status = folder.lstat()
     except OSError as error:
-        raise WorkError(f"{folder}, for the keys of servers, cannot be made ({error.strerror}): check TMPDIR.") from None
+        raise WorkError(
+            f"{folder}, for the keys of servers, cannot be made ({error.strerror}): check TMPDIR."
+        ) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise WorkError(
             f"{folder}, for the keys of servers, is not this user's alone: remove it, or set TMPDIR to another folder."

@@ -12,9 +12,18 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 ASSETS = CHECKOUT / "assets"
 TOKEN_PREFIX = "WHETSTONE_TOKEN_"
 SIGN_IN = (
-    "oidc_metadata_url", "oidc_client_id", "oidc_secret_env", "oidc_secret_file", "oidc_redirect_uri", "role_claim", "name_claim",
-    "viewers", "operators", "admins", "sign_in_hours",
-)  # fmt: skip
+    "oidc_metadata_url",
+    "oidc_client_id",
+    "oidc_secret_env",
+    "oidc_secret_file",
+    "oidc_redirect_uri",
+    "role_claim",
+    "name_claim",
+    "viewers",
+    "operators",
+    "admins",
+    "sign_in_hours",
+)
 """What says who may sign in and as what (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
 AWS = ("role", "output", "upload", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
 """What jobs on SageMaker need (`domain.managed.settings`): WHETSTONE_AWS_ and these in capitals."""
@@ -24,8 +33,8 @@ LISTS = ("viewers", "operators", "admins")
 GUARD = Path(__file__).parent / "serving" / "vllm_guard"
 """The folder of the layer that asks for a server's key; its docstring says how."""
 PLUGIN = Path(__file__).parent / "serving" / "vllm_plugin"
-"""A vLLM plugin that every process of a server loads, and classes that propose tokens within it; its docstrings say what they
-do."""
+"""A vLLM plugin that every process of a server loads, and classes that propose tokens within it; its docstrings say
+what they do."""
 
 
 class Settings(BaseModel):
@@ -67,10 +76,11 @@ class Settings(BaseModel):
     warm_workers: bool = False
     """Workers of this machine are forked from a process that has imported what they need."""
     bearer_env: tuple[str, ...] = ()
-    """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token; NAME@HOST: only
-    to that host."""
+    """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token;
+    NAME@HOST: only to that host."""
     hosts: tuple[str, ...] = ()
-    """Names, or whole origins such as https://NAME:8443, besides those of loopback under which the web studio answers."""
+    """Names, or whole origins such as https://NAME:8443, besides those of loopback under which the web studio
+    answers."""
     import_folders: tuple[Path, ...] = ()
     """Folders of this machine from which models and files are taken where others reach the studio, links resolved."""
     shared: bool = False
@@ -95,15 +105,16 @@ class Settings(BaseModel):
     proposers: str | None = None
     """The folder of classes that may propose tokens within servers, whose code then runs there; None: nowhere."""
     quality_floor: float | None = None
-    """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None `domain.limits.loss.FLOOR`."""
+    """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None
+    `domain.limits.loss.FLOOR`."""
 
     def classes(self, method: str) -> str | None:
         """The folder of the class that proposes by a `speculate` step of that method."""
         return self.proposers if method == "custom" else str(PLUGIN)
 
     def may_send(self, variable: str, host: str) -> bool:
-        """Whether the owner of this environment lets that variable leave the machine for that host: where others reach the studio
-        only for one that is listed with it, since whoever may submit chooses the address."""
+        """Whether the owner of this environment lets that variable leave the machine for that host: where others reach
+        the studio only for one that is listed with it, since whoever may submit chooses the address."""
         hosts = {entry.partition("@")[2].lower() for entry in self.bearer_env if entry.startswith(f"{variable}@")}
         if hosts or self.shared:
             return host.lower() in hosts
@@ -158,14 +169,13 @@ class Settings(BaseModel):
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
-    WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas between),
-    WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_SHARED_BUCKETS, WHETSTONE_ROLE, those of SIGN_IN and of
-    AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB,
-    WHETSTONE_MAX_IMPORTS_GB, WHETSTONE_MAX_UPLOADS_GB,
-    WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_DISCOUNT (percent),
-    WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS,
-    WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE, WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST,
-    WHETSTONE_RAY_ADDRESS, WHETSTONE_NODE, WHETSTONE_WARM_WORKERS, WHETSTONE_PROPOSERS."""
+    WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas
+    between), WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_SHARED_BUCKETS, WHETSTONE_ROLE, those of SIGN_IN and
+    of AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB, WHETSTONE_MAX_IMPORTS_GB,
+    WHETSTONE_MAX_UPLOADS_GB, WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_DISCOUNT (percent),
+    WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS, WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE,
+    WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST, WHETSTONE_RAY_ADDRESS, WHETSTONE_NODE, WHETSTONE_WARM_WORKERS,
+    WHETSTONE_PROPOSERS."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -177,7 +187,9 @@ def load() -> Settings:
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
         bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),
-        import_folders=tuple(Path(each).expanduser().resolve() for each in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))),
+        import_folders=tuple(
+            Path(each).expanduser().resolve() for each in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))
+        ),
         allowed_addresses=tuple(map(str.lower, _listed(environment.get("WHETSTONE_ALLOWED_ADDRESSES")))),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
         alone=environment.get("WHETSTONE_SHARED") == "0",
@@ -186,7 +198,9 @@ def load() -> Settings:
         owner=environment.get("USER") or "local",
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         sign_in=_sign_in(environment),
-        aws={name.replace("_", "-"): found for name in AWS if (found := environment.get(f"WHETSTONE_AWS_{name.upper()}"))},
+        aws={
+            name.replace("_", "-"): found for name in AWS if (found := environment.get(f"WHETSTONE_AWS_{name.upper()}"))
+        },
         discount=min(_number(environment.get("WHETSTONE_DISCOUNT")) or 0.0, 99.0) / 100,
         max_jobs=_number(environment.get("WHETSTONE_MAX_JOBS")),
         max_artifacts_gb=_number(environment.get("WHETSTONE_MAX_ARTIFACTS_GB")),

@@ -1,4 +1,5 @@
-"""Downloads files of a model or artifact into a folder: several at once, resumed where they stopped, checked as they arrive.
+"""Downloads files of a model or artifact into a folder: several at once, resumed where they stopped, checked as they
+arrive.
 
 A file has its own name only once it is whole and has the checksum its source states; until then it is NAME.part.
 """
@@ -30,7 +31,8 @@ class SourceDropped(WorkError):
 
 
 class Digest(NamedTuple):
-    """A checksum as its source states it: `sha256`, `md5`, or `git` (sha1 over git's blob header and the bytes), in hex."""
+    """A checksum as its source states it: `sha256`, `md5`, or `git` (sha1 over git's blob header and the bytes), in
+    hex."""
 
     kind: str
     value: str
@@ -45,7 +47,8 @@ class Source(Protocol):
         """The file's checksum where the source states one. Raises SourceDropped."""
 
     def stream(self, file: str, start: int) -> Iterator[bytes]:
-        """The bytes from `start` to the end. Raises SourceDropped where it may be tried again, else another WhetstoneError."""
+        """The bytes from `start` to the end. Raises SourceDropped where it may be tried again, else another
+        WhetstoneError."""
 
 
 def present(folder: Path, files: Mapping[str, int]) -> int:
@@ -67,17 +70,19 @@ def download(
     *,
     patience_s: tuple[float, ...] = PATIENCE_S,
 ) -> None:
-    """Fetch what of `files` (bytes by name) is not there yet; `on_progress` is told the bytes fetched now, a few times a second.
+    """Fetch what of `files` (bytes by name) is not there yet; `on_progress` is told the bytes fetched now, a few times
+    a second.
 
-    Raises what the source raises, DownloadFailed where it gives up or a checksum is wrong, OSError (a full disk). Whatever is
-    raised in the calling thread meanwhile ends the download; what was fetched stays for the next attempt.
+    Raises what the source raises, DownloadFailed where it gives up or a checksum is wrong, OSError (a full disk).
+    Whatever is raised in the calling thread meanwhile ends the download; what was fetched stays for the next attempt.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _Download(source, files, folder, patience_s).run(on_progress)
 
 
 class _Download:
-    """Daemon threads take files from a queue, the largest first: a server that stalls cannot hold back the end of the process."""
+    """Daemon threads take files from a queue, the largest first: a server that stalls cannot hold back the end of the
+    process."""
 
     def __init__(self, source: Source, files: Mapping[str, int], folder: Path, patience_s: tuple[float, ...]) -> None:
         self.source, self.files, self.folder, self.patience_s = source, files, folder, patience_s
@@ -185,7 +190,9 @@ class _File:
             if self.whole.stop.is_set():
                 return
             if self.here + len(chunk) > self.size:
-                raise DownloadFailed(f"{self.name} is longer than {self.whole.source.name} says: import the model again.")
+                raise DownloadFailed(
+                    f"{self.name} is longer than {self.whole.source.name} says: import the model again."
+                )
             sink.write(chunk)
             hasher.update(chunk)
             self.here += len(chunk)

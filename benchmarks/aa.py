@@ -2,12 +2,12 @@
 
     .venv/bin/python -m benchmarks.aa [--exact 16] [--vllm 4] [--until-decided [--max-blocks 20]] [--note "..."]
 
-Each run is an evaluation as a user starts one: a job, a worker, the load generator's own process for every level, blocks in
-ABBA order, paired intervals, Holm's correction over all levels and metrics. Both variants are the address of one server:
-tests/fakes/exact_server.py with pauses that vary (each by itself, and all together over seconds, which is what could break the
-test's assumption that blocks are independent), or vLLM with the starter model. Writes benchmarks/results/aa.md; about 25
-seconds a run on 2 cores. `--until-decided` ends each run by the rule of decision 0021 in place of five blocks, and writes
-benchmarks/results/aa-rule.md.
+Each run is an evaluation as a user starts one: a job, a worker, the load generator's own process for every level,
+blocks in ABBA order, paired intervals, Holm's correction over all levels and metrics. Both variants are the address of
+one server: tests/fakes/exact_server.py with pauses that vary (each by itself, and all together over seconds, which is
+what could break the test's assumption that blocks are independent), or vLLM with the starter model. Writes
+benchmarks/results/aa.md; about 25 seconds a run on 2 cores. `--until-decided` ends each run by the rule of decision
+0021 in place of five blocks, and writes benchmarks/results/aa-rule.md.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Run(NamedTuple):
 
 
 def runs(exact: int, vllm: int, most: int | None = None) -> Iterator[Run]:
-    """So many evaluations of each server, one after another, in a home of their own that is gone afterwards. `most`: the cap of
-    the rule that ends them; None for five blocks."""
+    """So many evaluations of each server, one after another, in a home of their own that is gone afterwards. `most`:
+    the cap of the rule that ends them; None for five blocks."""
     with tempfile.TemporaryDirectory(prefix="whetstone-aa-") as folder, _workspace(Path(folder) / "home") as workspace:
         if exact:
             with running("exact_server.py", *NOISY) as url:
@@ -85,9 +85,15 @@ def runs(exact: int, vllm: int, most: int | None = None) -> Iterator[Run]:
 def evaluated(workspace: Workspace, url: str, most: int | None = None) -> Evaluation:
     """The server at `url` against itself, as a job. Raises SystemExit where it failed."""
     options = evaluations.options(
-        concurrency=LEVELS, repeats=BLOCKS, requests=REQUESTS, max_tokens=TOKENS, warmup_requests=1, quality=False,
-        until_decided=most is not None, max_blocks=most,
-    )  # fmt: skip
+        concurrency=LEVELS,
+        repeats=BLOCKS,
+        requests=REQUESTS,
+        max_tokens=TOKENS,
+        warmup_requests=1,
+        quality=False,
+        until_decided=most is not None,
+        max_blocks=most,
+    )
     job = evaluations.submit(workspace, evaluations.prepare(workspace, [url, url], options))
     supervisors.ensure(workspace)
     ended = jobs.wait(workspace, job.id)
@@ -109,7 +115,9 @@ def log_ratios(run: Run) -> npt.NDArray[np.float64]:
     """[tested, blocks], from the stored blocks."""
     rows = []
     for row in run.tested:
-        pair = [next(level for level in result.levels if level.load == row.load).blocks for result in run.document.variants]
+        pair = [
+            next(level for level in result.levels if level.load == row.load).blocks for result in run.document.variants
+        ]
         rows.append([math.log(b[row.metric] / a[row.metric]) for a, b in zip(*pair, strict=True)])
     return np.array(rows)
 
@@ -122,8 +130,8 @@ def uncorrected(run: Run) -> npt.NDArray[np.float64]:
 def by_chance(run: Run) -> float:
     """Of all ways to exchange the two names in some of the blocks, the share that would name a difference.
 
-    Each is as likely as the one that happened, were blocks independent: so this is the rate to expect with these very figures,
-    and an observed rate well above it would say that neighbouring blocks are alike.
+    Each is as likely as the one that happened, were blocks independent: so this is the rate to expect with these very
+    figures, and an observed rate well above it would say that neighbouring blocks are alike.
     """
     logs = log_ratios(run)
     looks = [(look.blocks, look.alpha) for look in run.document.looks]
@@ -145,8 +153,8 @@ def _names(logs: npt.NDArray[np.float64], alpha: float) -> bool:
 
 
 def neighbours(done: Sequence[Run]) -> tuple[float, float, float]:
-    """Correlation of the log ratios of one block and the next, whose true mean is 0, over all levels and metrics; its 95 %
-    interval over runs drawn anew (percentiles of 2,000).
+    """Correlation of the log ratios of one block and the next, whose true mean is 0, over all levels and metrics; its
+    95 % interval over runs drawn anew (percentiles of 2,000).
 
     The paired test takes it for 0. Above it intervals are too narrow, below it too wide.
     """
@@ -169,20 +177,34 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
     alike, least, most = neighbours(done)
     machine, busy = document.hardware, ", ".join(f"{each:.1f}" for each in load)
     versions = ", ".join(f"{name} {version}" for name, version in document.versions.items())
-    return "\n".join([
-        "# A/A: a server against itself", "",
-        f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {machine['memory_bytes'] / 2**30:.0f} GiB; {versions}; "
-        f"{datetime.now(UTC):%Y-%m-%d}; load average at the end {busy}. {note}".rstrip(), "",
-        f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, {_asked(done)} ABBA "
-        f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.", "",
-        f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to {high:.0%}; "
-        "at most 10 % allowed, 5 % intended).", "",
-        "With the two names exchanged in every possible way among each run's blocks, as good as the way it happened if blocks "
-        f"are independent: {fmean(by_chance(run) for run in done if run.tested):.1%}.", "",
-        f"Log ratios of one block and the next correlate by {alike:.2f} (95 % {least:.2f} to {most:.2f}; the test takes 0).", "",
-        "Each comparison by itself, before Holm's correction: where the intervals' assumptions hold, 5 % are below 0.05.", "",
-        "```", table(*_by_metric(done)), "", table(*_by_run(done)), "```", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# A/A: a server against itself",
+            "",
+            f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {machine['memory_bytes'] / 2**30:.0f} GiB; {versions}; "
+            f"{datetime.now(UTC):%Y-%m-%d}; load average at the end {busy}. {note}".rstrip(),
+            "",
+            f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, {_asked(done)} ABBA "
+            f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.",
+            "",
+            f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to {high:.0%}; "
+            "at most 10 % allowed, 5 % intended).",
+            "",
+            "With the two names exchanged in every possible way among each run's blocks, as good as the way it happened if blocks "
+            f"are independent: {fmean(by_chance(run) for run in done if run.tested):.1%}.",
+            "",
+            f"Log ratios of one block and the next correlate by {alike:.2f} (95 % {least:.2f} to {most:.2f}; the test takes 0).",
+            "",
+            "Each comparison by itself, before Holm's correction: where the intervals' assumptions hold, 5 % are below 0.05.",
+            "",
+            "```",
+            table(*_by_metric(done)),
+            "",
+            table(*_by_run(done)),
+            "```",
+            "",
+        ]
+    )
 
 
 def _asked(done: Sequence[Run]) -> str:
@@ -221,20 +243,32 @@ def _by_metric(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object,
             off = median(abs((row.ratio or 1) - 1) for _, row, _ in held)
             half = median((row.ci95[1] / row.ci95[0]) ** 0.5 - 1 for _, row, _ in held if row.ci95)
             named = sum(row.significant for _, row, _ in held)
-            rows.append((server, headline, len(held), f"{below} ({below / len(held):.0%})", named, f"{off:.1%}", f"{half:.1%}"))
-    header = ("server", "metric", "tested", "p < 0.05 by itself", "named", "median off 1.00", "half-width of the interval")
+            rows.append(
+                (server, headline, len(held), f"{below} ({below / len(held):.0%})", named, f"{off:.1%}", f"{half:.1%}")
+            )
+    header = (
+        "server",
+        "metric",
+        "tested",
+        "p < 0.05 by itself",
+        "named",
+        "median off 1.00",
+        "half-width of the interval",
+    )
     return header, rows
 
 
 def _by_run(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     rows = [
         (
-            number, run.server, f"{len(run.tested)} of {len(run.document.comparison)}",
+            number,
+            run.server,
+            f"{len(run.tested)} of {len(run.document.comparison)}",
             min((row.p_value for row in run.tested if row.p_value is not None), default=None),
             "; ".join(f"{row.load.cell} {row.metric}: {verdict(row)}" for row in run.named) or "none",
         )
         for number, run in enumerate(done, 1)
-    ]  # fmt: skip
+    ]
     return ("run", "server", "tested", "least p, corrected", "differences named"), rows
 
 
@@ -250,7 +284,9 @@ def main() -> None:
     most = arguments.max_blocks if arguments.until_decided else None
     for run in runs(arguments.exact, arguments.vllm, most):
         done.append(run)
-        print(f"{len(done)} {run.server}: {'; '.join(verdict(row) for row in run.named) or 'no difference'}", flush=True)
+        print(
+            f"{len(done)} {run.server}: {'; '.join(verdict(row) for row in run.named) or 'no difference'}", flush=True
+        )
     text = markdown(done, arguments.note, os.getloadavg())
     (RESULT if most is None else RULE_RESULT).write_text(text)
     print(text)

@@ -31,9 +31,13 @@ RESULT = Path(__file__).parent / "results" / "acceptance.md"
 def main() -> None:
     starter = ASSETS / "starter"
     variant = Variant(
-        name="starter", source="starter", kind="model", model_path=str(starter / "target"), serving=Serving(enforce_eager=True),
+        name="starter",
+        source="starter",
+        kind="model",
+        model_path=str(starter / "target"),
+        serving=Serving(enforce_eager=True),
         speculation=Speculation(method="draft", tokens=TOKENS, draft_path=str(starter / "draft")),
-    )  # fmt: skip
+    )
     python = engines.engine_python(settings.load(), "serve")
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
@@ -45,9 +49,15 @@ def main() -> None:
 
 def measure(server: VllmServer, temperature: float, scratch: Path) -> Level:
     plan = LoadPlan(
-        url=server.url, model=server.served_name, load=Load("closed", 4), requests=REQUESTS, warmup_requests=0, max_tokens=64,
-        prompts=str(ASSETS / "workloads" / "starter-code.jsonl"), temperature=temperature,
-    )  # fmt: skip
+        url=server.url,
+        model=server.served_name,
+        load=Load("closed", 4),
+        requests=REQUESTS,
+        warmup_requests=0,
+        max_tokens=64,
+        prompts=str(ASSETS / "workloads" / "starter-code.jsonl"),
+        temperature=temperature,
+    )
     before = server.metrics()
     records, audit = run_level(plan, scratch / f"level-{temperature}")
     after = server.metrics()

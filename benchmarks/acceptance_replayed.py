@@ -1,9 +1,10 @@
-"""Acceptance of the starter draft as a training expects it, beside what vLLM counted on the same prompts (acceptance.py).
+"""Acceptance of the starter draft as a training expects it, beside what vLLM counted on the same prompts
+(acceptance.py).
 
     .venv/bin/python -m benchmarks.acceptance_replayed
 
-The target answers the prompts alone, in this process; `engines.drafts.acceptance` says what of that the draft would have had
-accepted. Rounds begin within the first 64 tokens of an answer, as those of the server do.
+The target answers the prompts alone, in this process; `engines.drafts.acceptance` says what of that the draft would
+have had accepted. Rounds begin within the first 64 tokens of an answer, as those of the server do.
 """
 
 from __future__ import annotations

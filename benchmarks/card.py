@@ -1,10 +1,11 @@
-"""How fast the card of a model in 400 shards is read: from local disk, and from a hub by ranges of bytes, with what that sends.
+"""How fast the card of a model in 400 shards is read: from local disk, and from a hub by ranges of bytes, with what
+that sends.
 
     .venv/bin/python -m benchmarks.card [--note "..."]
 
-The model has the tensors of Llama 3.1 405B (126 layers, real names, shapes and sizes) spread over 400 files, which are sparse:
-their headers are whole, their weights are holes. The hub is tests/fakes/hub.py on loopback, a small Python server: its seconds
-say little of a real one, requests and bytes do. Writes benchmarks/results/card.md and .json.
+The model has the tensors of Llama 3.1 405B (126 layers, real names, shapes and sizes) spread over 400 files, which are
+sparse: their headers are whole, their weights are holes. The hub is tests/fakes/hub.py on loopback, a small Python
+server: its seconds say little of a real one, requests and bytes do. Writes benchmarks/results/card.md and .json.
 """
 
 from __future__ import annotations
@@ -34,10 +35,18 @@ SHARDS, RUNS = 400, 7
 LIMITS = {"local_s": 1.0, "network_bytes": 3_000_000}
 LAYERS, HIDDEN, WIDE, KV, VOCABULARY = 126, 16384, 53248, 1024, 128256
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": LAYERS, "hidden_size": HIDDEN,
-    "intermediate_size": WIDE, "num_attention_heads": 128, "num_key_value_heads": 8, "vocab_size": VOCABULARY,
-    "max_position_embeddings": 131072, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "num_hidden_layers": LAYERS,
+    "hidden_size": HIDDEN,
+    "intermediate_size": WIDE,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 8,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
 
 
 def tensors() -> dict[str, list[int]]:
@@ -99,17 +108,26 @@ def main() -> None:
         parameters = build(root / ID)
         local = [_timed(lambda: read_card(root / ID).parameters, parameters) for _ in range(RUNS)]
         with running("hub.py", "--root", root) as url:
-            remote = [_timed(lambda: read_remote_card(HubSource(ID, None, url)).parameters, parameters) for _ in range(RUNS)]
+            remote = [
+                _timed(lambda: read_remote_card(HubSource(ID, None, url)).parameters, parameters) for _ in range(RUNS)
+            ]
             _ask(f"{url}/-/forget")
             read_remote_card(HubSource(ID, None, url))
             log = _ask(f"{url}/-/log")
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": f"{probe.probe()['cpu']}, {probe.cores()} cores, python {platform.python_version()}",
-        "load_average": list(load), "note": note, "shards": SHARDS, "tensors": len(tensors()), "parameters": parameters,
-        "local_s": local, "remote_s": remote, "network_bytes": sum(entry["sent"] for entry in log), "requests": len(log),
+        "load_average": list(load),
+        "note": note,
+        "shards": SHARDS,
+        "tensors": len(tensors()),
+        "parameters": parameters,
+        "local_s": local,
+        "remote_s": remote,
+        "network_bytes": sum(entry["sent"] for entry in log),
+        "requests": len(log),
         "limits": LIMITS,
-    }  # fmt: skip
+    }
     text = markdown(document)
     (RESULTS / "card.json").write_text(json.dumps(document, indent=1) + "\n")
     (RESULTS / "card.md").write_text(text)

@@ -1,10 +1,11 @@
 """How fast the catalog's page is with 5,000 imported models beside the published ones.
 
-The models are imported rows of SHAPES different architectures, as fine-tunes of few base models are; their folders are not there,
-as on a disk that is not mounted. Server time of the page in an open session, as benchmarks/pages.py measures it: from the request
-on the websocket to the message that the script has finished. Also what the first filter on an instance costs, which holds every
-shape against every instance, and what the sync of the bundled files does when nothing has changed.
-Prints a table and writes benchmarks/results/catalog.md and .json: `python benchmarks/catalog.py [--note "..."]`.
+The models are imported rows of SHAPES different architectures, as fine-tunes of few base models are; their folders are
+not there, as on a disk that is not mounted. Server time of the page in an open session, as benchmarks/pages.py measures
+it: from the request on the websocket to the message that the script has finished. Also what the first filter on an
+instance costs, which holds every shape against every instance, and what the sync of the bundled files does when nothing
+has changed. Prints a table and writes benchmarks/results/catalog.md and .json: `python benchmarks/catalog.py [--note
+"..."]`.
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ PAGES = {
     "&catalog_sort=Longest+context",
     "catalog, with why not": "catalog_why=true",
     "model, published": "",
-}  # fmt: skip
+}
 MODEL = "id=meta-textgeneration-llama-3-70b"
 
 
 def seed(home: Path, count: int) -> Workspace:
-    """A home with that many imported models. Sizes rise with a shape's number; every tenth cannot be quantized in groups."""
+    """A home with that many imported models. Sizes rise with a shape's number; every tenth cannot be quantized in
+    groups."""
     opened = service.open_workspace(Settings(home=home))
     base = models.resolve(opened, "starter")
     rows = []
@@ -68,11 +70,23 @@ def seed(home: Path, count: int) -> Workspace:
             "intermediate_size": 3 * hidden + (shape % 10 == 0),
             "heads": hidden // 64,
         }
-        facts = {**sizes, "parameters": 12 * layers * hidden**2, "weights_bytes": 24 * layers * hidden**2, "vocabulary": 32_000}
+        facts = {
+            **sizes,
+            "parameters": 12 * layers * hidden**2,
+            "weights_bytes": 24 * layers * hidden**2,
+            "vocabulary": 32_000,
+        }
         changes = {"id": f"model-{number:05d}", "origin": "imported", "path": path, "draft": None, **facts}
         card = base.model_copy(update=changes).model_dump_json()
         rows.append(
-            {"path": path, "name": f"model-{number:05d}", "owner": "t", "licence": "mit", "created_at": now(), "card": card}
+            {
+                "path": path,
+                "name": f"model-{number:05d}",
+                "owner": "t",
+                "licence": "mit",
+                "created_at": now(),
+                "card": card,
+            }
         )
     with opened.store.session() as session:
         session.execute(insert(ModelRow), rows)
@@ -103,7 +117,12 @@ def run(home: Path, count: int, rounds: int) -> dict[str, Any]:
 
 
 def report(found: dict[str, Any], said: dict[str, Any]) -> str:
-    lines = ["# The catalog with many imported models", "", *(f"- {name}: {value}" for name, value in said.items() if value), ""]
+    lines = [
+        "# The catalog with many imported models",
+        "",
+        *(f"- {name}: {value}" for name, value in said.items() if value),
+        "",
+    ]
     lines += [
         f"Server time of a page, ms, over {len(found['pages']['catalog'])} rounds in an open session. Bar: p95 under 300 ms.",
         "",
@@ -112,7 +131,9 @@ def report(found: dict[str, Any], said: dict[str, Any]) -> str:
     ]
     for name, values in found["pages"].items():
         p95 = percentile(sorted(values), 95)
-        lines.append(f"| {name} | {median(values):.0f} | {p95:.0f} | {max(values):.0f} | {'yes' if p95 < BAR_MS else 'NO'} |")
+        lines.append(
+            f"| {name} | {median(values):.0f} | {p95:.0f} | {max(values):.0f} | {'yes' if p95 < BAR_MS else 'NO'} |"
+        )
     first, fits, again = found["first_sync_ms"], found["first_fits_ms"], median(found["sync_ms"])
     lines += [
         "",

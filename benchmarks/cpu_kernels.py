@@ -1,9 +1,11 @@
-"""What 8 bits give on this processor, product by product: int8 against bfloat16 at 1, 4, 16 and 64 rows, both by oneDNN.
+"""What 8 bits give on this processor, product by product: int8 against bfloat16 at 1, 4, 16 and 64 rows, both by
+oneDNN.
 
     .venv/bin/python -m benchmarks.cpu_kernels [--width 2048] [--outputs 8192] [--seconds 2]
 
-Processor seconds of one thread as well as wall time, so that a shared machine changes the figures less; the ratio says what
-W8A8 can give at that number of streams. Weights are packed once, as vLLM does. 4 bits are vLLM's own kernel and not tried here.
+Processor seconds of one thread as well as wall time, so that a shared machine changes the figures less; the ratio says
+what W8A8 can give at that number of streams. Weights are packed once, as vLLM does. 4 bits are vLLM's own kernel and
+not tried here.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def bfloat16(weights: torch.Tensor, rows: int) -> Callable[[], object]:
 def int8(weights: torch.Tensor, rows: int) -> Callable[[], object]:
     """8-bit inputs that are rounded already, a scale an output channel, bfloat16 out."""
     scale = weights.abs().amax(1) / 127
-    packed = torch.ops.onednn.qlinear_prepack((weights / scale[:, None]).round().to(torch.int8), [rows, weights.shape[1]])
+    packed = torch.ops.onednn.qlinear_prepack(
+        (weights / scale[:, None]).round().to(torch.int8), [rows, weights.shape[1]]
+    )
     inputs = torch.randint(0, 256, (rows, weights.shape[1]), dtype=torch.uint8)
     zero = torch.zeros(len(weights), dtype=torch.int64)
     return lambda: torch.ops.onednn.qlinear_pointwise(

@@ -1,11 +1,12 @@
 """The losses by which a draft is taught, at equal time: each trains one on the same answers of the target.
 
-    .venv/bin/python -m benchmarks.draft_losses TARGET [--kind eagle3] [--minutes 10] [--seconds 120] [--work DIR] [--out FILE]
+    .venv/bin/python -m benchmarks.draft_losses TARGET [--kind eagle3] [--minutes 10] [--seconds 120] [--work DIR]
+    [--out FILE]
 
-The target answers the bundled prompts for 45 % of `--minutes`, once (into `--work`, where a later run finds them). Then each
-arm has `--seconds` for its training, looks at acceptance included, on one thread: as many arms at a time as there are cores.
-The first loss is an arm once more, with another seed: what arms differ by that are the same. Acceptance is that of the kept
-weights, by vLLM's rule, on answers that were set aside.
+The target answers the bundled prompts for 45 % of `--minutes`, once (into `--work`, where a later run finds them). Then
+each arm has `--seconds` for its training, looks at acceptance included, on one thread: as many arms at a time as there
+are cores. The first loss is an arm once more, with another seed: what arms differ by that are the same. Acceptance is
+that of the kept weights, by vLLM's rule, on answers that were set aside.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Told(Silent):
     def point(self, **data: Any) -> None:
         lengths = " ".join(f"{each['length']:.3f}" for each in data["acceptance"])
         print(
-            f"{self.arm.loss} {self.arm.seed}: step {data['step']}, {data['seconds']:.0f} s, tokens a round {lengths}", flush=True
+            f"{self.arm.loss} {self.arm.seed}: step {data['step']}, {data['seconds']:.0f} s, tokens a round {lengths}",
+            flush=True,
         )
 
 
@@ -69,12 +71,20 @@ def main() -> None:
         data = gathered(given.target, given.kind, given.minutes, work)[2]
         arms = [Arm(LOSSES[0], seed) for seed in range(SEEDS)] + [Arm(loss, 0) for loss in LOSSES[1:]]
         with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            running = [pool.submit(trained, given.target, given.kind, given.minutes, given.seconds, work, arm) for arm in arms]
+            running = [
+                pool.submit(trained, given.target, given.kind, given.minutes, given.seconds, work, arm) for arm in arms
+            ]
             rows = [each.result() for each in running]
     show(rows, data.facts)
     if given.out:
         versions = engines.versions(settings.load())
-        document = {"kind": given.kind, "seconds": given.seconds, "data": data.facts, "rows": rows, "hardware": probe.probe()}
+        document = {
+            "kind": given.kind,
+            "seconds": given.seconds,
+            "data": data.facts,
+            "rows": rows,
+            "hardware": probe.probe(),
+        }
         given.out.write_text(json.dumps({**document, "versions": versions}, indent=1) + "\n")
 
 
@@ -101,20 +111,40 @@ def trained(folder: Path, kind: Kind, minutes: float, seconds: float, work: Path
         found = learn(request, target, proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
     lengths = {f"{each.temperature:g}": each.length for each in found.acceptance}
     return {
-        "loss": arm.loss, "seed": arm.seed, "lengths": lengths, "steps": found.steps, "best_step": found.best_step,
-        "stopped": found.stopped, "seconds": found.seconds["training"],
+        "loss": arm.loss,
+        "seed": arm.seed,
+        "lengths": lengths,
+        "steps": found.steps,
+        "best_step": found.best_step,
+        "stopped": found.stopped,
+        "seconds": found.seconds["training"],
         "first": {f"{each.temperature:g}": each.by_position[0] for each in found.acceptance},
-    }  # fmt: skip
+    }
 
 
 def show(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
     temperatures = sorted(rows[0]["lengths"])
-    header = ("loss", "seed", *(f"tokens a round at {each}" for each in temperatures), "steps", "kept", "ended by", "seconds")
+    header = (
+        "loss",
+        "seed",
+        *(f"tokens a round at {each}" for each in temperatures),
+        "steps",
+        "kept",
+        "ended by",
+        "seconds",
+    )
     cells = [
-        (LOSS_TITLES[row["loss"]], row["seed"], *(f"{row['lengths'][each]:.3f}" for each in temperatures),
-         row["steps"], row["best_step"], row["stopped"], f"{row['seconds']:.0f}")
+        (
+            LOSS_TITLES[row["loss"]],
+            row["seed"],
+            *(f"{row['lengths'][each]:.3f}" for each in temperatures),
+            row["steps"],
+            row["best_step"],
+            row["stopped"],
+            f"{row['seconds']:.0f}",
+        )
         for row in sorted(rows, key=lambda row: -statistics.fmean(row["lengths"].values()))
-    ]  # fmt: skip
+    ]
     print(f"{facts['answers']} answers, {facts['tokens']:,} tokens.\n")
     print(table(header, cells))
 

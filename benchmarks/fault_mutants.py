@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.fault_mutants [--seeds N] [--first N] [--lanes N] [--mutants WORDS] [--out FILE]
 
-Each mutant runs the seeds in their order until the first with which something is wrong. The page says which seed that was, or
-that none was: such a break is invisible to the campaign, and other tests have to hold it.
+Each mutant runs the seeds in their order until the first with which something is wrong. The page says which seed that
+was, or that none was: such a break is invisible to the campaign, and other tests have to hold it.
 """
 
 from __future__ import annotations
@@ -58,36 +58,65 @@ class Mutant(NamedTuple):
 
 LEASES, SUPERVISOR = "backend/store/leases.py", "backend/supervisor/supervisor.py"
 MUTANTS = (
-    Mutant("claims are not given back", LEASES, "where(col(ClaimRow.job_id) == held.job)", 'where(col(ClaimRow.job_id) == "")'),
+    Mutant(
+        "claims are not given back",
+        LEASES,
+        "where(col(ClaimRow.job_id) == held.job)",
+        'where(col(ClaimRow.job_id) == "")',
+    ),
     Mutant("events are carried again", SUPERVISOR, "segment=segments[-1][0])", "segment=row.segment)"),
     Mutant(
-        "nothing that a worker left is ended", "backend/launchers/local.py",
-        "processes.end(processes.marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)", "return",
+        "nothing that a worker left is ended",
+        "backend/launchers/local.py",
+        "processes.end(processes.marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)",
+        "return",
     ),
     Mutant("attempts share a channel", "backend/channel.py", "folder / str(attempt)", 'folder / "1"'),
     Mutant("jobs of the supervisor before are not adopted", SUPERVISOR, "leases.adopt(session, self.row)", "None"),
-    Mutant("a damaged channel ends no job", SUPERVISOR, "except ChannelDamaged as error:", "except ZeroDivisionError as error:"),
     Mutant(
-        "a result is registered unverified", "backend/artifacts/disk.py", "folders.verify(staged, folders.read_manifest(staged))",
+        "a damaged channel ends no job",
+        SUPERVISOR,
+        "except ChannelDamaged as error:",
+        "except ZeroDivisionError as error:",
+    ),
+    Mutant(
+        "a result is registered unverified",
+        "backend/artifacts/disk.py",
+        "folders.verify(staged, folders.read_manifest(staged))",
         "pass",
     ),
-    Mutant("a dropped connection is final", "backend/store/database.py", "if not _passing(error.__cause__):", "if True:"),
     Mutant(
-        "a change names neither attempt nor token", LEASES,
+        "a dropped connection is final", "backend/store/database.py", "if not _passing(error.__cause__):", "if True:"
+    ),
+    Mutant(
+        "a change names neither attempt nor token",
+        LEASES,
         ", col(JobRow.attempt) == held.attempt)\n    statement = statement.where(col(JobRow.token) == held.token, col(",
         ")\n    statement = statement.where(col(",
     ),
     Mutant("rows changed are not counted", LEASES, "(**values)) != 1:", "(**values)) < 0:"),
-    Mutant("what was refused stays in its place", "backend/supervisor/closing.py", "registry.withdraw(", "(lambda *_: None)("),
+    Mutant(
+        "what was refused stays in its place",
+        "backend/supervisor/closing.py",
+        "registry.withdraw(",
+        "(lambda *_: None)(",
+    ),
     Mutant("a change names no token", LEASES, "where(col(JobRow.token) == held.token, col(", "where(col("),
     Mutant("a change names no attempt", LEASES, ", col(JobRow.attempt) == held.attempt)", ")"),
-    Mutant("nothing is kept to go on from", "backend/channel.py", "path.rename(self._folder / path.name)", "shutil.rmtree(path)"),
     Mutant(
-        "an artifact is copied to its place", "backend/artifacts/folders.py", "    staged.rename(destination)\n",
+        "nothing is kept to go on from",
+        "backend/channel.py",
+        "path.rename(self._folder / path.name)",
+        "shutil.rmtree(path)",
+    ),
+    Mutant(
+        "an artifact is copied to its place",
+        "backend/artifacts/folders.py",
+        "    staged.rename(destination)\n",
         "    shutil.copytree(staged, destination)\n",
     ),
     Mutant("a lease never runs out", LEASES, "at + timedelta(seconds=LEASE_SECONDS)", "at + timedelta(days=1)"),
-)  # fmt: skip
+)
 
 
 class Found(NamedTuple):
@@ -105,7 +134,9 @@ def broken(mutant: Mutant) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="whetstone-mutant-"))
     try:
         for name in COPIED:
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "recorded", "results"))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "recorded", "results")
+            )
         (folder / "assets").symlink_to(ROOT / "assets")
         path = folder / mutant.path
         path.write_text(changed(mutant, path.read_text()))
@@ -116,7 +147,9 @@ def broken(mutant: Mutant) -> Iterator[Path]:
 
 def changed(mutant: Mutant, source: str) -> str:
     if source.count(mutant.was) != 1:
-        raise ValueError(f"{mutant.path} has {source.count(mutant.was)} times what `{mutant.name}` changes: mend the list.")
+        raise ValueError(
+            f"{mutant.path} has {source.count(mutant.was)} times what `{mutant.name}` changes: mend the list."
+        )
     return source.replace(mutant.was, mutant.becomes)
 
 
@@ -129,7 +162,12 @@ def tried(mutant: Mutant, asked: argparse.Namespace) -> Found:
         command = [sys.executable, "-m", "benchmarks.faults", *map(str, options)]
         environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         ) as running:
             try:
                 said = running.communicate()[1].decode(errors="replace")
@@ -146,11 +184,18 @@ def report(found: list[Found], asked: argparse.Namespace) -> str:
     """The page under benchmarks/results, of the mutants that were tried."""
     facts = probe.probe()
     head = HEAD.format(
-        processor=facts["cpu"], cores=facts["cores"], python=platform.python_version(), date=datetime.now(UTC).date(),
-        load=os.getloadavg()[0], seeds=asked.seeds, first=asked.first, lanes=asked.lanes,
-        mutants=f" --mutants '{asked.mutants}'" if asked.mutants else "", noticed=sum(each.wrong is not None for each in found),
+        processor=facts["cpu"],
+        cores=facts["cores"],
+        python=platform.python_version(),
+        date=datetime.now(UTC).date(),
+        load=os.getloadavg()[0],
+        seeds=asked.seeds,
+        first=asked.first,
+        lanes=asked.lanes,
+        mutants=f" --mutants '{asked.mutants}'" if asked.mutants else "",
+        noticed=sum(each.wrong is not None for each in found),
         all=len(found),
-    )  # fmt: skip
+    )
     rows = [
         (each.mutant.name, "yes" if each.wrong else "no", each.ended, round(each.seconds), (each.wrong or "")[:WORDS])
         for each in found

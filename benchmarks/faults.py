@@ -1,10 +1,12 @@
-"""The campaign of seeded faults, many seeds: supervisors and workers killed, paused, cut off, their disks full, their files torn.
+"""The campaign of seeded faults, many seeds: supervisors and workers killed, paused, cut off, their disks full, their
+files torn.
 
     .venv/bin/python -m benchmarks.faults [--seeds N] [--first N] [--lanes N] [--faults WORDS] [--place PLACE]
                                         [--where local|Ray] [--wrong N] [--out FILE]
 
-Prints a line for each seed with which something is wrong, and the table. `--out` records it after every seed, so that what was
-run stays true when the rest is not. Ends with 1 where anything is wrong or missing. `make campaign` runs a few of the seeds.
+Prints a line for each seed with which something is wrong, and the table. `--out` records it after every seed, so that
+what was run stays true when the rest is not. Ends with 1 where anything is wrong or missing. `make campaign` runs a few
+of the seeds.
 """
 
 from __future__ import annotations
@@ -54,11 +56,15 @@ a node without its head after {head} s.
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2 * len(FAULTS))
-    parser.add_argument("--first", type=int, default=0, help="the first seed; a seed has the same fault and moments each time")
+    parser.add_argument(
+        "--first", type=int, default=0, help="the first seed; a seed has the same fault and moments each time"
+    )
     parser.add_argument("--lanes", type=int, default=campaign.LANES, help="beside each other, of each database")
     parser.add_argument("--faults", default="", help="only those whose name holds this")
     parser.add_argument("--place", choices=campaign.PLACES, help="where artifacts go; else both")
-    parser.add_argument("--where", choices=(campaign.LOCAL, campaign.RAY), default=campaign.LOCAL, help="where jobs run")
+    parser.add_argument(
+        "--where", choices=(campaign.LOCAL, campaign.RAY), default=campaign.LOCAL, help="where jobs run"
+    )
     parser.add_argument("--wrong", type=int, default=0, help="end after so many seeds with which something is wrong")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
@@ -70,7 +76,8 @@ def main() -> int:
 
 
 def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """What came of each seed; the file is true after every one, and what has ended is printed, also where the rest is cut off."""
+    """What came of each seed; the file is true after every one, and what has ended is printed, also where the rest is
+    cut off."""
     outcomes, began, facts = list[dict[str, Any]](), time.monotonic(), probe.probe()
     try:
         for each in running:
@@ -94,13 +101,25 @@ def sentence(outcome: dict[str, Any]) -> str:
 def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dict[str, Any], seconds: float) -> str:
     """The page under benchmarks/results, of the seeds that have ended."""
     head = HEAD.format(
-        processor=facts["cpu"], cores=facts["cores"], python=platform.python_version(), sqlalchemy=sqlalchemy.__version__,
-        date=datetime.now(UTC).date(), load=os.getloadavg()[0], seeds=asked.seeds, first=asked.first, seconds=seconds,
-        ended=len(outcomes), faults=f" --faults '{asked.faults}'" if asked.faults else "", lanes=asked.lanes,
+        processor=facts["cpu"],
+        cores=facts["cores"],
+        python=platform.python_version(),
+        sqlalchemy=sqlalchemy.__version__,
+        date=datetime.now(UTC).date(),
+        load=os.getloadavg()[0],
+        seeds=asked.seeds,
+        first=asked.first,
+        seconds=seconds,
+        ended=len(outcomes),
+        faults=f" --faults '{asked.faults}'" if asked.faults else "",
+        lanes=asked.lanes,
         where="" if asked.where == campaign.LOCAL else f" --where {asked.where}",
         cluster="" if asked.where == campaign.LOCAL else CLUSTER.format(away=AWAY_S, alone=ALONE_S, head=HEADLESS_S),
-        lease=LEASE_S, heartbeat=HEARTBEAT_S, grace=GRACE_S, silent=SOON_SILENT_S,
-    )  # fmt: skip
+        lease=LEASE_S,
+        heartbeat=HEARTBEAT_S,
+        grace=GRACE_S,
+        silent=SOON_SILENT_S,
+    )
     wrong = [f"- {sentence(each)}" for each in outcomes if each["wrong"]]
     return f"{head}\n```\n{campaign.summary(outcomes)}\n```\n" + "\n".join(wrong)
 

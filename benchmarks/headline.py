@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.headline [--times 64] [--repeats 5]
 
-Builds the wide fixture (benchmarks/wide.py), optimizes it by the studio's own jobs, evaluates all variants resident at once
-in ABBA blocks at 1, 4 and 8 streams, and writes benchmarks/results/headline.md and headline.json. About 20 minutes on 2
-cores; needs about 12 GiB of memory.
+Builds the wide fixture (benchmarks/wide.py), optimizes it by the studio's own jobs, evaluates all variants resident at
+once in ABBA blocks at 1, 4 and 8 streams, and writes benchmarks/results/headline.md and headline.json. About 20 minutes
+on 2 cores; needs about 12 GiB of memory.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def main() -> None:
         workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))
         try:
             made = optimized(workspace, str(Path(scratch) / "wide"), RECIPES)
-            view = measure(workspace, Path(scratch) / "wide", [str(job.result["artifact"]) for job in made], arguments.repeats)
+            view = measure(
+                workspace, Path(scratch) / "wide", [str(job.result["artifact"]) for job in made], arguments.repeats
+            )
             qualities = {str(r["name"]): job.result["quality"] for r, job in zip(RECIPES, made, strict=True)}
             diverged = divergences(Path(view.path) / "records.parquet", "w8a8", "w8a8 + draft k=4")
             record(view.document, parameters, diverged, qualities)
@@ -77,9 +79,14 @@ def optimized(workspace: Workspace, model: str, documents: list[dict[str, Any]])
 
 def measure(workspace: Workspace, model: Path, made: list[str], repeats: int) -> evaluations.EvaluationView:
     options = evaluations.options(
-        concurrency=(1, 4, 8), repeats=repeats, warmup_requests=1, max_tokens=48, price_per_hour=PRICE_PER_HOUR, quality=False,
+        concurrency=(1, 4, 8),
+        repeats=repeats,
+        warmup_requests=1,
+        max_tokens=48,
+        price_per_hour=PRICE_PER_HOUR,
+        quality=False,
         interleave="resident",
-    )  # fmt: skip
+    )
     spec = evaluations.prepare(workspace, [str(model), *made], options)
     ended = finished(workspace, evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"]))
@@ -126,19 +133,32 @@ def markdown(document: Evaluation, parameters: int, diverged: dict[str, float], 
         for level in result.levels:
             price = level.price.per_million_output if level.price else None
             ratio = ratio_of(document, result.name, level.load)
-            rows.append((result.name, level.concurrency, level.output_tokens_per_s, ratio, price, level.acceptance_rate))
+            rows.append(
+                (result.name, level.concurrency, level.output_tokens_per_s, ratio, price, level.acceptance_rate)
+            )
     header = ("variant", "streams", "output tok/s", "x original (95 %)", "price/M out at 1/h", "acceptance")
     quality = [(name, q["perplexity_before"], q["perplexity_after"], q["kl_mean"]) for name, q in qualities.items()]
     hardware, versions = document.hardware, document.versions
-    return "\n".join([
-        "# Headline (synthetic best case: wide fixture, draft 1/400 of the target)", "",
-        f"{parameters / 1e6:.0f} M parameters, {hardware.get('cpu')}, {hardware.get('cores')} cores; "
-        f"{', '.join(f'{k} {v}' for k, v in versions.items())}; {document.measured_at}; {document.options.repeats} blocks, "
-        f"{document.interleave}, greedy, {document.options.max_tokens} new tokens. `python -m benchmarks.headline`.", "",
-        "```", table(header, rows), "", table(("variant", "perplexity of the original", "perplexity", "mean KL"), quality), "",
-        f"first divergences of `w8a8 + draft k=4` from `w8a8`: {diverged['diverged']:.0f} in {diverged['tokens']:.0f} generated "
-        f"tokens ({diverged['share']:.2%})", *[f"warning: {w}" for w in document.warnings], "```", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# Headline (synthetic best case: wide fixture, draft 1/400 of the target)",
+            "",
+            f"{parameters / 1e6:.0f} M parameters, {hardware.get('cpu')}, {hardware.get('cores')} cores; "
+            f"{', '.join(f'{k} {v}' for k, v in versions.items())}; {document.measured_at}; {document.options.repeats} blocks, "
+            f"{document.interleave}, greedy, {document.options.max_tokens} new tokens. `python -m benchmarks.headline`.",
+            "",
+            "```",
+            table(header, rows),
+            "",
+            table(("variant", "perplexity of the original", "perplexity", "mean KL"), quality),
+            "",
+            f"first divergences of `w8a8 + draft k=4` from `w8a8`: {diverged['diverged']:.0f} in {diverged['tokens']:.0f} generated "
+            f"tokens ({diverged['share']:.2%})",
+            *[f"warning: {w}" for w in document.warnings],
+            "```",
+            "",
+        ]
+    )
 
 
 def ratio_of(document: Evaluation, variant: str, load: Load) -> str:

@@ -2,8 +2,9 @@
 
     .venv/bin/python -m benchmarks.job_costs [--models starter,wide,FOLDER] [--recipes w8a8,awq,...] [--out FILE]
 
-Each job is one worker process on a channel of its own, without a supervisor. Processor seconds rather than wall time, so that a
-shared machine changes them little; they are read at every change of phase. Writes benchmarks/results/job_costs.json and .md.
+Each job is one worker process on a channel of its own, without a supervisor. Processor seconds rather than wall time,
+so that a shared machine changes them little; they are read at every change of phase. Writes
+benchmarks/results/job_costs.json and .md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,18 @@ POLL_S = 0.05
 WIDE_TIMES = 16
 FLOPS = 0.95e12
 """Where the processor was not probed."""
-HEADER = ("model", "recipe", "wall s", "processor s", "of them scoring", "planned s", "", "peak MB", "planned MB", "ratio")
+HEADER = (
+    "model",
+    "recipe",
+    "wall s",
+    "processor s",
+    "of them scoring",
+    "planned s",
+    "",
+    "peak MB",
+    "planned MB",
+    "ratio",
+)
 
 
 def main() -> None:
@@ -58,7 +70,13 @@ def main() -> None:
             for recipe in asked.recipes.split(","):
                 rows.append(measured(workspace, Path(scratch), name, recipe, flops))
                 print(json.dumps(rows[-1]), flush=True)
-    document = {"processor": probe.probe()["cpu"], "cores": probe.cores(), "flops": flops, "load": os.getloadavg(), "rows": rows}
+    document = {
+        "processor": probe.probe()["cpu"],
+        "cores": probe.cores(),
+        "flops": flops,
+        "load": os.getloadavg(),
+        "rows": rows,
+    }
     asked.out.write_text(json.dumps(document, indent=1))
     asked.out.with_suffix(".md").write_text(markdown(document))
 
@@ -79,8 +97,14 @@ def measured(workspace: service.Workspace, scratch: Path, name: str, recipe: str
     need = estimate.need(model, chosen)
     runs = rates.of_measured(flops, probe.cores(), probe.probe()["flags"])
     least, most = duration.job_seconds(model, chosen, runs, model.weights_bytes + need.weights_bytes)
-    return {"model": Path(name).name, "parameters": model.parameters, "recipe": recipe, **took,
-            "planned_s": [least, most], "planned_bytes": need.memory_bytes}  # fmt: skip
+    return {
+        "model": Path(name).name,
+        "parameters": model.parameters,
+        "recipe": recipe,
+        **took,
+        "planned_s": [least, most],
+        "planned_bytes": need.memory_bytes,
+    }
 
 
 def folder(scratch: Path, name: str) -> str:
@@ -124,10 +148,19 @@ def markdown(document: dict[str, Any]) -> str:
     for row in document["rows"]:
         least, most = row["planned_s"]
         rows.append(
-            (row["model"], row["recipe"], f"{row['wall_s']:.0f}", f"{row['cpu_s']:.0f}", f"{row['phases'].get('quality', 0):.0f}",
-             f"{least:.0f}", f"to {most:.0f}", f"{row['peak_bytes'] / 1e6:.0f}", f"{row['planned_bytes'] / 1e6:.0f}",
-             f"{row['planned_bytes'] / row['peak_bytes']:.2f}")
-        )  # fmt: skip
+            (
+                row["model"],
+                row["recipe"],
+                f"{row['wall_s']:.0f}",
+                f"{row['cpu_s']:.0f}",
+                f"{row['phases'].get('quality', 0):.0f}",
+                f"{least:.0f}",
+                f"to {most:.0f}",
+                f"{row['peak_bytes'] / 1e6:.0f}",
+                f"{row['planned_bytes'] / 1e6:.0f}",
+                f"{row['planned_bytes'] / row['peak_bytes']:.2f}",
+            )
+        )
     load = ", ".join(f"{value:.1f}" for value in document["load"])
     head = (
         f"# What optimize jobs take\n\n{document['processor']}, {document['cores']} cores, "

@@ -2,11 +2,11 @@
 
     .venv/bin/python -m benchmarks.jobs [--no-ops N] [--jobs N] [--events N] [--watchers N] [--out FILE]
 
-No-op jobs are run twice. On warm workers (decision 0031): `python -m backend.supervisor` as users have it, each with a home of
-its own on the one database, and jobs that are to remove an engine where none is: they fail by their worker's word, at once. And
-without a process: a launcher whose job has ended as soon as it is started, which is what claims, leases, channel, events and
-registration cost. Lists are those of the Jobs page; a watcher reads what the page of a running job reads
-every two seconds; what drawing it takes is not counted.
+No-op jobs are run twice. On warm workers (decision 0031): `python -m backend.supervisor` as users have it, each with a
+home of its own on the one database, and jobs that are to remove an engine where none is: they fail by their worker's
+word, at once. And without a process: a launcher whose job has ended as soon as it is started, which is what claims,
+leases, channel, events and registration cost. Lists are those of the Jobs page; a watcher reads what the page of a
+running job reads every two seconds; what drawing it takes is not counted.
 PostgreSQL is a server of this benchmark's own (fsync off).
 """
 
@@ -76,7 +76,9 @@ class Instant(Launcher):
 
 def no_op(number: int) -> JobRow:
     claim = Claim(background=number % 2 == 1, cores=1, gpus=()).text
-    return JobRow(id=f"j-{number}", kind="install", state=JobState.QUEUED, title="no-op", owner="b", spec=SPEC, claim=claim)
+    return JobRow(
+        id=f"j-{number}", kind="install", state=JobState.QUEUED, title="no-op", owner="b", spec=SPEC, claim=claim
+    )
 
 
 def supervise(home: Path, url: str | None, host: str, ready: Any) -> None:
@@ -103,11 +105,12 @@ def warm(folder: Path, url: str | None, count: int, supervisors: int) -> float:
     variables = {"DATABASE_URL": address, "WHETSTONE_WARM_WORKERS": "1", "WHETSTONE_ENGINES": str(folder / "engines")}
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "backend.supervisor", "--until-idle", "1"], stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", "backend.supervisor", "--until-idle", "1"],
+            stderr=subprocess.DEVNULL,
             env={**os.environ, **variables, "WHETSTONE_HOME": str(folder / f"home-{number}")},
         )
         for number in range(supervisors)
-    ]  # fmt: skip
+    ]
     for process in started:
         process.wait()
     with home.store.read() as session:
@@ -144,10 +147,19 @@ def fill(workspace: Workspace, count: int, events: int) -> None:
     for first in range(0, count, 500):
         numbers = range(first, min(count, first + 500))
         rows = [
-            JobRow(id=f"j-{n}", kind="optimize", state=states[n % len(states)], title=f"Optimize model {n}", owner=f"p{n % 20}",
-                   spec="{}", created_at=at - timedelta(seconds=count - n), started_at=at, finished_at=at).model_dump()
+            JobRow(
+                id=f"j-{n}",
+                kind="optimize",
+                state=states[n % len(states)],
+                title=f"Optimize model {n}",
+                owner=f"p{n % 20}",
+                spec="{}",
+                created_at=at - timedelta(seconds=count - n),
+                started_at=at,
+                finished_at=at,
+            ).model_dump()
             for n in numbers
-        ]  # fmt: skip
+        ]
         said = [_event(n, seq, at) for n in numbers for seq in range(1, each + 1)]
         with workspace.store.session() as session:
             session.execute(insert(JobRow), params=rows)
@@ -219,8 +231,8 @@ class _Speaking(Instant):
 
 
 def watching_cost(workspace: Workspace, watchers: int) -> float:
-    """Processor milliseconds, in LIVE_S, in which so many pages of one job read what they show. The first reading is not counted,
-    and their looks are spread as pages that were opened at any time are."""
+    """Processor milliseconds, in LIVE_S, in which so many pages of one job read what they show. The first reading is
+    not counted, and their looks are spread as pages that were opened at any time are."""
 
     def look() -> None:
         job = looks.moving(workspace, f"j-{10**9}").job
@@ -237,7 +249,9 @@ def watching_cost(workspace: Workspace, watchers: int) -> float:
     return used_s / WATCHED * 1000
 
 
-def measured(folder: Path, address: Callable[[], str | None], asked: argparse.Namespace, supervisors: int) -> dict[str, Any]:
+def measured(
+    folder: Path, address: Callable[[], str | None], asked: argparse.Namespace, supervisors: int
+) -> dict[str, Any]:
     (folder / "many").mkdir(parents=True)
     warm_rate = warm(folder / "warm", address(), asked.no_ops, supervisors)
     rate = throughput(folder / "no-ops", address(), asked.no_ops, supervisors)
@@ -245,8 +259,15 @@ def measured(folder: Path, address: Callable[[], str | None], asked: argparse.Na
     fill(many, asked.jobs, asked.events)
     waits = event_to_store(many, folder)
     one, several = watching_cost(many, 1), watching_cost(many, asked.watchers)
-    return {"warm_jobs_per_s": warm_rate, "jobs_per_s": rate, "supervisors": supervisors, "lists_p95_ms": lists(many, asked.jobs),
-            "event_to_store_p95_s": waits, "one_watcher_cpu_ms": one, "watchers_cpu_ms": several}  # fmt: skip
+    return {
+        "warm_jobs_per_s": warm_rate,
+        "jobs_per_s": rate,
+        "supervisors": supervisors,
+        "lists_p95_ms": lists(many, asked.jobs),
+        "event_to_store_p95_s": waits,
+        "one_watcher_cpu_ms": one,
+        "watchers_cpu_ms": several,
+    }
 
 
 def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
@@ -254,14 +275,24 @@ def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
     for name, one in found.items():
         supervisors = f"{one['supervisors']} supervisor{'s' if one['supervisors'] > 1 else ''}"
         rows.append(
-            (name, f"no-op jobs a second on warm workers, {supervisors}", one["warm_jobs_per_s"], f"at least {GOALS[name]:.0f}")
+            (
+                name,
+                f"no-op jobs a second on warm workers, {supervisors}",
+                one["warm_jobs_per_s"],
+                f"at least {GOALS[name]:.0f}",
+            )
         )
         rows.append((name, f"the same without a process each, {supervisors}", one["jobs_per_s"], ""))
         rows += [(name, f"{what}, p95 ms", value, "under 300") for what, value in one["lists_p95_ms"].items()]
         waits = one["event_to_store_p95_s"]
         rows.append((name, "event to store, p95 s", waits, ""))
         rows.append(
-            (name, f"event to screen at worst, s (a look every {LIVE_S:.0f} s)", waits + LIVE_S + looks.MOVING_S, "under 3")
+            (
+                name,
+                f"event to screen at worst, s (a look every {LIVE_S:.0f} s)",
+                waits + LIVE_S + looks.MOVING_S,
+                "under 3",
+            )
         )
         ratio = one["watchers_cpu_ms"] / one["one_watcher_cpu_ms"]
         rows.append((name, f"{asked.watchers} watchers against one, processor time", ratio, "under 2"))

@@ -2,15 +2,16 @@
 
     .venv/bin/python -m benchmarks.load_agreement --guidellm DIR/bin/guidellm [--rounds 5] [--times 8] [--note "..."]
 
-GuideLLM lives in an environment of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`). Same prompts, same
-number of tokens (`ignore_eos`), same streams, ABBA over the rounds, after a pass of each that is thrown away; prefix caching is
-off. After each pair both run at once: on a machine whose speed drifts by more than the bar, only that compares the figures as
-reported. Three things keep apart what a difference comes from: GuideLLM's formulas applied to our own records of the same run
-(what the definition does), the server's own account of each run from /metrics (what the tool's clock does), and how many
-requests were under way (what the tool's pauses between requests do). The server has one core and the generators the others,
-so that none takes from the server it measures (`--shared` lets them). Writes benchmarks/results/load_agreement.md and .json;
-about a quarter of an hour. With `--exact` the server is tests/fakes/exact_server.py, at a pace that nothing else on the machine
-changes, and the results are load_agreement_exact.md and .json: there the reported figures can be compared as they stand.
+GuideLLM lives in an environment of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`). Same prompts,
+same number of tokens (`ignore_eos`), same streams, ABBA over the rounds, after a pass of each that is thrown away;
+prefix caching is off. After each pair both run at once: on a machine whose speed drifts by more than the bar, only that
+compares the figures as reported. Three things keep apart what a difference comes from: GuideLLM's formulas applied to
+our own records of the same run (what the definition does), the server's own account of each run from /metrics (what the
+tool's clock does), and how many requests were under way (what the tool's pauses between requests do). The server has
+one core and the generators the others, so that none takes from the server it measures (`--shared` lets them). Writes
+benchmarks/results/load_agreement.md and .json; about a quarter of an hour. With `--exact` the server is
+tests/fakes/exact_server.py, at a pace that nothing else on the machine changes, and the results are
+load_agreement_exact.md and .json: there the reported figures can be compared as they stand.
 """
 
 from __future__ import annotations
@@ -56,12 +57,26 @@ ALIKE = {
     "when its loop has come to the line",
     "client_latency_ms_p50": "nearly: both to the end of the answer; its own also until the connection is given back",
 }
-"""Metric -> whether the definitions coincide, after guidellm 0.8.1: schemas/base/request_stats.py, backends/openai/http.py."""
+"""Metric -> whether the definitions coincide, after guidellm 0.8.1: schemas/base/request_stats.py,
+backends/openai/http.py."""
 COMPARED = (
-    "streams", "figure", "ours", "GuideLLM", "ours / GuideLLM (95 %)", f"within {BAR:.0%}", "its formula on our records / ours",
-)  # fmt: skip
+    "streams",
+    "figure",
+    "ours",
+    "GuideLLM",
+    "ours / GuideLLM (95 %)",
+    f"within {BAR:.0%}",
+    "its formula on our records / ours",
+)
 REFEREED = ("streams", "figure", "ours / server", "GuideLLM / server", "ours / GuideLLM (95 %)", f"within {BAR:.0%}")
-SERVERS = ("streams", "under", "server's TPOT ms", "server's TTFT ms", "tool's TTFT - server's ms", "core taken by the tool")
+SERVERS = (
+    "streams",
+    "under",
+    "server's TPOT ms",
+    "server's TTFT ms",
+    "tool's TTFT - server's ms",
+    "core taken by the tool",
+)
 BARRED = ("output_tokens_per_s", "tpot_ms_mean", "tpot_ms_p50")
 
 
@@ -77,8 +92,8 @@ def served(arguments: argparse.Namespace, folder: Path) -> Iterator[VllmServer |
 
 
 def measure(arguments: argparse.Namespace, folder: Path) -> tuple[list[Run], list[Run]]:
-    """Every level of every round, in turns and then together. In turns ours is first in even rounds, GuideLLM in odd ones; the
-    pass before them is not kept."""
+    """Every level of every round, in turns and then together. In turns ours is first in even rounds, GuideLLM in odd
+    ones; the pass before them is not kept."""
     lines = WORKLOAD.read_text().splitlines()[: arguments.requests]
     prompts = [json.loads(line)["prompt"][:CHARACTERS] for line in lines]
     file = folder / "prompts.jsonl"
@@ -100,12 +115,15 @@ def measure(arguments: argparse.Namespace, folder: Path) -> tuple[list[Run], lis
 
 
 def _said(made: Run) -> Run:
-    print(made.round, made.streams, made.tool, {name: round(value, 3) for name, value in made.figures.items()}, flush=True)
+    print(
+        made.round, made.streams, made.tool, {name: round(value, 3) for name, value in made.figures.items()}, flush=True
+    )
     return made
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
-    """Ours / GuideLLM's and its 95 % interval, a paired t-interval on the rounds' log ratios; no spread for one round."""
+    """Ours / GuideLLM's and its 95 % interval, a paired t-interval on the rounds' log ratios; no spread for one
+    round."""
     logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     half = student_t.quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     return math.exp(fmean(logs)), math.exp(fmean(logs) - half), math.exp(fmean(logs) + half)
@@ -132,16 +150,24 @@ def _compared(runs: Sequence[Run]) -> list[tuple[object, ...]]:
             formula = [each.by_their_formulas[metric] / each.figures[metric] for each in own]
             within = ("yes" if abs(middle - 1) <= BAR else "no") if metric in BARRED else ""
             spreads = [_spread(_values(runs, tool, streams, metric)) for tool in (OURS, THEIRS)]
-            rows.append((streams, metric, *spreads, _interval(middle, low, high), within,
-                         f"{median(formula):.4f}" if formula else ""))  # fmt: skip
+            rows.append(
+                (
+                    streams,
+                    metric,
+                    *spreads,
+                    _interval(middle, low, high),
+                    within,
+                    f"{median(formula):.4f}" if formula else "",
+                )
+            )
     return rows
 
 
 def against_server(run: Run) -> dict[str, float]:
     """What the tool says over what the server says of the very same requests; 1 is agreement.
 
-    TPOT: both means. Throughput: over that of streams which are never idle, by the server's times: streams x tokens of a
-    request / (its time to first token + its time per token x the tokens after the first).
+    TPOT: both means. Throughput: over that of streams which are never idle, by the server's times: streams x tokens of
+    a request / (its time to first token + its time per token x the tokens after the first).
     """
     tokens = run.server["tokens"] / run.server["requests"]
     each_s = (run.server["ttft_ms_mean"] + run.server["tpot_ms_mean"] * (tokens - 1)) / 1000
@@ -173,8 +199,15 @@ def _servers(runs: Sequence[Run]) -> list[tuple[object, ...]]:
         for tool in (OURS, THEIRS):
             own = [run for run in runs if (run.streams, run.tool) == (streams, tool)]
             later = [run.figures["ttft_ms_mean"] - run.server["ttft_ms_mean"] for run in own]
-            rows.append((streams, tool, *(_spread([run.server[f"{name}_ms_mean"] for run in own]) for name in ("tpot", "ttft")),
-                         _spread(later), _spread([run.figures["core_share"] for run in own])))  # fmt: skip
+            rows.append(
+                (
+                    streams,
+                    tool,
+                    *(_spread([run.server[f"{name}_ms_mean"] for run in own]) for name in ("tpot", "ttft")),
+                    _spread(later),
+                    _spread([run.figures["core_share"] for run in own]),
+                )
+            )
     return rows
 
 
@@ -215,8 +248,10 @@ def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any])
     lines += ["```", table(REFEREED, _refereed(runs)), "```", "", "What the server itself did meanwhile:", ""]
     lines += ["```", table(SERVERS, _servers(runs)), "```", "", "Do the definitions coincide?", ""]
     lines += [f"- {metric}: {said}." for metric, said in ALIKE.items()]
-    lines += ["- GuideLLM's `time_per_output_token_ms` is another figure: it has the time to first token in it, (last token - "
-              "request sent) / tokens. It is not compared."]  # fmt: skip
+    lines += [
+        "- GuideLLM's `time_per_output_token_ms` is another figure: it has the time to first token in it, (last token - "
+        "request sent) / tokens. It is not compared."
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -224,7 +259,10 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
     vllm = (engines.marker(load().engines, "serve") or {}).get("version")
     server, what = f"vLLM {vllm}, ", f"the starter model made {arguments.times} times as wide"
     if arguments.exact:
-        server, what = "", f"a server of fixed pace ({' '.join(map(str, EXACT))}), whose own account is its log of sends"
+        server, what = (
+            "",
+            f"a server of fixed pace ({' '.join(map(str, EXACT))}), whose own account is its log of sends",
+        )
     machine = probe.probe()
     asked = subprocess.run([str(arguments.guidellm), "--version"], capture_output=True, text=True, check=False)
     return {
@@ -235,7 +273,7 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
         f"tokens each, /v1/completions, temperature 0, {arguments.rounds} rounds, {what}",
         "cores": "" if arguments.exact else _cores(arguments.shared),
         "note": arguments.note,
-    }  # fmt: skip
+    }
 
 
 def _cores(shared: bool) -> str:
@@ -247,19 +285,28 @@ def _cores(shared: bool) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--guidellm", type=Path, required=True, help="the guidellm command of an environment of its own")
+    parser.add_argument(
+        "--guidellm", type=Path, required=True, help="the guidellm command of an environment of its own"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--times", type=int, default=8, help="how many times as wide as the starter; a power of two")
-    parser.add_argument("--together", type=float, default=1.5, help="our load while both run at once, as a share of the time "
-                        "that the two took one after the other; 0 for one after the other only")  # fmt: skip
+    parser.add_argument(
+        "--together",
+        type=float,
+        default=1.5,
+        help="our load while both run at once, as a share of the time "
+        "that the two took one after the other; 0 for one after the other only",
+    )
     parser.add_argument("--shared", action="store_true", help="let the server and the generators share all cores")
     parser.add_argument("--exact", action="store_true", help="ask tests/fakes/exact_server.py instead of vLLM")
     parser.add_argument("--note", default="")
     arguments = parser.parse_args()
     if not arguments.guidellm.is_file():
-        raise SystemExit(f"{arguments.guidellm} is not there: make an environment with guidellm==0.8.1 and give its command.")
+        raise SystemExit(
+            f"{arguments.guidellm} is not there: make an environment with guidellm==0.8.1 and give its command."
+        )
     about = _about(arguments)
     with tempfile.TemporaryDirectory(prefix="whetstone-agreement-") as folder:
         turns, at_once = measure(arguments, Path(folder))

@@ -1,4 +1,5 @@
-"""One level of `load_agreement`: by our generator or by GuideLLM, in turns with the server's own account, or at the same time."""
+"""One level of `load_agreement`: by our generator or by GuideLLM, in turns with the server's own account, or at the
+same time."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def run(bench: Bench, tool: str, streams: int, number: int) -> Run:
 
 
 def together(bench: Bench, streams: int, number: int, seconds: float) -> list[Run]:
-    """Both at the same time on the same server, `streams` each: ours for `seconds`, of which what GuideLLM measured counts.
+    """Both at the same time on the same server, `streams` each: ours for `seconds`, of which what GuideLLM measured
+    counts.
 
     So nothing that the machine does in between stands in their ratio. Raises SystemExit where ours ended first.
     """
@@ -91,10 +93,16 @@ def ours(bench: Bench, streams: int) -> tuple[dict[str, float], dict[str, float]
 def _loaded(bench: Bench, streams: int, seconds: float | None = None) -> tuple[list[RequestRecord], Audit]:
     """By our generator, over every prompt once or for so many seconds."""
     plan = LoadPlan(
-        url=bench.server.url, model=bench.server.served_name, load=Load("closed", streams), warmup_requests=0, seconds=seconds,
-        requests=bench.requests if seconds is None else None, max_tokens=bench.tokens, ignore_eos=True,
+        url=bench.server.url,
+        model=bench.server.served_name,
+        load=Load("closed", streams),
+        warmup_requests=0,
+        seconds=seconds,
+        requests=bench.requests if seconds is None else None,
+        max_tokens=bench.tokens,
+        ignore_eos=True,
         prompts=str(bench.prompts),
-    )  # fmt: skip
+    )
     records, audit = run_level(plan, bench.folder / "level")
     if bad := sorted({record.status for record in records if not record.ok}):
         raise SystemExit(f"our requests failed: {', '.join(bad)}")
@@ -106,15 +114,21 @@ def _figures(streams: int, records: list[RequestRecord], audit: Audit) -> dict[s
     ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
     assert ttft and tpot and latency
     return {
-        "output_tokens_per_s": level.output_tokens_per_s, "tpot_ms_mean": tpot.mean, "tpot_ms_p50": tpot.p50,
-        "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
+        "output_tokens_per_s": level.output_tokens_per_s,
+        "tpot_ms_mean": tpot.mean,
+        "tpot_ms_p50": tpot.p50,
+        "ttft_ms_p50": ttft.p50,
+        "client_latency_ms_p50": latency.p50,
+        "ttft_ms_mean": ttft.mean,
         "tokens": sum(record.output_tokens or 0 for record in records),
-        "under_way": latency.mean * len(records) / 1000 / level.duration_s, "core_share": audit.cpu_s / audit.wall_s,
-    }  # fmt: skip
+        "under_way": latency.mean * len(records) / 1000 / level.duration_s,
+        "core_share": audit.cpu_s / audit.wall_s,
+    }
 
 
 def by_their_formulas(records: Sequence[RequestRecord]) -> dict[str, float]:
-    """GuideLLM's inter-token latency and throughput, of our records (inter_token_latency_ms, output_tokens_per_second)."""
+    """GuideLLM's inter-token latency and throughput, of our records (inter_token_latency_ms,
+    output_tokens_per_second)."""
     answers = [(r.first_content or 0.0, r.last_content or 0.0, r.output_tokens or 0) for r in records]
     tpot = [(last - first) / (tokens - 1) * 1000 for first, last, tokens in answers]
     window = max(r.end for r in records) - min(r.sent for r in records if r.sent is not None)
@@ -128,15 +142,30 @@ def theirs(bench: Bench, streams: int) -> dict[str, float]:
     report.unlink(missing_ok=True)
     target = bench.server.url.removesuffix("/v1")
     backend = {
-        "kind": "openai_http", "target": target, "model": bench.server.served_name, "request_format": "/v1/completions",
-        "extras": {"body": {"temperature": 0.0}}, **({} if isinstance(bench.server, Fixed) else {"api_key": bench.server.key}),
-    }  # fmt: skip
+        "kind": "openai_http",
+        "target": target,
+        "model": bench.server.served_name,
+        "request_format": "/v1/completions",
+        "extras": {"body": {"temperature": 0.0}},
+        **({} if isinstance(bench.server, Fixed) else {"api_key": bench.server.key}),
+    }
     command = [
-        str(bench.guidellm), "run", "--backend", json.dumps(backend), "--profile", f"kind=concurrent,streams={streams}",
-        "--constraint", f"kind=max_requests,count={bench.requests}", "--data", f"kind=json_file,path={bench.prompts}",
-        "--tokenizer", f"kind=hf_auto,model={wide.STARTER}", "--output", f"kind=json,path={report}",
+        str(bench.guidellm),
+        "run",
+        "--backend",
+        json.dumps(backend),
+        "--profile",
+        f"kind=concurrent,streams={streams}",
+        "--constraint",
+        f"kind=max_requests,count={bench.requests}",
+        "--data",
+        f"kind=json_file,path={bench.prompts}",
+        "--tokenizer",
+        f"kind=hf_auto,model={wide.STARTER}",
+        "--output",
+        f"kind=json,path={report}",
         "--disable-console",
-    ]  # fmt: skip
+    ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(bench.folder / "hf"), "PYTHONPATH": ""}
     with (bench.folder / "guidellm.log").open("w") as log:
         used = load_peers.cpu_of(psutil.Popen(command, stdout=log, stderr=log, env=environment, cwd=bench.folder))
@@ -146,7 +175,8 @@ def theirs(bench: Bench, streams: int) -> dict[str, float]:
 
 
 def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[str, float]:
-    """`used` is (moment, CPU seconds so far) of its processes; what counts is between the first request and the last answer."""
+    """`used` is (moment, CPU seconds so far) of its processes; what counts is between the first request and the last
+    answer."""
     level = imported_guidellm.read("report.json", document).levels[0]
     rows = document["benchmarks"][0]["requests"]["successful"]
     ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
@@ -155,17 +185,24 @@ def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[s
     start, end = min(row["request_start_time"] for row in rows), max(row["request_end_time"] for row in rows)
     before, after = (max((cpu for moment, cpu in used if moment <= until), default=0.0) for until in (start, end))
     held = {
-        "output_tokens_per_s": level.output_tokens_per_s, "tpot_ms_mean": tpot.mean, "tpot_ms_p50": tpot.p50,
-        "ttft_ms_p50": ttft.p50, "client_latency_ms_p50": latency.p50, "ttft_ms_mean": ttft.mean,
+        "output_tokens_per_s": level.output_tokens_per_s,
+        "tpot_ms_mean": tpot.mean,
+        "tpot_ms_p50": tpot.p50,
+        "ttft_ms_p50": ttft.p50,
+        "client_latency_ms_p50": latency.p50,
+        "ttft_ms_mean": ttft.mean,
         "tokens": sum(row["output_tokens"] for row in rows),
         "under_way": sum(row["request_latency"] for row in rows) / (end - start),
-        "core_share": (after - before) / (end - start), "began": start, "ended": end,
-    }  # fmt: skip
+        "core_share": (after - before) / (end - start),
+        "began": start,
+        "ended": end,
+    }
     return {name: float(value) for name, value in held.items() if value is not None}
 
 
 def totals(server: VllmServer | Fixed) -> dict[str, float]:
-    """Sums and counts of the server's histograms, and tokens generated, since its start; of the fixed one, made from its log."""
+    """Sums and counts of the server's histograms, and tokens generated, since its start; of the fixed one, made from
+    its log."""
     if isinstance(server, Fixed):
         return _logged(ask(f"{server.url}/sent"))
     counters = urllib.request.Request(
@@ -173,7 +210,9 @@ def totals(server: VllmServer | Fixed) -> dict[str, float]:
     )
     with urllib.request.urlopen(counters, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    wanted = {f"{name}_{part}" for name in HISTOGRAMS.values() for part in ("sum", "count")} | {"vllm:generation_tokens_total"}
+    wanted = {f"{name}_{part}" for name in HISTOGRAMS.values() for part in ("sum", "count")} | {
+        "vllm:generation_tokens_total"
+    }
     found = dict.fromkeys(wanted, 0.0)
     for line in lines:
         name = line.partition("{")[0].partition(" ")[0]

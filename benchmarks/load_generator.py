@@ -2,12 +2,13 @@
 
 256 streams at 12k tokens/s, five runs, medians. TTFT error of a request: what the client measured minus (first content
 sent - request received) by the server's own stamps; gap error: the same between successive chunks; both absolute, over
-the measured requests. Answers have 32 lengths, so that the streams do not march in step. Then the limits (`load_scale`),
-and other load generators against the same server (`load_peers`), where they are installed: vLLM's bench in the engine
-environment, GuideLLM in one of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`, then
+the measured requests. Answers have 32 lengths, so that the streams do not march in step. Then the limits
+(`load_scale`), and other load generators against the same server (`load_peers`), where they are installed: vLLM's bench
+in the engine environment, GuideLLM in one of its own (`python -m venv DIR && DIR/bin/pip install guidellm==0.8.1`, then
 `--guidellm DIR/bin/guidellm`). All in all about eight minutes.
 Server and clients run with real-time priority where that is allowed, so that other work on the machine blurs little.
-Prints a table and writes benchmarks/results/load_generator.md and .json: `python benchmarks/load_generator.py [--note "..."]`.
+Prints a table and writes benchmarks/results/load_generator.md and .json: `python benchmarks/load_generator.py [--note
+"..."]`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ SCALE_BARS = {
     "peak_rss_mb": "<= 500",
     "client_limited": "0",
     **{name: f"<= {bar:g}" for name, bar in BARS.items()},
-    **{f"{shape}_{metric}_percent": "<= 1" for shape in load_scale.SHAPES for metric in (*LATENCY_METRICS, *load_scale.RATES)},
+    **{
+        f"{shape}_{metric}_percent": "<= 1"
+        for shape in load_scale.SHAPES
+        for metric in (*LATENCY_METRICS, *load_scale.RATES)
+    },
 }
 VLLM = load_peers.VLLM
 TIMES_CLOSER = 10.0
@@ -81,7 +86,9 @@ def run_once(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         server.wait()
 
 
-def figures(load: Load, records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str, Any]]) -> dict[str, float]:
+def figures(
+    load: Load, records: list[RequestRecord], audit: Audit, truth: dict[int, dict[str, Any]]
+) -> dict[str, float]:
     """The errors of all answers, and what the run cost."""
     tokens = sum(record.output_tokens or 0 for record in records)
     level = summarise(load, [records], [audit], pricing=None, acceptance=None)
@@ -115,11 +122,19 @@ def report(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": f"{psutil.cpu_count()} cores, {_cpu()}, {psutil.virtual_memory().total / 2**30:.0f} GiB",
         "load_average": [round(load, 2) for load in psutil.getloadavg()],
-        "versions": {"python": platform.python_version(), "uvloop": __import__("uvloop").__version__, "os": platform.platform()},
+        "versions": {
+            "python": platform.python_version(),
+            "uvloop": __import__("uvloop").__version__,
+            "os": platform.platform(),
+        },
         "load": f"{options.streams} streams, {options.tokens_per_s:g} tokens/s asked, {options.seconds:g} s, chat, usage on",
         "note": options.note,
     }
-    lines = ["# Load generator against exact send times", "", *(f"- {name}: {value}" for name, value in about.items() if value)]
+    lines = [
+        "# Load generator against exact send times",
+        "",
+        *(f"- {name}: {value}" for name, value in about.items() if value),
+    ]
     lines += [
         "",
         f"Medians of {len(runs)} runs; each run beside them.",
@@ -165,7 +180,9 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def _peers(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -202,7 +219,9 @@ def main() -> None:
             "Short prompts and answers, 16 streams": load_scale.short(Path(folder) / "short"),
             "Prompts of 50k tokens": load_scale.long_prompts(Path(folder) / "prompts"),
             "Answers of 16,000 tokens": load_scale.long_answers(Path(folder) / "answers"),
-            "Sessions: three turns of 4,000 tokens after a prompt of 50k": load_scale.long_sessions(Path(folder) / "sessions"),
+            "Sessions: three turns of 4,000 tokens after a prompt of 50k": load_scale.long_sessions(
+                Path(folder) / "sessions"
+            ),
         }
     text, document = report(runs, scale, _peers(options), options)
     print(text)

@@ -1,7 +1,8 @@
-"""What other load generators measure of the same exact server: vLLM's bench and GuideLLM, each in an environment of its own.
+"""What other load generators measure of the same exact server: vLLM's bench and GuideLLM, each in an environment of its
+own.
 
-TTFT only, the figure that all three define alike where the server sends no empty first chunk, as here. A peer that is not
-installed is left out, and the report says so.
+TTFT only, the figure that all three define alike where the server sends no empty first chunk, as here. A peer that is
+not installed is left out, and the report says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tests.fakes.running import ask, running
 
 HERE = Path(__file__).resolve().parent
 VLLM = "vLLM bench's request function, driven by ours"
-"""What the row is: its code sends, reads and stamps, `peers/vllm_client.py` keeps the streams busy as its serve.py does."""
+"""What the row is: its code sends, reads and stamps, `peers/vllm_client.py` keeps the streams busy as its serve.py
+does."""
 TIMEOUT_S = 240
 PROMPT = ["chrt", "--rr", "1"] if os.geteuid() == 0 and shutil.which("chrt") else []
 """Peers get what our generator takes for itself where it may: the processor as soon as bytes come."""
@@ -50,14 +52,27 @@ def guidellm(command: Path, streams: int, tokens_per_s: float, tokens: int, seco
         tempfile.TemporaryDirectory() as out,
     ):
         report = Path(out) / "report.json"
-        lengths = f"output_tokens={tokens},output_tokens_stdev={tokens * 0.29:.0f},output_tokens_min={tokens * 17 // 32}"
+        lengths = (
+            f"output_tokens={tokens},output_tokens_stdev={tokens * 0.29:.0f},output_tokens_min={tokens * 17 // 32}"
+        )
         arguments = [
-            *PROMPT, str(command), "run", "--backend", f"kind=openai_http,target={url},model=exact",
-            "--profile", f"kind=concurrent,streams={streams}", "--constraint", f"kind=max_duration,seconds={seconds:g}",
-            "--tokenizer", f"kind=hf_auto,model={CHECKOUT / 'assets' / 'starter' / 'target'}",
-            "--data", f"kind=synthetic_text,prompt_tokens=32,{lengths},output_tokens_max={tokens * 48 // 32}",
-            "--output", f"kind=json,path={report}", "--disable-console",
-        ]  # fmt: skip
+            *PROMPT,
+            str(command),
+            "run",
+            "--backend",
+            f"kind=openai_http,target={url},model=exact",
+            "--profile",
+            f"kind=concurrent,streams={streams}",
+            "--constraint",
+            f"kind=max_duration,seconds={seconds:g}",
+            "--tokenizer",
+            f"kind=hf_auto,model={CHECKOUT / 'assets' / 'starter' / 'target'}",
+            "--data",
+            f"kind=synthetic_text,prompt_tokens=32,{lengths},output_tokens_max={tokens * 48 // 32}",
+            "--output",
+            f"kind=json,path={report}",
+            "--disable-console",
+        ]
         with (Path(out) / "log").open("w+") as log:
             environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
             used = cpu_of(psutil.Popen(arguments, stdout=log, stderr=log, env=environment, cwd=out))
@@ -85,7 +100,11 @@ def errors(ttfts_ms: dict[str, float], sent: list[dict[str, Any]]) -> dict[str, 
     """Percentiles of |measured - true| TTFT in ms, by the server's own stamps."""
     truth = {str(row["number"]): (row["sends"][0] - row["received"]) * 1000 for row in sent if row["sends"]}
     found = sorted(abs(ttft - truth[number]) for number, ttft in ttfts_ms.items() if number in truth)
-    return {"requests": len(found), "ttft_error_ms_p50": percentile(found, 50), "ttft_error_ms_p99": percentile(found, 99)}
+    return {
+        "requests": len(found),
+        "ttft_error_ms_p50": percentile(found, 50),
+        "ttft_error_ms_p99": percentile(found, 99),
+    }
 
 
 def _cost(found: dict[str, Any]) -> dict[str, float]:

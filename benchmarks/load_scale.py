@@ -1,8 +1,9 @@
-"""The load generator at its limits, against a server whose true send times are known: rate, connections, shape and length.
+"""The load generator at its limits, against a server whose true send times are known: rate, connections, shape and
+length.
 
-Four questions: does one process take in all that 256 streams of 49k tokens/s send, and at what share of a core; do 2,000
-connections work, in how much memory; does an early empty chunk, or four tokens a chunk, move any metric away from the truth;
-do prompts of 50k tokens, answers of 16,000, or sessions of long turns slow it down?
+Four questions: does one process take in all that 256 streams of 49k tokens/s send, and at what share of a core; do
+2,000 connections work, in how much memory; does an early empty chunk, or four tokens a chunk, move any metric away from
+the truth; do prompts of 50k tokens, answers of 16,000, or sessions of long turns slow it down?
 """
 
 from __future__ import annotations
@@ -23,9 +24,16 @@ from tests.fakes.running import ask, running, write_prompts
 
 Truth = dict[int, dict[str, Any]]
 RATES = (
-    "input_tokens_per_s", "output_tokens_per_s", "steady_output_tokens_per_s", "input_tokens_per_s_per_request",
-    "output_tokens_per_s_per_request", "requests_per_s", "input_tokens", "output_tokens", "tokens_per_chunk",
-)  # fmt: skip
+    "input_tokens_per_s",
+    "output_tokens_per_s",
+    "steady_output_tokens_per_s",
+    "input_tokens_per_s_per_request",
+    "output_tokens_per_s_per_request",
+    "requests_per_s",
+    "input_tokens",
+    "output_tokens",
+    "tokens_per_chunk",
+)
 SHAPES: dict[str, tuple[int, list[object]]] = {
     "plain": (1, []),
     "role_chunk_and_4_tokens": (4, ["--role-chunk", "--tokens-per-chunk", 4]),
@@ -39,8 +47,8 @@ LONG_PROMPT = "word " * 50_000
 def measured(folder: Path, server: list[object], **plan: Any) -> Iterator[tuple[list[RequestRecord], Audit, Truth]]:
     """One level against an exact server with those options: records, audit, and what it really sent, by number.
 
-    `tokens` an answer in the mean, of 32 lengths; before each prompt come the words `before`; with `turns` above one, each
-    prompt is a session of so many turns, each answered at that length.
+    `tokens` an answer in the mean, of 32 lengths; before each prompt come the words `before`; with `turns` above one,
+    each prompt is a session of so many turns, each answered at that length.
     """
     lengths, before, turns = _lengths(plan.pop("tokens")), plan.pop("before", ""), plan.pop("turns", 1)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +56,9 @@ def measured(folder: Path, server: list[object], **plan: Any) -> Iterator[tuple[
     asked = ({"prompt": said} if turns == 1 else {"turns": [said, *["and then"] * (turns - 1)]} for said in words)
     prompts = write_prompts(folder, *({**row, "max_tokens": n} for row, n in zip(asked, lengths, strict=True)))
     with running("exact_server.py", "--realtime", *server) as url:
-        records, audit = run_level(LoadPlan(url=url, model="exact", endpoint="chat", prompts=prompts, **plan), folder / "level")
+        records, audit = run_level(
+            LoadPlan(url=url, model="exact", endpoint="chat", prompts=prompts, **plan), folder / "level"
+        )
         yield records, audit, {row["number"]: row for row in ask(f"{url}/sent")}
 
 
@@ -106,8 +116,9 @@ def connections(folder: Path, streams: int, seconds: float) -> dict[str, float]:
 def shapes(folder: Path, streams: int, seconds: float) -> dict[str, float]:
     """How far each metric of `Level` is from the truth, in percent of it: plain, and in the awkward shape.
 
-    Of a latency the worst of mean, p50, p90, p95 and p99. The truth is the same level made of the server's own stamps; each
-    shape has its own, since with four tokens a chunk the gaps between chunks are four times as long, as they should be.
+    Of a latency the worst of mean, p50, p90, p95 and p99. The truth is the same level made of the server's own stamps;
+    each shape has its own, since with four tokens a chunk the gaps between chunks are four times as long, as they
+    should be.
     """
     found, load = {}, Load("closed", streams)
     for name, (tokens, options) in SHAPES.items():
@@ -121,10 +132,13 @@ def shapes(folder: Path, streams: int, seconds: float) -> dict[str, float]:
 def differences(
     load: Load, records: list[RequestRecord], audit: Audit, truth: Truth, *, tokens_a_chunk: int, asked: Sequence[int]
 ) -> dict[str, float]:
-    """Every figure of the level against the same made of `truth`, in percent; `asked` are the tokens each prompt asks for."""
+    """Every figure of the level against the same made of `truth`, in percent; `asked` are the tokens each prompt asks
+    for."""
     true = [_true(record, sent_by_server(record, truth), tokens_a_chunk, asked[record.prompt]) for record in records]
     seen, real = (summarise(load, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
-    latencies = {name: _worst(getattr(seen, name).model_dump(), getattr(real, name).model_dump()) for name in LATENCY_METRICS}
+    latencies = {
+        name: _worst(getattr(seen, name).model_dump(), getattr(real, name).model_dump()) for name in LATENCY_METRICS
+    }
     return latencies | {name: _worst(_only(seen, name), _only(real, name)) for name in RATES}
 
 
@@ -137,15 +151,19 @@ def _worst(seen: dict[str, Any], real: dict[str, Any]) -> float:
 
 
 def _true(record: RequestRecord, row: dict[str, Any], tokens_a_chunk: int, asked: int) -> RequestRecord:
-    """The record as the server would write it. Its answer ends with the last content: what follows leaves at that moment."""
+    """The record as the server would write it. Its answer ends with the last content: what follows leaves at that
+    moment."""
     sends = row["sends"]
     last = {"first_content": sends[0], "last_content": sends[-1], "end": sends[-1], "output_tokens": asked}
     tokens = tuple(float(min(asked, n * tokens_a_chunk)) for n in range(1, len(sends) + 1))
-    return record.model_copy(update={"sent": row["received"], "chunk_times": tuple(sends), "chunk_tokens": tokens, **last})
+    return record.model_copy(
+        update={"sent": row["received"], "chunk_times": tuple(sends), "chunk_tokens": tokens, **last}
+    )
 
 
 def short(folder: Path) -> dict[str, float]:
-    """What the long ones are held against: the same streams and the same rate, 128 tokens an answer, a few words a prompt."""
+    """What the long ones are held against: the same streams and the same rate, 128 tokens an answer, a few words a
+    prompt."""
     return _of_length(folder, tokens=128, requests=640)
 
 
@@ -160,7 +178,8 @@ def long_answers(folder: Path) -> dict[str, float]:
 
 
 def long_sessions(folder: Path) -> dict[str, float]:
-    """Sessions of three turns of 4,000 tokens an answer, after 50k tokens of prompt: each answer is part of the next."""
+    """Sessions of three turns of 4,000 tokens an answer, after 50k tokens of prompt: each answer is part of the
+    next."""
     return _of_length(folder, tokens=4_000, requests=96, before=LONG_PROMPT, turns=3)
 
 
@@ -181,15 +200,20 @@ def _of_length(folder: Path, **plan: Any) -> dict[str, float]:
 
 
 def errors(records: list[RequestRecord], truth: Truth) -> dict[str, float]:
-    """Percentiles of the absolute errors in ms over all measured answers, by the server's own stamps: of TTFT and of the gaps
-    between chunks; and `arrival`, the way of a chunk from the one to the other. Raises where an answer is missing."""
+    """Percentiles of the absolute errors in ms over all measured answers, by the server's own stamps: of TTFT and of
+    the gaps between chunks; and `arrival`, the way of a chunk from the one to the other. Raises where an answer is
+    missing."""
     bad = [record.status for record in records if not record.ok]
     if bad:
         raise SystemExit(f"{len(bad)} requests failed: {sorted(set(bad))}")
     first, gaps, arrival = [], [], []
     for record in (record for record in records if not record.warm):
         sent = sent_by_server(record, truth)
-        assert record.sent is not None and record.first_content is not None and len(sent["sends"]) == len(record.chunk_times)
+        assert (
+            record.sent is not None
+            and record.first_content is not None
+            and len(sent["sends"]) == len(record.chunk_times)
+        )
         first.append(abs(record.first_content - record.sent - (sent["sends"][0] - sent["received"])) * 1000)
         arrival += [(seen - left) * 1000 for seen, left in zip(record.chunk_times, sent["sends"], strict=True)]
         true_gaps = (b - a for a, b in pairwise(sent["sends"]))

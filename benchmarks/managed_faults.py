@@ -1,5 +1,5 @@
-"""`python -m benchmarks.managed_faults [--of jobs|endpoints] [--seeds N] [--first N] [--out FILE]`: seeded faults over the life
-of optimization jobs, or of endpoints, at SageMaker.
+"""`python -m benchmarks.managed_faults [--of jobs|endpoints] [--seeds N] [--first N] [--out FILE]`: seeded faults over
+the life of optimization jobs, or of endpoints, at SageMaker.
 
 Prints the table of `tests/faults/managed.py`; exit 1 where one was lost, doubled or left running.
 """

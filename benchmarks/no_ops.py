@@ -2,8 +2,8 @@
 
 .venv/bin/python -m benchmarks.no_ops [--honest 1000]
 
-Each no-op and each honest run is a server's surface, log and counters, made of lines that vLLM 0.32.0 wrote (tests/recorded,
-tests/fakes/engine_surface.py), read by what reads a real one.
+Each no-op and each honest run is a server's surface, log and counters, made of lines that vLLM 0.32.0 wrote
+(tests/recorded, tests/fakes/engine_surface.py), read by what reads a real one.
 """
 
 from __future__ import annotations

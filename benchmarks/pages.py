@@ -1,10 +1,10 @@
 """How fast the studio's pages are with much history in the store, and what a live page costs.
 
-A home with 10,000 jobs, 1,000 artifacts and 2,000 evaluations of 10 levels, and one with a tenth of all that, each behind a
-studio of its own; both have 40 models of one's own, since no list shows more than 100 of those. Every round opens every page
-in both, one after the other, so that what else the machine does meets both.
-The ratio is the geometric mean over rounds of full / tenth with its 95 % t-interval. Then, on the full home and with real
-Chromium: a live job page's cost, event to screen, first paint.
+A home with 10,000 jobs, 1,000 artifacts and 2,000 evaluations of 10 levels, and one with a tenth of all that, each
+behind a studio of its own; both have 40 models of one's own, since no list shows more than 100 of those. Every round
+opens every page in both, one after the other, so that what else the machine does meets both. The ratio is the geometric
+mean over rounds of full / tenth with its 95 % t-interval. Then, on the full home and with real Chromium: a live job
+page's cost, event to screen, first paint.
 Prints a table and writes benchmarks/results/pages.md and .json: `python benchmarks/pages.py [--note "..."]`.
 """
 
@@ -80,7 +80,8 @@ class Measured(NamedTuple):
 
 
 def visits(full: Server, tenth: Server, rounds: int) -> dict[str, Measured]:
-    """Every page in both, round after round; the first rounds warm up and are left out. Which comes first takes turns."""
+    """Every page in both, round after round; the first rounds warm up and are left out. Which comes first takes
+    turns."""
     found = {name: Measured([], []) for name in PAGES}
     with ExitStack() as stack:
         pair = [stack.enter_context(Visitor(server)) for server in (full, tenth)]
@@ -113,7 +114,9 @@ def in_the_browser(opened: Workspace, server: Server, options: argparse.Namespac
 
 def about(note: str, size: dict[str, int]) -> dict[str, Any]:
     said = {name: version(name) for name in ("streamlit", "sqlmodel", "sqlalchemy", "pydantic")}
-    browser = subprocess.run([chromium(), "--version", "--no-sandbox"], capture_output=True, text=True, check=True).stdout.strip()
+    browser = subprocess.run(
+        [chromium(), "--version", "--no-sandbox"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": f"{psutil.cpu_count()} cores, {_cpu()}, {psutil.virtual_memory().total / 2**30:.0f} GiB",
@@ -129,11 +132,18 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def report(found: dict[str, Any], said: dict[str, Any]) -> str:
-    lines = ["# Pages with much history in the store", "", *(f"- {name}: {value}" for name, value in said.items() if value), ""]
+    lines = [
+        "# Pages with much history in the store",
+        "",
+        *(f"- {name}: {value}" for name, value in said.items() if value),
+        "",
+    ]
     return "\n".join([*lines, *_server_lines(found["pages"]), "", *_browser_lines(found)]) + "\n"
 
 

@@ -1,5 +1,5 @@
-"""What a person at a browser waits for: an event of a running job on its page, the first paint of a cold browser, and what an
-open live page costs the server. Real Chromium on this machine; the clock of page and script is the same.
+"""What a person at a browser waits for: an event of a running job on its page, the first paint of a cold browser, and
+what an open live page costs the server. Real Chromium on this machine; the clock of page and script is the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from backend.store import history
 from benchmarks.pages_seed import RUNNING
 from benchmarks.pages_server import PageFailed, Server
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+]
 WAIT_MS = 30_000
 EVERY_S = 0.5
 """How often the running job says something, as a quantizing or measuring job does."""
@@ -57,9 +63,16 @@ def say(opened: Workspace, number: int) -> str:
     """One event of the running job; answers with the word that stands in it and nowhere else."""
     word = f"layer-{number:06d}"
     event = Event(
-        kind="progress", phase="quantize", message=f"Quantizing {word}", done=float(number), total=1e6, unit="layers",
-        progress=min(0.99, 0.4 + number / 1e6), rate=2.0, eta_s=60.0,
-    )  # fmt: skip
+        kind="progress",
+        phase="quantize",
+        message=f"Quantizing {word}",
+        done=float(number),
+        total=1e6,
+        unit="layers",
+        progress=min(0.99, 0.4 + number / 1e6),
+        rate=2.0,
+        eta_s=60.0,
+    )
     with opened.store.session() as session:
         history.append(session, RUNNING, [event])
     return word
@@ -89,7 +102,8 @@ def event_to_screen(opened: Workspace, server: Server, times: int) -> list[float
 
 
 class Paint(NamedTuple):
-    """Seconds from the navigation: `first` to the first contentful paint, `content` until the page's own words are there."""
+    """Seconds from the navigation: `first` to the first contentful paint, `content` until the page's own words are
+    there."""
 
     first: float
     content: float

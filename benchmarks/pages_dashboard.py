@@ -1,8 +1,9 @@
 """The dashboard of one large evaluation: what a run of its page's script takes with 600,000 requests behind it.
 
-A home with one made-up evaluation of 50 variants at 20 levels in 3 repeats, 200 requests a run, its requests in the studio's own
-format. Each view of it is opened again and again in a session that is open: the server is warm, the first opening is told apart.
-Prints a table and writes it into benchmarks/results/pages.md and .json: `python benchmarks/pages_dashboard.py [--note "..."]`.
+A home with one made-up evaluation of 50 variants at 20 levels in 3 repeats, 200 requests a run, its requests in the
+studio's own format. Each view of it is opened again and again in a session that is open: the server is warm, the first
+opening is told apart. Prints a table and writes it into benchmarks/results/pages.md and .json: `python
+benchmarks/pages_dashboard.py [--note "..."]`.
 """
 
 from __future__ import annotations
@@ -98,11 +99,25 @@ class Runs(Sequence[list[RequestRecord]]):
             times = tuple(first + each * number for number in range(TOKENS))
             free[stream] = end = times[-1] + 0.0005
             yield RequestRecord(
-                index=index, stream=stream, prompt=index, warm=index < WARM * self.size.requests, intended=sent, sent=sent,
-                first_content=first, last_content=times[-1], end=end, chunk_times=times, chunk_tokens=_COUNTS, status="ok",
-                token_times="continuous", prompt_tokens=96, output_tokens=TOKENS, text=f"answer {index} " * 8,
-                finish_reason="length", reads=TOKENS,
-            )  # fmt: skip
+                index=index,
+                stream=stream,
+                prompt=index,
+                warm=index < WARM * self.size.requests,
+                intended=sent,
+                sent=sent,
+                first_content=first,
+                last_content=times[-1],
+                end=end,
+                chunk_times=times,
+                chunk_tokens=_COUNTS,
+                status="ok",
+                token_times="continuous",
+                prompt_tokens=96,
+                output_tokens=TOKENS,
+                text=f"answer {index} " * 8,
+                finish_reason="length",
+                reads=TOKENS,
+            )
 
 
 _COUNTS = tuple(float(number + 1) for number in range(TOKENS))
@@ -125,9 +140,14 @@ def seed(home: Path, size: Size) -> None:
     document = _document(names, levels, runs, size)
     with opened.store.session() as session:
         row = {
-            "id": IDENTITY, "job_id": "j-dashboard", "title": "Evaluate fifty recipes", "baseline": names[0],
-            "path": str(folder), "created_at": pages_seed.EPOCH, "document": document.model_dump_json(),
-        }  # fmt: skip
+            "id": IDENTITY,
+            "job_id": "j-dashboard",
+            "title": "Evaluate fifty recipes",
+            "baseline": names[0],
+            "path": str(folder),
+            "created_at": pages_seed.EPOCH,
+            "document": document.model_dump_json(),
+        }
         session.execute(insert(EvaluationRow), [row])
         session.execute(insert(SupervisorRow), [pages_seed.supervisor()])
 
@@ -136,7 +156,9 @@ def _document(names: list[str], levels: list[int], runs: dict[tuple[int, int], R
     results = []
     for number, name in enumerate(names):
         made = [
-            summarise(Load("closed", level), list(runs[number, level]), [], pricing=Pricing(per_hour=1.2), acceptance=None)
+            summarise(
+                Load("closed", level), list(runs[number, level]), [], pricing=Pricing(per_hour=1.2), acceptance=None
+            )
             for level in levels
         ]
         results.append(pages_seed.measured(name, 1.0, random.Random(number)).model_copy(update={"levels": made}))
@@ -146,7 +168,8 @@ def _document(names: list[str], levels: list[int], runs: dict[tuple[int, int], R
 
 
 def opened_again(server: Server, rounds: int) -> dict[str, tuple[float, list[float]]]:
-    """View -> (its first opening, the later ones), ms. Another page in between: fields of an open one would keep their values."""
+    """View -> (its first opening, the later ones), ms. Another page in between: fields of an open one would keep their
+    values."""
     found: dict[str, tuple[float, list[float]]] = {}
     with Visitor(server) as visitor:
         for name, (page, query) in VIEWS.items():

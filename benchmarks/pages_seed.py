@@ -1,4 +1,5 @@
-"""A home full of made-up history for benchmarks/pages.py: jobs, events, artifacts and evaluations, the same for every run.
+"""A home full of made-up history for benchmarks/pages.py: jobs, events, artifacts and evaluations, the same for every
+run.
 
 Documents have the fields and the size of real ones; their figures are drawn, not measured. Rows are inserted in bulk.
 """
@@ -53,7 +54,10 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RECIPES = {
     "w8a8": [{"quantize": {"method": "w8a8"}}],
     "draft": [{"speculate": {"method": "draft", "draft": "auto", "tokens": 4}}],
-    "w8a8 with draft": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}}],
+    "w8a8 with draft": [
+        {"quantize": {"method": "w8a8"}},
+        {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}},
+    ],
 }
 RUNNING, OPTIMIZED, EVALUATED = "j-running", "j-0000000000", "j-0000000001"
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -168,13 +172,25 @@ def _job(identity: str, kind: str, state: JobState, number: int, spec: str, size
     begun = state is not JobState.QUEUED
     error = "The worker ended with code 1; its log says why." if state is JobState.FAILED else None
     return {
-        "id": identity, "kind": kind, "state": state, "title": f"{kind.capitalize()} model-{number % 97:03d} with w8a8",
-        "owner": "someone", "spec": spec, "rank": float(number), "claim": Claim(whole=kind == "evaluate").text,
-        "attempt": 1, "created_at": _at(number), "started_at": _at(number) if begun else None,
-        "finished_at": _at(number) + timedelta(minutes=9) if ended else None, "event_at": now(),
-        "progress": 1.0 if ended else 0.4, "phase": "quantize", "message": "Quantizing", "error": error,
+        "id": identity,
+        "kind": kind,
+        "state": state,
+        "title": f"{kind.capitalize()} model-{number % 97:03d} with w8a8",
+        "owner": "someone",
+        "spec": spec,
+        "rank": float(number),
+        "claim": Claim(whole=kind == "evaluate").text,
+        "attempt": 1,
+        "created_at": _at(number),
+        "started_at": _at(number) if begun else None,
+        "finished_at": _at(number) + timedelta(minutes=9) if ended else None,
+        "event_at": now(),
+        "progress": 1.0 if ended else 0.4,
+        "phase": "quantize",
+        "message": "Quantizing",
+        "error": error,
         "result": _result(kind, number, size) if state is JobState.SUCCEEDED else None,
-    }  # fmt: skip
+    }
 
 
 def _result(kind: str, number: int, size: Size) -> str:
@@ -189,7 +205,9 @@ def _events(size: Size) -> Iterator[dict[str, Any]]:
     long, few = _course(LONG_EVENTS), _course(FEW_EVENTS)
     for number in range(size.jobs):
         yield from _of_job(f"j-{number:010x}", _at(number), long if number < size.long else few, timedelta(seconds=1))
-    readings = [Event(kind="resource", data={"rss_bytes": 2**30 + step, "cpu_percent": 180.0}) for step in range(RESOURCES)]
+    readings = [
+        Event(kind="resource", data={"rss_bytes": 2**30 + step, "cpu_percent": 180.0}) for step in range(RESOURCES)
+    ]
     yield from _of_job(RUNNING, now() - RUNNING_FOR, [*readings, *long], RUNNING_FOR / (RESOURCES + len(long) + 1))
 
 
@@ -200,7 +218,13 @@ def _course(length: int) -> list[Event]:
         Event(kind="phase", phase="load", message="Loading the model"),
     ]
     for done in range(length - len(found)):
-        data: dict[str, Any] = {"done": float(done), "total": float(length), "unit": "layers", "rate": 3.2, "eta_s": 12.0}
+        data: dict[str, Any] = {
+            "done": float(done),
+            "total": float(length),
+            "unit": "layers",
+            "rate": 3.2,
+            "eta_s": 12.0,
+        }
         kind, message = ("phase", "Quantizing") if done % 12 == 1 else ("progress", None)
         found.append(Event(kind=kind, phase="quantize", message=message, progress=done / length, **data))
     return found
@@ -221,24 +245,42 @@ def _artifacts(home: Path, size: Size, cards: list[ModelCard]) -> Iterator[dict[
         manifest = _manifest(card, Recipe.model_validate({"name": name, "steps": RECIPES[name]}), number)
         identity = f"a-{number:012x}"
         yield {
-            "id": identity, "job_id": f"j-{number:010x}", "model": card.id, "recipe": name, "recipe_hash": manifest.recipe_hash,
-            "path": str(home / "artifacts" / identity), "bytes": manifest.bytes_after, "created_at": _at(number),
+            "id": identity,
+            "job_id": f"j-{number:010x}",
+            "model": card.id,
+            "recipe": name,
+            "recipe_hash": manifest.recipe_hash,
+            "path": str(home / "artifacts" / identity),
+            "bytes": manifest.bytes_after,
+            "created_at": _at(number),
             "manifest": manifest.model_dump_json(),
-        }  # fmt: skip
+        }
 
 
 def _manifest(card: ModelCard, recipe: Recipe, number: int) -> Manifest:
-    files = [ArtifactFile(path=f"model/part-{part}.safetensors", size=5_000_000, sha256=f"{number:064x}") for part in range(8)]
+    files = [
+        ArtifactFile(path=f"model/part-{part}.safetensors", size=5_000_000, sha256=f"{number:064x}")
+        for part in range(8)
+    ]
     layers = [
         {"name": f"model.layers.{layer}.{linear}", "relative_error": 0.01 + layer / 1000}
         for layer in range(card.layers)
         for linear in LINEARS
     ]
     return Manifest(
-        job=f"j-{number:010x}", parent=card, recipe=recipe, recipe_hash=recipe.hash, files=files, bytes_before=22_292_584,
-        bytes_after=13_100_000, quality={"kl_mean": 0.0004, "perplexity_after": 44.9}, layers=layers,
-        versions={"torch": "2.13.0", "transformers": "5.19.0"}, hardware={"cpu": "Simulated", "cores": 2}, seconds=31.0,
-    )  # fmt: skip
+        job=f"j-{number:010x}",
+        parent=card,
+        recipe=recipe,
+        recipe_hash=recipe.hash,
+        files=files,
+        bytes_before=22_292_584,
+        bytes_after=13_100_000,
+        quality={"kl_mean": 0.0004, "perplexity_after": 44.9},
+        layers=layers,
+        versions={"torch": "2.13.0", "transformers": "5.19.0"},
+        hardware={"cpu": "Simulated", "cores": 2},
+        seconds=31.0,
+    )
 
 
 def _evaluations(home: Path, size: Size, documents: list[str], cards: list[ModelCard]) -> Iterator[dict[str, Any]]:
@@ -249,9 +291,14 @@ def _evaluations(home: Path, size: Size, documents: list[str], cards: list[Model
         document = document.replace(EPOCH.isoformat(), _at(number).isoformat())
         identity = f"e-{number:010x}"
         yield {
-            "id": identity, "job_id": f"j-{number:010x}", "title": f"Evaluate {baseline}, {', '.join(SPEEDS)} (run {number})",
-            "baseline": baseline, "path": str(home / "evaluations" / identity), "created_at": _at(number), "document": document,
-        }  # fmt: skip
+            "id": identity,
+            "job_id": f"j-{number:010x}",
+            "title": f"Evaluate {baseline}, {', '.join(SPEEDS)} (run {number})",
+            "baseline": baseline,
+            "path": str(home / "evaluations" / identity),
+            "created_at": _at(number),
+            "document": document,
+        }
 
 
 def _document(number: int) -> Evaluation:
@@ -264,19 +311,24 @@ def document(results: list[VariantResult], comparison: list[Comparison], options
     """As if measured on one made-up machine."""
     return Evaluation(
         schema=1,
-        variants=results, comparison=comparison, interleave="resident", measured_at=EPOCH.isoformat(),
+        variants=results,
+        comparison=comparison,
+        interleave="resident",
+        measured_at=EPOCH.isoformat(),
         workload=WorkloadSummary(
             name="starter-code", sha256="0" * 64, prompts=160, prompt_characters_p50=520, prompt_characters_max=757
         ),
         hardware={"cpu": "Simulated", "cores": 2, "memory_bytes": 2**34, "accelerators": []},
         versions={"python": "3.11.7", "vllm": "0.32.0", "torch": "2.13.0", "transformers": "5.19.0"},
         options=options,
-    )  # fmt: skip
+    )
 
 
 def measured(name: str, speed: float, rng: random.Random) -> VariantResult:
     kl = 0.0004 if "w8a8" in name else 0.0
-    quality = Quality(perplexity=44.9 + kl, perplexity_original=44.9, kl_mean=kl, kl_ci95=(kl, kl * 1.1), greedy_match=0.98)
+    quality = Quality(
+        perplexity=44.9 + kl, perplexity_original=44.9, kl_mean=kl, kl_ci95=(kl, kl * 1.1), greedy_match=0.98
+    )
     levels = [_level(concurrency, speed, rng) for concurrency in LEVELS]
     return VariantResult(name=name, variant=_variant(name), levels=levels, quality=quality, ready_seconds=24.0)
 
@@ -284,27 +336,47 @@ def measured(name: str, speed: float, rng: random.Random) -> VariantResult:
 def _level(concurrency: int, speed: float, rng: random.Random) -> Level:
     """Lognormal around a server that saturates slowly, with every figure of a real level and block."""
     tpot = 20.0 * (1 + 0.06 * (concurrency - 1)) / speed
-    latencies = dict(zip(LATENCY_METRICS, (60 * concurrency**0.5, tpot, tpot, 60 + tpot * 63, 59 + tpot * 63), strict=True))
+    latencies = dict(
+        zip(LATENCY_METRICS, (60 * concurrency**0.5, tpot, tpot, 60 + tpot * 63, 59 + tpot * 63), strict=True)
+    )
     throughput = concurrency * 64_000 / latencies["client_latency_ms"]
     requests = 8 * concurrency * REPEATS
     return Level(
-        load=Load("closed", concurrency), concurrency=concurrency, repeats=REPEATS, requests=requests,
-        duration_s=requests * 64 / throughput, tokens_per_chunk=1.0,
-        input_tokens_per_s=throughput * 1.5, output_tokens_per_s=throughput, steady_output_tokens_per_s=throughput * 1.04,
-        input_tokens_per_s_per_request=throughput * 1.5 / concurrency, output_tokens_per_s_per_request=throughput / concurrency,
-        input_tokens=96.0, output_tokens=64.0, invocations=requests, invocation_errors=0, tokenizer_failed=0, empty_responses=0,
+        load=Load("closed", concurrency),
+        concurrency=concurrency,
+        repeats=REPEATS,
+        requests=requests,
+        duration_s=requests * 64 / throughput,
+        tokens_per_chunk=1.0,
+        input_tokens_per_s=throughput * 1.5,
+        output_tokens_per_s=throughput,
+        steady_output_tokens_per_s=throughput * 1.04,
+        input_tokens_per_s_per_request=throughput * 1.5 / concurrency,
+        output_tokens_per_s_per_request=throughput / concurrency,
+        input_tokens=96.0,
+        output_tokens=64.0,
+        invocations=requests,
+        invocation_errors=0,
+        tokenizer_failed=0,
+        empty_responses=0,
         price=price(
-            Pricing(per_hour=1.2), concurrency=concurrency, input_tokens_per_s=throughput * 1.5, output_tokens_per_s=throughput,
-            tpot_p50_ms=tpot, prefill_share=0.1,
+            Pricing(per_hour=1.2),
+            concurrency=concurrency,
+            input_tokens_per_s=throughput * 1.5,
+            output_tokens_per_s=throughput,
+            tpot_p50_ms=tpot,
+            prefill_share=0.1,
         ),
         audit=LevelAudit(warmup_requests=10, prefill_share=0.1, token_times=("continuous",), wall_s=20.0),
         blocks=[_block(latencies, throughput, rng) for _ in range(REPEATS)],
         **{name: _summary(value) for name, value in latencies.items()},
-    )  # fmt: skip
+    )
 
 
 def _summary(value: float) -> Summary:
-    return Summary(mean=value * 1.03, p50=value, p90=value * 1.25, p95=value * 1.4, p99=value * 1.8, ci95=(value, value * 1.06))
+    return Summary(
+        mean=value * 1.03, p50=value, p90=value * 1.25, p95=value * 1.4, p99=value * 1.8, ci95=(value, value * 1.06)
+    )
 
 
 def _block(latencies: dict[str, float], throughput: float, rng: random.Random) -> dict[str, float]:
@@ -324,15 +396,21 @@ def supervisor() -> dict[str, Any]:
     """This process, with a heartbeat that stays fresh, so that pages look as they do in use."""
     own = psutil.Process()
     return {
-        "id": "s-benchmark", "host": "here", "home": "", "pid": own.pid, "process_started": processes.started(own.pid),
-        "heartbeat_at": now() + timedelta(days=1), "stopped": False,
-    }  # fmt: skip
+        "id": "s-benchmark",
+        "host": "here",
+        "home": "",
+        "pid": own.pid,
+        "process_started": processes.started(own.pid),
+        "heartbeat_at": now() + timedelta(days=1),
+        "stopped": False,
+    }
 
 
 def _log(opened: Workspace, job_id: str) -> None:
     folder = opened.settings.jobs / job_id / "1"
     folder.mkdir(parents=True)
     lines = (
-        f"2026-01-01 00:00:{number % 60:02d} quantize: layer {number} of 5000, error {number / 1e5:.5f}" for number in range(5000)
+        f"2026-01-01 00:00:{number % 60:02d} quantize: layer {number} of 5000, error {number / 1e5:.5f}"
+        for number in range(5000)
     )
     (folder / "log.txt").write_text("\n".join(lines) + "\n")

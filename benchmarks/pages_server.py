@@ -1,7 +1,7 @@
 """A real studio server and one session in it, spoken to as the browser speaks: what one run of a page's script takes.
 
-The time of a run is from the request on the websocket to the message that the script has finished, on loopback: routing, the
-script, the store, and turning its elements into messages. Drawing in the browser is not in it.
+The time of a run is from the request on the websocket to the message that the script has finished, on loopback:
+routing, the script, the store, and turning its elements into messages. Drawing in the browser is not in it.
 """
 
 from __future__ import annotations
@@ -85,8 +85,10 @@ class Visitor:
 
     def __init__(self, server: Server) -> None:
         self.socket: ClientConnection = connect(
-            f"ws://127.0.0.1:{server.port}/_stcore/stream", subprotocols=["streamlit"], max_size=None  # type: ignore[list-item]
-        )  # fmt: skip
+            f"ws://127.0.0.1:{server.port}/_stcore/stream",
+            subprotocols=["streamlit"],
+            max_size=None,  # type: ignore[list-item]
+        )
 
     def __enter__(self) -> Visitor:
         return self

@@ -1,12 +1,13 @@
-"""The planner: how fast it holds a model against every instance, and how far its prediction lies from what is measured here.
+"""The planner: how fast it holds a model against every instance, and how far its prediction lies from what is measured
+here.
 
     .venv/bin/python -m benchmarks.planner [--measure]
 
-Part 1: one model against all single and two-step recipes of this version x all 45 instances, compatibility and estimate.
-Part 2: the processor is probed, and the roofline is held against benchmarks/results/headline.json (the wide fixture, measured
-on this machine at another time).
-With --measure also part 3: the wide fixture is built and served, and probed right before and after, so that prediction and
-measurement see the same machine. A few minutes and 4 GB of memory.
+Part 1: one model against all single and two-step recipes of this version x all 45 instances, compatibility and
+estimate. Part 2: the processor is probed, and the roofline is held against benchmarks/results/headline.json (the wide
+fixture, measured on this machine at another time).
+With --measure also part 3: the wide fixture is built and served, and probed right before and after, so that prediction
+and measurement see the same machine. A few minutes and 4 GB of memory.
 Writes benchmarks/results/planner.md. Wants a quiet machine.
 """
 
@@ -77,7 +78,8 @@ Fresh = tuple[speed.Speed, list[tuple[object, ...]]]
 
 
 def measured_now() -> Fresh:
-    """The original wide fixture served at 1, 4 and 8 streams, with the probes before and after it, against the prediction."""
+    """The original wide fixture served at 1, 4 and 8 streams, with the probes before and after it, against the
+    prediction."""
     with tempfile.TemporaryDirectory(prefix="whetstone-planner-") as scratch:
         parameters = wide.build(Path(scratch) / "wide", WIDE_TIMES)
         workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))
@@ -151,7 +153,9 @@ def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, dr
     step = chosen.step("speculate")
     acceptance = roofline.acceptance_of(level.acceptance_rate, 4) if level.acceptance_rate else None
     load = ExpectedLoad(
-        input_tokens=round(level.input_tokens or 1), output_tokens=round(level.output_tokens or 1), concurrency=level.concurrency
+        input_tokens=round(level.input_tokens or 1),
+        output_tokens=round(level.output_tokens or 1),
+        concurrency=level.concurrency,
     )
     found = roofline.speed(card, chosen, device, 1, load, draft if step else None, acceptance)
     assert found is not None
@@ -165,7 +169,17 @@ def line(name: str, level: Level, point: correction.Point, predicted: Speed) -> 
         correction.RATE: list(predicted.output_tokens_per_s),
     }[point.metric]
     inside = "yes" if ends[0] <= point.measured <= ends[1] else "no"
-    return name, level.concurrency, point.metric, ends[0], ends[1], point.predicted, point.measured, f"{point.error:+.0%}", inside
+    return (
+        name,
+        level.concurrency,
+        point.metric,
+        ends[0],
+        ends[1],
+        point.predicted,
+        point.measured,
+        f"{point.error:+.0%}",
+        inside,
+    )
 
 
 def markdown(
@@ -179,18 +193,23 @@ def markdown(
 ) -> str:
     facts = probe.probe()
     parts = [
-        "# Planner", "",
+        "# Planner",
+        "",
         f"{facts['cpu']}, {facts['cores']} cores. `python -m benchmarks.planner{' --measure' if fresh else ''}`. "
         "The error is of the middle (geometric mean) of a range. Acceptance is the measured one.",
         f"ExpectedLoad average before and after: {average(load_before)}; {average(os.getloadavg())}"
-        + (": the machine was shared, so all of this is slower than it can be." if max(load_before) > 1 else "."), "",
-        "## Speed", "",
+        + (": the machine was shared, so all of this is slower than it can be." if max(load_before) > 1 else "."),
+        "",
+        "## Speed",
+        "",
         f"{pairs} pairs of recipe and instance ({valid} valid and estimated): {min(runs):.0f} ms best, "
         f"{statistics.median(runs):.0f} ms median of {len(runs)} runs; the limit is {LIMIT_MS} ms.",
-    ]  # fmt: skip
+    ]
     if fresh:
         parts += section("Against the wide fixture measured between two probes", *fresh)
-    return "\n".join([*parts, *section("Against benchmarks/results/headline.json, measured at another time", found, rows), ""])
+    return "\n".join(
+        [*parts, *section("Against benchmarks/results/headline.json, measured at another time", found, rows), ""]
+    )
 
 
 def average(load: tuple[float, float, float]) -> str:
@@ -201,12 +220,17 @@ def section(title: str, found: speed.Speed, rows: list[tuple[object, ...]]) -> l
     decode = next(row for row in rows if row[:3] == ("wide", 1, correction.TPOT))
     header = ("variant", "streams", "metric", "predicted from", "to", "middle", "measured", "error", "inside")
     return [
-        "", f"## {title}", "",
+        "",
+        f"## {title}",
+        "",
         f"Probe: {found.bandwidth / 1e9:.1f} GB/s read, {found.weights / 1e9:.1f} GB/s through weights, "
         f"{found.flops / 1e12:.2f} TFLOP/s in bfloat16. "
-        f"Decoding of the original, 1 stream: {decode[5]:.1f} ms predicted, {decode[6]:.1f} ms measured, error {decode[7]}.", "",
-        "```", table(header, rows), "```",
-    ]  # fmt: skip
+        f"Decoding of the original, 1 stream: {decode[5]:.1f} ms predicted, {decode[6]:.1f} ms measured, error {decode[7]}.",
+        "",
+        "```",
+        table(header, rows),
+        "```",
+    ]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What scoring the quality of a model takes, and how that grows with the vocabulary: processor and wall seconds, kernel apart.
+"""What scoring the quality of a model takes, and how that grows with the vocabulary: processor and wall seconds, kernel
+apart.
 
     .venv/bin/python -m benchmarks.quality_scoring [--windows N] [--model FOLDER --candidate FOLDER]
 
-Without a model: random Llamas of hidden size 576 and two layers at vocabularies of 49,152, 131,072 and 262,144, each against
-another of the same shape. Each pair is scored twice: first, then with the original's states kept. `comparing` is what turns both
-models' logits into figures, as it is and by the definitions in double precision. `parts` are the steps of the first scoring,
-one by one. Prints JSON, a line a pair.
+Without a model: random Llamas of hidden size 576 and two layers at vocabularies of 49,152, 131,072 and 262,144, each
+against another of the same shape. Each pair is scored twice: first, then with the original's states kept. `comparing`
+is what turns both models' logits into figures, as it is and by the definitions in double precision. `parts` are the
+steps of the first scoring, one by one. Prints JSON, a line a pair.
 """
 
 from __future__ import annotations
@@ -56,14 +57,19 @@ def parts(original: Path, candidate: Path, windows: int) -> dict[str, dict[str, 
     taken: dict[str, dict[str, float]] = {}
     tokens = quality.window_tokens(original, held_out.read("code", original).documents, LENGTH, windows)
     models = {
-        name: states.opened(folder, states.HERE, print) for name, folder in (("original", original), ("candidate", candidate))
+        name: states.opened(folder, states.HERE, print)
+        for name, folder in (("original", original), ("candidate", candidate))
     }
     left: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as work, fast_products():
         for name, model in models.items():
-            taken[f"layers of the {name}"] = timed(lambda name=name, model=model: left.update({name: _left(model, tokens, work)}))
+            taken[f"layers of the {name}"] = timed(
+                lambda name=name, model=model: left.update({name: _left(model, tokens, work)})
+            )
         with models["original"].head() as head:
-            rows = [(number, slice(start, start + ROWS)) for number in range(windows) for start in range(0, LENGTH, ROWS)]
+            rows = [
+                (number, slice(start, start + ROWS)) for number in range(windows) for start in range(0, LENGTH, ROWS)
+            ]
             taken["one head"] = timed(lambda: [head(left["original"], *row) for row in rows])
             first, second = (head(left[name], *rows[0]) for name in models)
         comparer = divergence.Comparer(first.shape[-1], first.device)
@@ -100,7 +106,13 @@ def main() -> None:
             print(json.dumps({"model": given.model.name, **whole, "parts": parts(pair[0], pair[1], given.windows)}))
             return
         for vocabulary in VOCABULARIES:
-            shape: dict[str, Any] = {"hidden": 576, "heads": 9, "kv_heads": 3, "intermediate": 1536, "vocabulary": vocabulary}
+            shape: dict[str, Any] = {
+                "hidden": 576,
+                "heads": 9,
+                "kv_heads": 3,
+                "intermediate": 1536,
+                "vocabulary": vocabulary,
+            }
             pair = [tiny_llama(folder / f"{vocabulary}-{seed}", seed=seed, **shape) for seed in (0, 1)]
             found = {**scored(pair[0], pair[1], given.windows, folder / "kept"), "comparing": comparing(vocabulary)}
             found["parts"] = parts(pair[0], pair[1], given.windows)

@@ -1,16 +1,19 @@
-"""Quantization: the native engine against llm-compressor and AutoAWQ. Same model, same calibration tokens, same threads.
+"""Quantization: the native engine against llm-compressor and AutoAWQ. Same model, same calibration tokens, same
+threads.
 
-    .venv/bin/python -m benchmarks.quantize [--sizes 256,512,1024] [--methods awq,gptq,smoothquant] [--rounds 3] [--threads 1]
-    .venv/bin/python -m benchmarks.quantize --model FOLDER [--group-size 64] ...
+    .venv/bin/python -m benchmarks.quantize [--sizes 256,512,1024] [--methods awq,gptq,smoothquant] [--rounds 3]
+    [--threads 1] .venv/bin/python -m benchmarks.quantize --model FOLDER [--group-size 64] ...
 
-Every measurement is a fresh process under the engine's own interpreter (benchmarks/quantize_run.py); within a round the engines
-take turns, every other round backwards, so that a machine that slows down slows all of them. Models of three widths are trained
-once (benchmarks/quantize_models.py, minutes). Wants the `compress` environment, a quiet machine and, at the largest size, hours:
---limit stops a run and says so, --engines leaves some out. What was measured is kept in build/quantize.json and not measured
-again unless the engine's code changed or --again; the report is made of all of it, and refused where engines saw different
-tokens.
+Every measurement is a fresh process under the engine's own interpreter (benchmarks/quantize_run.py); within a round the
+engines take turns, every other round backwards, so that a machine that slows down slows all of them. Models of three
+widths are trained once (benchmarks/quantize_models.py, minutes). Wants the `compress` environment, a quiet machine and,
+at the largest size, hours:
+--limit stops a run and says so, --engines leaves some out. What was measured is kept in build/quantize.json and not
+measured again unless the engine's code changed or --again; the report is made of all of it, and refused where engines
+saw different tokens.
 Writes benchmarks/results/quantize.md. With --model that one model is taken as it is, with the text that an optimize job
-calibrates it on and the held-out text that its quality is scored on, and benchmarks/results/quantize_real.md is written.
+calibrates it on and the held-out text that its quality is scored on, and benchmarks/results/quantize_real.md is
+written.
 """
 
 from __future__ import annotations
@@ -47,8 +50,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gptq": {"bits": 4, "group_size": 128, "symmetric": True, "tuning": {"act_order": True, "clip": True}},
     "smoothquant": {"bits": 8, "symmetric": True},
 }
-"""`tuning` is the native engine's own default (domain/methods.py); the libraries keep theirs, activation order and, with AutoAWQ,
-searched ranges among them."""
+"""`tuning` is the native engine's own default (domain/methods.py); the libraries keep theirs, activation order and,
+with AutoAWQ, searched ranges among them."""
 SAMPLES, LENGTH = 64, 512
 GROWTH_HIDDEN = 256
 GROWTH_LAYERS, GROWTH_SAMPLES = (4, 8, 16), (16, 32, 64)
@@ -58,9 +61,12 @@ Case = dict[str, Any]
 
 def main() -> None:
     arguments = _arguments()
-    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # of training and scoring here too: torch is not imported yet
+    # of training and scoring here too: torch is not imported yet
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     kept = Kept(arguments.again)
-    subjects = [real(arguments.model)] if arguments.model else [trained(hidden, arguments.steps) for hidden in arguments.sizes]
+    subjects = (
+        [real(arguments.model)] if arguments.model else [trained(hidden, arguments.steps) for hidden in arguments.sizes]
+    )
     for subject in subjects:
         for method in arguments.methods:
             compare(kept, subject, method, arguments)
@@ -74,7 +80,9 @@ def main() -> None:
         "length": LENGTH,
         "model": arguments.model and arguments.model.name,
     }
-    rows = [row for row in kept.rows if row.get("sources") == sources(row["engine"]) and row.get("model") == about["model"]]
+    rows = [
+        row for row in kept.rows if row.get("sources") == sources(row["engine"]) and row.get("model") == about["model"]
+    ]
     text = report.markdown(rows, about, sorted(subject.hidden for subject in subjects), arguments.methods)
     (RESULTS / ("quantize_real.md" if arguments.model else "quantize.md")).write_text(text)
     print(text)
@@ -101,7 +109,9 @@ def real(folder: Path) -> Subject:
     config = json.loads((folder / "config.json").read_text())
     text = held_out.read(held_out.default(folder), folder).documents
     named = {"model": folder.name, "steps": None}
-    return Subject(folder, config["hidden_size"], config["num_hidden_layers"], named, calibration_texts(None, folder), text)
+    return Subject(
+        folder, config["hidden_size"], config["num_hidden_layers"], named, calibration_texts(None, folder), text
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -110,14 +120,20 @@ def _arguments() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="a model's folder, in place of the trained ones")
-    parser.add_argument("--group-size", type=int, default=128, help="of AWQ and GPTQ; it must divide the model's widths")
+    parser.add_argument(
+        "--group-size", type=int, default=128, help="of AWQ and GPTQ; it must divide the model's widths"
+    )
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in words(text)], default=list(models.LAYERS))
     parser.add_argument("--methods", type=words, default=list(OPTIONS))
     parser.add_argument("--engines", type=words, default=list(libraries.ENGINES))
-    parser.add_argument("--growth", type=words, default=["native"], help="engines whose growth is measured; empty for none")
+    parser.add_argument(
+        "--growth", type=words, default=["native"], help="engines whose growth is measured; empty for none"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, help="that the models are trained for, where not benchmarks/quantize_models.py's")
+    parser.add_argument(
+        "--steps", type=int, help="that the models are trained for, where not benchmarks/quantize_models.py's"
+    )
     parser.add_argument("--windows", type=int, default=WINDOWS, help="of held-out text that the KL is the mean of")
     parser.add_argument("--limit", type=float, default=7200.0, help="seconds after which a run is stopped")
     parser.add_argument("--note", default="", help="what else the machine did")
@@ -145,14 +161,19 @@ def compare(kept: Kept, subject: Subject, method: str, arguments: argparse.Names
     able = [name for name in arguments.engines if capability("quantize", method, name, "cpu").supported]
     for turn in range(arguments.rounds):
         for engine in able if turn % 2 == 0 else reversed(able):
-            case = _case("compare", engine, method, subject.hidden, subject.layers, SAMPLES, arguments, turn) | subject.named
+            case = (
+                _case("compare", engine, method, subject.hidden, subject.layers, SAMPLES, arguments, turn)
+                | subject.named
+            )
             if kept.find(case) is None:
                 kept.add(measured(case, subject, arguments, score=turn == 0))
 
 
 def grow(kept: Kept, engine: str, arguments: argparse.Namespace) -> None:
     """AWQ of the smallest model over layers and over tokens; the growth in width is read from the comparison."""
-    for layers, samples in sorted({(n, SAMPLES) for n in GROWTH_LAYERS} | {(GROWTH_LAYERS[0], n) for n in GROWTH_SAMPLES}):
+    for layers, samples in sorted(
+        {(n, SAMPLES) for n in GROWTH_LAYERS} | {(GROWTH_LAYERS[0], n) for n in GROWTH_SAMPLES}
+    ):
         subject = trained(GROWTH_HIDDEN, None)._replace(folder=models.tiled(models.trained(GROWTH_HIDDEN), layers))
         for turn in range(arguments.rounds):
             case = _case("growth", engine, "awq", GROWTH_HIDDEN, layers, samples, arguments, turn)
@@ -161,12 +182,26 @@ def grow(kept: Kept, engine: str, arguments: argparse.Namespace) -> None:
 
 
 def _case(
-    part: str, engine: str, method: str, hidden: int, layers: int, samples: int, arguments: argparse.Namespace, turn: int
+    part: str,
+    engine: str,
+    method: str,
+    hidden: int,
+    layers: int,
+    samples: int,
+    arguments: argparse.Namespace,
+    turn: int,
 ) -> Case:
     return {
-        "part": part, "engine": engine, "method": method, "hidden": hidden, "layers": layers, "samples": samples,
-        "threads": arguments.threads, "round": turn, "sources": sources(engine),
-    }  # fmt: skip
+        "part": part,
+        "engine": engine,
+        "method": method,
+        "hidden": hidden,
+        "layers": layers,
+        "samples": samples,
+        "threads": arguments.threads,
+        "round": turn,
+        "sources": sources(engine),
+    }
 
 
 @cache
@@ -181,8 +216,12 @@ def measured(case: Case, subject: Subject, arguments: argparse.Namespace, *, sco
     """One run: the case with what it took, or why there is no figure."""
     out = SCRATCH / hashlib.sha256(json.dumps(case).encode()).hexdigest()[:12]
     shutil.rmtree(out, ignore_errors=True)
-    print(f"{case['part']}: {case['method']} by {case['engine']}, hidden {case['hidden']}, {case['layers']} layers, "
-          f"{case['samples']} x {LENGTH} tokens, round {case['round'] + 1}", file=sys.stderr, flush=True)  # fmt: skip
+    print(
+        f"{case['part']}: {case['method']} by {case['engine']}, hidden {case['hidden']}, {case['layers']} layers, "
+        f"{case['samples']} x {LENGTH} tokens, round {case['round'] + 1}",
+        file=sys.stderr,
+        flush=True,
+    )
     found = _run(case, subject, out, arguments)
     if score and "seconds" in found:
         found["kl"], found["perplexity"], found["perplexity_original"] = window_kls(
@@ -199,9 +238,15 @@ def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace)
     if "group_size" in options:
         options["group_size"] = arguments.group_size
     request = QuantizeRequest(
-        model_dir=subject.folder, out_dir=out, method=case["method"], samples=case["samples"], length=LENGTH, seed=0,
-        calibration_texts=subject.calibration, **options,
-    )  # fmt: skip
+        model_dir=subject.folder,
+        out_dir=out,
+        method=case["method"],
+        samples=case["samples"],
+        length=LENGTH,
+        seed=0,
+        calibration_texts=subject.calibration,
+        **options,
+    )
     SCRATCH.mkdir(parents=True, exist_ok=True)
     asked = out.with_suffix(".json")
     asked.write_text(request.model_dump_json())
@@ -212,9 +257,14 @@ def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace)
     try:
         with log.open("ab") as errors:
             done = subprocess.run(
-                command, env={**os.environ, **threads, **quiet}, stdout=subprocess.PIPE, stderr=errors, timeout=arguments.limit,
-                check=False, text=True,
-            )  # fmt: skip
+                command,
+                env={**os.environ, **threads, **quiet},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                timeout=arguments.limit,
+                check=False,
+                text=True,
+            )
     except subprocess.TimeoutExpired:
         return {"stopped_after": arguments.limit}
     finally:

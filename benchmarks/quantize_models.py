@@ -1,7 +1,8 @@
-"""Models for benchmarks/quantize.py: Llamas of a given width, trained briefly so that activations have structure; kept in build/.
+"""Models for benchmarks/quantize.py: Llamas of a given width, trained briefly so that activations have structure; kept
+in build/.
 
-Trained on the bundled calibration text with the starter model's tokenizer, always by the same steps from the same seed. They
-predict badly, but their channels are as uneven as a trained model's, which is what scale searches live from.
+Trained on the bundled calibration text with the starter model's tokenizer, always by the same steps from the same seed.
+They predict badly, but their channels are as uneven as a trained model's, which is what scale searches live from.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def _repeated(state: dict[str, Any], have: int, layers: int) -> list[tuple[str, 
     rows = [(name, tensor) for name, tensor in state.items() if not name.startswith(prefix)]
     for number in range(layers):
         own = f"{prefix}{number % have}."
-        rows += [(f"{prefix}{number}.{n.removeprefix(own)}", tensor) for n, tensor in state.items() if n.startswith(own)]
+        rows += [
+            (f"{prefix}{number}.{n.removeprefix(own)}", tensor) for n, tensor in state.items() if n.startswith(own)
+        ]
     return rows
 
 
@@ -85,7 +88,9 @@ def _train(hidden: int, steps: int, folder: Path) -> None:
         schedule.step()
         optimizer.zero_grad()
         if step % 10 == 0:
-            print(f"training hidden {hidden}: step {step} of {steps}, loss {loss.item():.2f}", file=sys.stderr, flush=True)
+            print(
+                f"training hidden {hidden}: step {step} of {steps}, loss {loss.item():.2f}", file=sys.stderr, flush=True
+            )
     _save(model.to(torch.bfloat16), folder)
 
 
@@ -94,10 +99,19 @@ def _fresh(hidden: int) -> Any:
 
     vocabulary = json.loads((TOKENIZER / "config.json").read_bytes())["vocab_size"]
     config = LlamaConfig(
-        hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=LAYERS[hidden], num_attention_heads=hidden // 64,
-        num_key_value_heads=hidden // 128, head_dim=64, vocab_size=vocabulary, max_position_embeddings=2048,
-        tie_word_embeddings=True, bos_token_id=0, eos_token_id=0, pad_token_id=0,
-    )  # fmt: skip
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=LAYERS[hidden],
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=hidden // 128,
+        head_dim=64,
+        vocab_size=vocabulary,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
     return LlamaForCausalLM(config)
 
 

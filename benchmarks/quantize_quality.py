@@ -26,12 +26,15 @@ SPLIT = ASSETS / "starter" / "training" / "corpus.py"
 def window_kls(
     original: Path, candidate: Path, windows: int = WINDOWS, text: str | Sequence[Document] | None = None
 ) -> tuple[list[float], float, float]:
-    """Mean KL(original || candidate) of each window, nats a token, in order; perplexity of the candidate and of the original.
+    """Mean KL(original || candidate) of each window, nats a token, in order; perplexity of the candidate and of the
+    original.
 
-    The same windows for every engine, so that differences can be paired: of `text`, at most as many as it has, else those of the
-    bundled held-out text first.
+    The same windows for every engine, so that differences can be paired: of `text`, at most as many as it has, else
+    those of the bundled held-out text first.
     """
-    tokens = held_out(original, windows) if text is None else quality.window_tokens(original, text, LENGTH, None)[:windows]
+    tokens = (
+        held_out(original, windows) if text is None else quality.window_tokens(original, text, LENGTH, None)[:windows]
+    )
     found = quality.positions(original, candidate, tokens, Silent())
     before, after, kl, _ = found.mean(1).T.tolist()
     return kl, math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
@@ -56,7 +59,8 @@ def held_out(model_dir: Path, windows: int) -> torch.Tensor:
 
 
 def _texts() -> list[str]:
-    """Held-out files, without those that are near copies of calibration text (assets/starter/training/extract_texts.py)."""
+    """Held-out files, without those that are near copies of calibration text
+    (assets/starter/training/extract_texts.py)."""
     spec = importlib.util.spec_from_file_location("corpus", SPLIT)
     assert spec and spec.loader
     corpus = importlib.util.module_from_spec(spec)

@@ -61,14 +61,25 @@ tokens, in nats a token; intervals are of the difference to the native engine's,
 def _check_tokens(cell: Sequence[Row]) -> None:
     hashes = {row["calibration"]["sha256"] for row in cell if "calibration" in row}
     if len(hashes) > 1:
-        raise ValueError(f"the engines of {cell[0]['method']} at hidden {cell[0]['hidden']} saw different calibration tokens")
+        raise ValueError(
+            f"the engines of {cell[0]['method']} at hidden {cell[0]['hidden']} saw different calibration tokens"
+        )
 
 
 def _comparison(cell: Sequence[Row], method: str, hidden: int, steps: int = 0) -> str:
     by_engine = {name: [row for row in cell if row["engine"] == name] for name in libraries.ENGINES}
     native = by_engine["native"]
     lines = [_line(name, method, found, native) for name, found in by_engine.items()]
-    heads = ["engine", "seconds", "native is", "peak MB", "of native's", "mean KL", "minus native's (95 %)", "perplexity"]
+    heads = [
+        "engine",
+        "seconds",
+        "native is",
+        "peak MB",
+        "of native's",
+        "mean KL",
+        "minus native's (95 %)",
+        "perplexity",
+    ]
     layers = cell[0]["layers"]
     longer = f", trained for {steps} steps" if steps else ""
     made = f"## {method}, hidden {hidden}, {layers} layers{longer}\n```\n{table(heads, lines)}\n```\n"
@@ -86,12 +97,15 @@ def _line(engine: str, method: str, found: Sequence[Row], native: Sequence[Row])
     peak, own = _peak(timed), _peak(_timed(native))
     kl, base = _kl(found), _kl(native)
     return [
-        engine, f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
+        engine,
+        f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
         "" if engine == "native" or not ours else f"{statistics.median(seconds) / statistics.median(ours):.1f}x faster",
-        f"{peak / 1e6:.0f}", "" if engine == "native" or not own else f"{peak / own:.1f}x",
-        f"{statistics.fmean(kl):.3g}" if kl else "", "" if engine == "native" or not (kl and base) else _paired(kl, base),
+        f"{peak / 1e6:.0f}",
+        "" if engine == "native" or not own else f"{peak / own:.1f}x",
+        f"{statistics.fmean(kl):.3g}" if kl else "",
+        "" if engine == "native" or not (kl and base) else _paired(kl, base),
         f"{_first(found, 'perplexity'):.2f} (was {_first(found, 'perplexity_original'):.2f})" if kl else "",
-    ]  # fmt: skip
+    ]
 
 
 def _timed(found: Sequence[Row]) -> list[Row]:
@@ -124,7 +138,10 @@ def _paired(kl: Sequence[float], base: Sequence[float]) -> str:
 
 def _verdict(by_engine: dict[str, list[Row]]) -> str:
     """The quality rule against the better library: does the paired interval exclude a loss of more than 2 %?"""
-    ours, theirs = _kl(by_engine["native"]), [found for name, found in by_engine.items() if name != "native" and _kl(found)]
+    ours, theirs = (
+        _kl(by_engine["native"]),
+        [found for name, found in by_engine.items() if name != "native" and _kl(found)],
+    )
     if not ours or not theirs:
         return "Quality rule: needs the native engine and a library.\n"
     best = min(theirs, key=lambda found: statistics.fmean(_kl(found)))
@@ -170,11 +187,18 @@ def _series(engine: str, over: str, rows: Sequence[Row]) -> list[list[str]]:
     share = [found[0]["layers"] if over == "hidden" else 1 for found in each]
     seconds = [statistics.median(r["seconds"] for r in found) / part for found, part in zip(each, share, strict=True)]
     peaks = [_peak(found) for found in each]
-    return [[
-        engine, over, str(points[0]), str(points[-1]), f"{slope(points, seconds):.2f}",
-        ", ".join(f"{value:.1f}" for value in seconds), f"{slope(points, peaks):.2f}",
-        ", ".join(f"{value / 1e6:.0f}" for value in peaks),
-    ]]  # fmt: skip
+    return [
+        [
+            engine,
+            over,
+            str(points[0]),
+            str(points[-1]),
+            f"{slope(points, seconds):.2f}",
+            ", ".join(f"{value:.1f}" for value in seconds),
+            f"{slope(points, peaks):.2f}",
+            ", ".join(f"{value / 1e6:.0f}" for value in peaks),
+        ]
+    ]
 
 
 def slope(points: Sequence[float], values: Sequence[float]) -> float:

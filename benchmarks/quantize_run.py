@@ -2,8 +2,9 @@
 
     python -m benchmarks.quantize_run ENGINE REQUEST.json
 
-Imports everything the engine will need, notes the resident memory (the import floor), quantizes, and prints one line of JSON:
-`seconds` of the whole call (load, calibrate, quantize, write) and `peak_bytes`, the peak resident memory above the floor.
+Imports everything the engine will need, notes the resident memory (the import floor), quantizes, and prints one line of
+JSON: `seconds` of the whole call (load, calibrate, quantize, write) and `peak_bytes`, the peak resident memory above
+the floor.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from backend.engines.base import QuantizeRequest
 NEEDED = {
     "native": ("torch", "compressed_tensors.quantization", "safetensors.torch"),
     "llm-compressor": (
-        "llmcompressor", "llmcompressor.modifiers.transform.awq", "llmcompressor.modifiers.quantization", "datasets",
+        "llmcompressor",
+        "llmcompressor.modifiers.transform.awq",
+        "llmcompressor.modifiers.quantization",
+        "datasets",
     ),
     "autoawq": ("awq", "awq.quantize.quantizer"),
-}  # fmt: skip
+}
 MODULES = {
-    "native": "backend.engines.native", "llm-compressor": "backend.engines.libraries.llm_compressor",
+    "native": "backend.engines.native",
+    "llm-compressor": "backend.engines.libraries.llm_compressor",
     "autoawq": "backend.engines.libraries.autoawq",
-}  # fmt: skip
+}
 
 
 def main(engine: str, path: str) -> None:
@@ -41,9 +46,13 @@ def main(engine: str, path: str) -> None:
     result = module.quantize(request, Silent())
     seconds = time.monotonic() - began
     found = {
-        "seconds": seconds, "floor_bytes": floor, "peak_bytes": _status("VmHWM") - floor, "calibration": result.calibration,
-        "versions": result.versions, "bytes_after": result.bytes_after,
-    }  # fmt: skip
+        "seconds": seconds,
+        "floor_bytes": floor,
+        "peak_bytes": _status("VmHWM") - floor,
+        "calibration": result.calibration,
+        "versions": result.versions,
+        "bytes_after": result.bytes_after,
+    }
     print(json.dumps(found), file=answers, flush=True)
 
 

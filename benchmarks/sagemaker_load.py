@@ -1,8 +1,8 @@
 """How exactly the load generator stamps an endpoint of SageMaker: `python -m benchmarks.sagemaker_load`.
 
-A server whose true send times are known is asked directly, and behind the fake account's runtime, which wraps each piece into
-an event stream and notes when it writes it. The error is the generator's stamp less the time of writing. What the runtime, a
-relay of Python threads, adds to each token is what a relay on the studio's machine would add.
+A server whose true send times are known is asked directly, and behind the fake account's runtime, which wraps each
+piece into an event stream and notes when it writes it. The error is the generator's stamp less the time of writing.
+What the runtime, a relay of Python threads, adds to each token is what a relay on the studio's machine would add.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         os.environ |= {
-            "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": aws, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": aws,
+            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_SECRET_ACCESS_KEY": "s",
             "AWS_EC2_METADATA_DISABLED": "true",
-        }  # fmt: skip
+        }
         name = in_service(account, PLAIN.model_copy(update={"region": "us-east-1"}), url=url)
         there = f"sagemaker://us-east-1/{name}"
         print(f"signing a request: {_signing(there) * 1e6:.0f} us of processor time")
@@ -49,14 +51,21 @@ def main() -> None:
             written = account.tables["sent"]["answers"][known:]
             behind = _errors(records, {number: _nearest(sends, written) for number, sends in _sent(url).items()})
             relayed = _relayed(records, _sent(url), written)
-            print(f"{streams:>2} streams: direct {_words(direct)}; event stream {_words(behind)}; relay adds {_words(relayed)}")
+            print(
+                f"{streams:>2} streams: direct {_words(direct)}; event stream {_words(behind)}; relay adds {_words(relayed)}"
+            )
 
 
 def _load(url: str, streams: int, folder: Path) -> list[RequestRecord]:
     plan = LoadPlan(
-        url=url, model="model", load=Load("closed", streams), requests=ANSWERS * streams, max_tokens=TOKENS, warmup_requests=1,
+        url=url,
+        model="model",
+        load=Load("closed", streams),
+        requests=ANSWERS * streams,
+        max_tokens=TOKENS,
+        warmup_requests=1,
         prompts=write_prompts(folder),
-    )  # fmt: skip
+    )
     records, audit = run_level(plan, folder / "level")
     assert all(record.ok for record in records) and not audit.client_limited, audit.reason
     return records
@@ -80,11 +89,16 @@ def _errors(records: Sequence[RequestRecord], sent: dict[int, list[float]]) -> l
     """Milliseconds, of every token of the answers whose pieces came apart."""
     pairs = [(record.chunk_times, sent[_number(record)][: len(record.chunk_times)]) for record in records]
     return sorted(
-        (got - left) * 1e3 for times, sends in pairs if len(sends) == len(times) for got, left in zip(times, sends, strict=True)
+        (got - left) * 1e3
+        for times, sends in pairs
+        if len(sends) == len(times)
+        for got, left in zip(times, sends, strict=True)
     )
 
 
-def _relayed(records: Sequence[RequestRecord], sent: dict[int, list[float]], written: Sequence[list[float]]) -> list[float]:
+def _relayed(
+    records: Sequence[RequestRecord], sent: dict[int, list[float]], written: Sequence[list[float]]
+) -> list[float]:
     pairs = [(sent[_number(record)], _nearest(sent[_number(record)], written)) for record in records]
     return sorted((out - came) * 1e3 for sends, outs in pairs for came, out in zip(sends, outs, strict=False))
 

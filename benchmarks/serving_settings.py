@@ -2,8 +2,9 @@
 
     python -m benchmarks.serving_settings MODEL [SETTING...] [--streams 1,8] [--rounds 6] [--out FILE]
 
-All servers are up side by side; each round loads every one at every level, forwards then backwards (A B B A), with prompts
-that none has seen. Beside the latency stand the processor seconds of the server a token, which what else runs here moves less.
+All servers are up side by side; each round loads every one at every level, forwards then backwards (A B B A), with
+prompts that none has seen. Beside the latency stand the processor seconds of the server a token, which what else runs
+here moves less.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ SETTINGS = {
     "ours": OURS,
     "one-thread": Tuning({"VLLM_CPU_OMP_THREADS_BIND": str(CORES - 1)}),
     "unbound": Tuning({"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(CORES), "KMP_BLOCKTIME": "5"}),
-    "unbound-asleep": Tuning({"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(CORES), "KMP_BLOCKTIME": "0"}),
+    "unbound-asleep": Tuning(
+        {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(CORES), "KMP_BLOCKTIME": "0"}
+    ),
     "ours-asleep": Tuning({**OURS.environment, "KMP_BLOCKTIME": "0"}, OURS.arguments),
     "ours-awake": Tuning({**OURS.environment, "KMP_BLOCKTIME": "200"}, OURS.arguments),
     "ours-one-thread": Tuning({**OURS.environment, "OMP_NUM_THREADS": "1"}, OURS.arguments),
@@ -48,7 +51,9 @@ SETTINGS = {
 }
 ANSWER = 64
 """Tokens, however the answer would end."""
-PROMPT = "Write line {number} of a long list of small facts about the city of Ravenna, one short sentence each, no repeats."
+PROMPT = (
+    "Write line {number} of a long list of small facts about the city of Ravenna, one short sentence each, no repeats."
+)
 
 
 def main() -> None:
@@ -74,11 +79,17 @@ def main() -> None:
 def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:
     """A server with that setting, its compile cache kept with the studio's."""
     configured = settings.load()
-    variant = Variant(name=name, source=str(model), kind="model", model_path=str(model), serving=Serving(prefix_caching=False))
+    variant = Variant(
+        name=name, source=str(model), kind="model", model_path=str(model), serving=Serving(prefix_caching=False)
+    )
     server = VllmServer(
-        variant, python=engines.engine_python(configured, "serve"), log=folder / f"{name}.log",
-        cache_root=configured.cache / "vllm", held_tokens=4096, tuning=SETTINGS[name],
-    )  # fmt: skip
+        variant,
+        python=engines.engine_python(configured, "serve"),
+        log=folder / f"{name}.log",
+        cache_root=configured.cache / "vllm",
+        held_tokens=4096,
+        tuning=SETTINGS[name],
+    )
     stack.enter_context(server)
     server.first_answer()
     print(f"{name}: {facts(server)}", flush=True)
@@ -86,7 +97,10 @@ def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:
 
 
 def facts(server: VllmServer) -> dict[str, Any]:
-    return {"startup": server.startup.model_dump() if server.startup else None, "held_gb": round(server.held_bytes() / 1e9, 2)}
+    return {
+        "startup": server.startup.model_dump() if server.startup else None,
+        "held_gb": round(server.held_bytes() / 1e9, 2),
+    }
 
 
 def measure(servers: dict[str, VllmServer], streams: Sequence[int], rounds: int, folder: Path) -> list[dict[str, Any]]:
@@ -95,7 +109,9 @@ def measure(servers: dict[str, VllmServer], streams: Sequence[int], rounds: int,
         order = list(servers) if turn % 2 else list(servers)[::-1]
         for level in streams:
             for name in order:
-                row = level_of(name, servers[name], level, folder / f"{turn}-{level}-{name}", 1000 * (turn + 2) + 100 * level)
+                row = level_of(
+                    name, servers[name], level, folder / f"{turn}-{level}-{name}", 1000 * (turn + 2) + 100 * level
+                )
                 rows += [{"round": turn, **row}] if turn >= 0 else []
     return rows
 
@@ -103,20 +119,34 @@ def measure(servers: dict[str, VllmServer], streams: Sequence[int], rounds: int,
 def level_of(name: str, server: VllmServer, streams: int, work: Path, first: int) -> dict[str, Any]:
     """One level: median time a token (ms), tokens a second, and the server's processor seconds a token."""
     prompts = work.with_suffix(".jsonl")
-    prompts.write_text("".join(json.dumps({"prompt": PROMPT.format(number=first + i)}) + "\n" for i in range(4 * streams)))
+    prompts.write_text(
+        "".join(json.dumps({"prompt": PROMPT.format(number=first + i)}) + "\n" for i in range(4 * streams))
+    )
     plan = LoadPlan(
-        url=server.url, model=server.served_name, load=Load("closed", streams), requests=2 * streams, warmup_requests=0,
-        max_tokens=ANSWER, prompts=str(prompts), temperature=0.0, ignore_eos=True,
-    )  # fmt: skip
+        url=server.url,
+        model=server.served_name,
+        load=Load("closed", streams),
+        requests=2 * streams,
+        warmup_requests=0,
+        max_tokens=ANSWER,
+        prompts=str(prompts),
+        temperature=0.0,
+        ignore_eos=True,
+    )
     before, began = used(server), time.monotonic()
     records, _ = run_level(plan, work)
     seconds, spent = time.monotonic() - began, used(server) - before
     tokens = sum(record.output_tokens or 0 for record in records)
-    times = [(r.last_content - r.first_content) / (ANSWER - 1) * 1e3 for r in records if r.first_content and r.last_content]
+    times = [
+        (r.last_content - r.first_content) / (ANSWER - 1) * 1e3 for r in records if r.first_content and r.last_content
+    ]
     return {
-        "setting": name, "streams": streams, "tpot_ms": statistics.median(times), "tokens_per_s": tokens / seconds,
+        "setting": name,
+        "streams": streams,
+        "tpot_ms": statistics.median(times),
+        "tokens_per_s": tokens / seconds,
         "cpu_ms_per_token": 1e3 * spent / tokens,
-    }  # fmt: skip
+    }
 
 
 def used(server: VllmServer) -> float:
@@ -124,7 +154,8 @@ def used(server: VllmServer) -> float:
 
 
 def show(names: Sequence[str], streams: Sequence[int], rows: Sequence[dict[str, Any]]) -> None:
-    """A line a setting and level: medians, and the geometric mean of its ratios to the first setting, round by round."""
+    """A line a setting and level: medians, and the geometric mean of its ratios to the first setting, round by
+    round."""
     for level in streams:
         first = [row["tpot_ms"] for row in rows if (row["setting"], row["streams"]) == (names[0], level)]
         for name in names:
@@ -139,7 +170,9 @@ def show(names: Sequence[str], streams: Sequence[int], rows: Sequence[dict[str, 
             )
     known = speed.known(settings.load().cache)
     if known:
-        print(f"The processor reads {known.speed.bandwidth / 1e9:.1f} GB/s, weights at {known.speed.weights / 1e9:.1f} GB/s.")
+        print(
+            f"The processor reads {known.speed.bandwidth / 1e9:.1f} GB/s, weights at {known.speed.weights / 1e9:.1f} GB/s."
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Speculation on a real model. Part `map`: a payoff map against drafts that it has not seen, predicted gain against measured.
+"""Speculation on a real model. Part `map`: a payoff map against drafts that it has not seen, predicted gain against
+measured.
 
     whetstone payoff TARGET --json > map.json
     python -m benchmarks.speculation map TARGET map.json DRAFT[@TOKENS] ... [--streams 1,4,8] [--rounds 6] [--out FILE]
 
-A DRAFT is a folder: a small model, or an EAGLE head (`--method`). The target is served alone and with each of them, side by side
-where memory allows; each round loads every server at every number of streams, forwards then backwards, with bundled chat prompts
-in the target's template that no draft was trained on. Predicted: the map's gain for a draft of that size at the mean accepted
-tokens that the server counted, with the map's error. Measured: time a token without / with, round by round, with its 95 % t
-interval.
+A DRAFT is a folder: a small model, or an EAGLE head (`--method`). The target is served alone and with each of them,
+side by side where memory allows; each round loads every server at every number of streams, forwards then backwards,
+with bundled chat prompts in the target's template that no draft was trained on. Predicted: the map's gain for a draft
+of that size at the mean accepted tokens that the server counted, with the map's error. Measured: time a token without /
+with, round by round, with its 95 % t interval.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def serving(target: Path, found: PayoffMap, drafts: Sequence[str], method: Any) 
         variant = plain.model_copy(update={"name": f"{called} at {guessed}", "speculation": speculation})
         shape = Shape(parameters=card.parameters, layers=card.layers)
         servers.append(
-            Server(variant, shape, Probe(hidden=card.hidden_size, layers=card.layers, tokens=guessed, acceptance=LIKELY))
+            Server(
+                variant, shape, Probe(hidden=card.hidden_size, layers=card.layers, tokens=guessed, acceptance=LIKELY)
+            )
         )
     return servers
 
@@ -98,9 +101,14 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
     configured = settings.load()
     variants = [server.variant for server in servers]
     spec = PayoffSpec(
-        variants=(variants[0],), probes=tuple(server.probe for server in servers if server.probe), streams=tuple(streams),
-        rounds=rounds, prompts=str(PROMPTS), revision=found.key.model, weights=found.key.weights,
-    )  # fmt: skip
+        variants=(variants[0],),
+        probes=tuple(server.probe for server in servers if server.probe),
+        streams=tuple(streams),
+        rounds=rounds,
+        prompts=str(PROMPTS),
+        revision=found.key.model,
+        weights=found.key.weights,
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name in (form.EVENTS, form.WORK):
             (Path(folder) / name).mkdir()
@@ -125,19 +133,32 @@ def row(measured: Measured, found: PayoffMap, number: int, streams: int) -> dict
     gain, factor = statistics.geometric_mean(gains), factor_ci95(gains)
     predicted = found.gain_at(streams, server.probe.tokens, server.shape, 1 + accepted)
     return {
-        "draft": server.variant.name, "parameters": server.shape.parameters, "layers": server.shape.layers, "streams": streams,
-        "accepted": accepted, "predicted": predicted, "predicted_95": found.interval(predicted), "measured": gain,
-        "measured_95": (gain / factor, gain * factor) if factor else None, "error": predicted / gain - 1,
-    }  # fmt: skip
+        "draft": server.variant.name,
+        "parameters": server.shape.parameters,
+        "layers": server.shape.layers,
+        "streams": streams,
+        "accepted": accepted,
+        "predicted": predicted,
+        "predicted_95": found.interval(predicted),
+        "measured": gain,
+        "measured_95": (gain / factor, gain * factor) if factor else None,
+        "error": predicted / gain - 1,
+    }
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     header = ("draft", "streams", "tokens a step", "predicted", "measured", "error")
     cells = [
-        (each["draft"], each["streams"], f"{1 + each['accepted']:.2f}", times(each["predicted"], each["predicted_95"]),
-         times(each["measured"], each["measured_95"]), f"{each['error']:+.1%}")
+        (
+            each["draft"],
+            each["streams"],
+            f"{1 + each['accepted']:.2f}",
+            times(each["predicted"], each["predicted_95"]),
+            times(each["measured"], each["measured_95"]),
+            f"{each['error']:+.1%}",
+        )
         for each in rows
-    ]  # fmt: skip
+    ]
     print(table(header, cells))
     within = sum(abs(each["error"]) <= GOAL for each in rows)
     print(f"\n{within} of {len(rows)} predictions within {GOAL:.0%} of what was measured.")

@@ -48,9 +48,12 @@ def serving(folder: Path, times: int = 1, cores: Cores | None = None) -> Iterato
         model = folder / "wide"
         wide.build(model, times)
     variant = Variant(
-        name="starter", source=str(model), kind="model", model_path=str(model),
+        name="starter",
+        source=str(model),
+        kind="model",
+        model_path=str(model),
         serving=Serving(enforce_eager=True, prefix_caching=False),
-    )  # fmt: skip
+    )
     python = engines.engine_python(settings.load(), "serve")
     log, cache = folder / "server.log", folder / "cache"
     server = VllmServer(variant, python=python, log=log, cache_root=cache, kv_cache_gib=KV_CACHE_GIB)

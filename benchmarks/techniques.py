@@ -1,12 +1,13 @@
-"""Every technique through the command: optimized, verified, its quality read, loaded by vLLM and held against its reference.
+"""Every technique through the command: optimized, verified, its quality read, loaded by vLLM and held against its
+reference.
 
     .venv/bin/python -m benchmarks.techniques [--recipes awq,fp8] [--home FOLDER] [--lock FILE]
 
-For each bundled recipe that changes weights: `whetstone optimize starter --recipe NAME --wait --json` and `whetstone artifacts
-verify`. Then vLLM's engine loads each artifact and gives the log-probabilities of held-out text and a greedy answer, which the
-dequantized weights in transformers (fp32) judge. Writes benchmarks/results/techniques.md. `--home` keeps the
-artifacts there, and a later run with it makes only what is missing. `--lock`: a file that is locked while vLLM runs, where others
-share the machine. About 25 minutes on 2 cores.
+For each bundled recipe that changes weights: `whetstone optimize starter --recipe NAME --wait --json` and `whetstone
+artifacts verify`. Then vLLM's engine loads each artifact and gives the log-probabilities of held-out text and a greedy
+answer, which the dequantized weights in transformers (fp32) judge. Writes benchmarks/results/techniques.md. `--home`
+keeps the artifacts there, and a later run with it makes only what is missing. `--lock`: a file that is locked while
+vLLM runs, where others share the machine. About 25 minutes on 2 cores.
 """
 
 from __future__ import annotations
@@ -45,8 +46,19 @@ PROMPT, ANSWER = 256, 32
 BATCH = 6
 """Models that vLLM loads one after another in one process."""
 HEADER = (
-    "recipe", "engine", "s", "peak MB", "weights MB", "perplexity", "mean KL", "verified", "off", "allowed", "follow", "by vLLM",
-)  # fmt: skip
+    "recipe",
+    "engine",
+    "s",
+    "peak MB",
+    "weights MB",
+    "perplexity",
+    "mean KL",
+    "verified",
+    "off",
+    "allowed",
+    "follow",
+    "by vLLM",
+)
 
 
 class Made(NamedTuple):
@@ -65,8 +77,8 @@ class Made(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """`off`: mean absolute difference of the log-probabilities from the reference's, nats, and what is `allowed` of it. `follow`:
-    greedy tokens that are the reference's best."""
+    """`off`: mean absolute difference of the log-probabilities from the reference's, nats, and what is `allowed` of it.
+    `follow`: greedy tokens that are the reference's best."""
 
     off: float | None = None
     allowed: float | None = None
@@ -154,13 +166,15 @@ def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tup
         folders = [each.folder for each in asked[start : start + BATCH]]
         answered += answers(python, [STARTER, *folders] if start == 0 else folders, tokens, ANSWER, lock)
     noise = reference.apart(answered[0].logged, exact)
-    said = {each.name: judged(each, tokens, exact, noise, answer) for each, answer in zip(asked, answered[1:], strict=True)}
+    said = {
+        each.name: judged(each, tokens, exact, noise, answer) for each, answer in zip(asked, answered[1:], strict=True)
+    }
     return [row(each, said.get(each.name, Judged(served=each.unserved))) for each in every], noise
 
 
 def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answer: Answer) -> Judged:
-    """Allowed is twice what bfloat16 makes of the original; where inputs or the cache are 8 bits, which kernels round anew, what
-    the technique itself does is added."""
+    """Allowed is twice what bfloat16 makes of the original; where inputs or the cache are 8 bits, which kernels round
+    anew, what the technique itself does is added."""
     if answer.refused:
         return Judged(served=f"no: {answer.refused}")
     model = reference.load(each.folder)
@@ -182,10 +196,19 @@ def row(each: Made, found: Judged) -> tuple[Any, ...]:
         return (each.name, each.engine, *[None] * 9, each.error)
     document, scored = each.document, each.document["quality"]
     return (
-        each.name, each.engine, document["seconds"], document["peak_rss_bytes"] / 1e6, document["bytes_after"] / 1e6,
-        scored["perplexity_after"], scored["kl_mean"], "yes" if each.verified else "no", found.off, found.allowed, found.follow,
+        each.name,
+        each.engine,
+        document["seconds"],
+        document["peak_rss_bytes"] / 1e6,
+        document["bytes_after"] / 1e6,
+        scored["perplexity_after"],
+        scored["kl_mean"],
+        "yes" if each.verified else "no",
+        found.off,
+        found.allowed,
+        found.follow,
         found.served,
-    )  # fmt: skip
+    )
 
 
 def markdown(rows: list[tuple[Any, ...]], noise: float) -> str:

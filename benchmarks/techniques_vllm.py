@@ -1,4 +1,5 @@
-"""vLLM's engine on a list of checkpoints, one after another in one process: what it makes of a prompt, or why it refuses."""
+"""vLLM's engine on a list of checkpoints, one after another in one process: what it makes of a prompt, or why it
+refuses."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ENVIRONMENT = {
-    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
-}  # fmt: skip
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 SERVE = """
 import gc, json, sys
 from vllm import LLM, SamplingParams
@@ -46,7 +50,12 @@ def answers(python: Path, folders: list[Path], tokens: list[int], most: int, loc
     asked = json.dumps([tokens, [str(folder) for folder in folders], most])
     with locked(lock):
         done = subprocess.run(
-            [python, "-c", SERVE], input=asked, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, check=False
+            [python, "-c", SERVE],
+            input=asked,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **ENVIRONMENT},
+            check=False,
         )
     lines = [line.removeprefix("ANSWER ") for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     found = [Answer(*json.loads(line)) for line in lines]

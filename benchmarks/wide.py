@@ -2,9 +2,9 @@
 
     y = sum over k copies of (down / k)(silu(gate x) * up x) = down(silu(gate x) * up x)
 
-So it computes the same function with k times the weight traffic: a large model's memory behaviour with a small model's real
-quality and draft acceptance. k is a power of two, so that the division is exact in bfloat16. A synthetic best case for
-speculative decoding: the draft is some 1/400 of the target.
+So it computes the same function with k times the weight traffic: a large model's memory behaviour with a small model's
+real quality and draft acceptance. k is a power of two, so that the division is exact in bfloat16. A synthetic best case
+for speculative decoding: the draft is some 1/400 of the target.
 """
 
 from __future__ import annotations

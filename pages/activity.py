@@ -13,9 +13,14 @@ opened = workspace()
 st.title("Activity")
 with st.container(horizontal=True, vertical_alignment="bottom"):
     words = st.text_input(
-        "Words", key="activity_words", type="search", max_chars=80, bind="query-params", width=320,
+        "Words",
+        key="activity_words",
+        type="search",
+        max_chars=80,
+        bind="query-params",
+        width=320,
         help="In a title, an id, a host, or what was changed.",
-    )  # fmt: skip
+    )
     known, who = audit.people(opened), None
     if len(known) > 1:
         who = st.pills("Who", known, key="activity_who", bind="query-params")

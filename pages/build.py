@@ -29,7 +29,9 @@ with place:
 st.caption(plain(recipe_model.about(model)))
 with load:
     streams = recipe_target.streams()
-aws = elsewhere.settings(opened, here=isinstance(model, ModelCard)) if recipe_target.place(target) == "sagemaker" else ()
+aws = (
+    elsewhere.settings(opened, here=isinstance(model, ModelCard)) if recipe_target.place(target) == "sagemaker" else ()
+)
 asked = recipe_target.expected(target, streams, aws)
 
 draft = form.current()

@@ -37,7 +37,10 @@ chosen = filters.choose(opened)
 with st.spinner("Holding the models against the rules"):
     total = catalog.count(opened, chosen)
 if not total:
-    st.info("No model matches these filters: take one away, or import a model of your own.", icon=":material/filter_alt_off:")
+    st.info(
+        "No model matches these filters: take one away, or import a model of your own.",
+        icon=":material/filter_alt_off:",
+    )
     st.stop()
 
 with st.container(horizontal=True, vertical_alignment="center"):
@@ -63,9 +66,16 @@ picked = st.dataframe(
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
 if picked.selection.cells:
-    navigation.go("model", id=lines[picked.selection.cells[0][0]].entry.source, **({"model_on": place} if place else {}))
+    navigation.go(
+        "model", id=lines[picked.selection.cells[0][0]].entry.source, **({"model_on": place} if place else {})
+    )
 st.caption(plain(table.priced([price for price in prices if price])))
-st.toggle("All columns", key="catalog_columns", bind="query-params", help="Each technique, what is published, licence and more.")
+st.toggle(
+    "All columns",
+    key="catalog_columns",
+    bind="query-params",
+    help="Each technique, what is published, licence and more.",
+)
 st.caption(table.legend(chosen.target))
 if st.toggle("Say why not", key="catalog_why", bind="query-params"):
     refused = table.why_not(lines)

@@ -55,7 +55,9 @@ with top:
             front = tradeoffs.pareto(part, theme, [name for name in names if name in inside])
             ringed = compare_slo.ringed(front, [at for at in best if limited and at.variant in inside], theme)
             charts.show(ringed, f"compare-pareto-{number}" if number else "compare-pareto")
-        st.caption("Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale.")
+        st.caption(
+            "Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale."
+        )
     for under, part in parts.items():  # what cannot be compared is not ranked in one table
         if len(groups) > 1:
             st.markdown(f"**{plain(under)}**")
@@ -87,7 +89,9 @@ else:
     st.caption("Everything recorded about the conditions is the same.")
 st.subheader("Figures")
 st.dataframe(
-    tables.readable(side_by_side.table(whole, only=only)), hide_index=True, alt="Every metric, one row a variant and concurrency"
+    tables.readable(side_by_side.table(whole, only=only)),
+    hide_index=True,
+    alt="Every metric, one row a variant and concurrency",
 )
 if len(views) > 1:
     st.caption("Evaluations were measured apart, so nothing is tested between them: a verdict holds within one.")

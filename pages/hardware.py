@@ -59,7 +59,9 @@ if st.button(label, key="hardware_measure", icon=":material/speed:", **told | fr
 if here.compiler:
     st.markdown(":material/check_circle: C++ compiler and Python headers are there, so models can be compiled.")
 else:
-    st.markdown(":material/warning: Compiling models needs a C++ compiler and Python headers: install g++ and python3-dev.")
+    st.markdown(
+        ":material/warning: Compiling models needs a C++ compiler and Python headers: install g++ and python3-dev."
+    )
 st.caption(plain(f"{here.cpu}, {here.os}, {here.machine}, Python {here.python}"))
 artifacts.draw(opened)
 instance_table.draw(opened)

@@ -40,7 +40,9 @@ def ways() -> None:
 
 
 st.title("Whetstone")
-st.markdown("Sharpen a language model for serving: choose a model, stack techniques into a recipe, measure against the original.")
+st.markdown(
+    "Sharpen a language model for serving: choose a model, stack techniques into a recipe, measure against the original."
+)
 first_visit = jobs.count(opened) == 0
 latest = evaluations.listing(opened, limit=LATEST)
 if latest:

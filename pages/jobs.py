@@ -31,7 +31,9 @@ shell.live("jobs", active, active=bool(jobs.active(opened)))
 
 st.subheader("Ended")
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    words = st.text_input("Words in the title or id", key="jobs_words", type="search", max_chars=80, width=320, **NARROWS)
+    words = st.text_input(
+        "Words in the title or id", key="jobs_words", type="search", max_chars=80, width=320, **NARROWS
+    )
     states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", **NARROWS)
     known = [str(each) for each in JobKind]
     kinds = st.pills("Kind", known, format_func=kind, selection_mode="multi", key="jobs_kind", **NARROWS)

@@ -17,22 +17,34 @@ opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Presets", width="stretch")
 action = head.container(width="content")
-st.markdown("Recipes to start from, each for a model, a goal and a target. Tick one to apply it, two or more to compare them.")
+st.markdown(
+    "Recipes to start from, each for a model, a goal and a target. Tick one to apply it, two or more to compare them."
+)
 shown.tell()
 selected = shown.chosen(opened)
 ids = [known.preset.id for known in selected]
 with action:
     if st.button(
-        f"Compare {len(ids)}" if len(ids) > 1 else "Compare", type="primary", icon=":material/compare_arrows:",
+        f"Compare {len(ids)}" if len(ids) > 1 else "Compare",
+        type="primary",
+        icon=":material/compare_arrows:",
         key="presets_compare",
-        disabled=len(ids) < 2, help="On the Compare page, beside evaluations. Tick at least two.", shortcut="Alt+P",
-    ):  # fmt: skip
+        disabled=len(ids) < 2,
+        help="On the Compare page, beside evaluations. Tick at least two.",
+        shortcut="Alt+P",
+    ):
         navigation.go("compare", presets=",".join(ids))
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     goal = st.pills("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="presets_for_goal", **NARROWS)
     model = st.selectbox(
-        "Model", presets.with_presets(opened), index=None, key="presets_of_model", placeholder="Every model", width=230, **NARROWS
+        "Model",
+        presets.with_presets(opened),
+        index=None,
+        key="presets_of_model",
+        placeholder="Every model",
+        width=230,
+        **NARROWS,
     )
     words = st.text_input("Words", key="presets_words", type="search", max_chars=80, width=140, **NARROWS)
 chosen = Filter(model=model, goal=goal, words=words or "")

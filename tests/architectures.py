@@ -1,8 +1,9 @@
-"""What assets/architectures.json must hold, read from the installed transformers: `python -m tests.architectures` writes it anew.
+"""What assets/architectures.json must hold, read from the installed transformers: `python -m tests.architectures`
+writes it anew.
 
-`architectures` are the classes that generate text (from text alone, or from images and text), `causal` that of each type of
-config.json which does from text alone. `configs` says for each type under which names its class keeps a field, what the class
-takes where the file leaves a field out, and under which name a multimodal one keeps its text part.
+`architectures` are the classes that generate text (from text alone, or from images and text), `causal` that of each
+type of config.json which does from text alone. `configs` says for each type under which names its class keeps a field,
+what the class takes where the file leaves a field out, and under which name a multimodal one keeps its text part.
 """
 
 from __future__ import annotations
@@ -14,9 +15,17 @@ from backend.settings import ASSETS
 
 PATH = ASSETS / "architectures.json"
 FIELDS = (
-    "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "intermediate_size", "head_dim",
-    "vocab_size", "max_position_embeddings", "tie_word_embeddings", "sliding_window",
-)  # fmt: skip
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_size",
+    "intermediate_size",
+    "head_dim",
+    "vocab_size",
+    "max_position_embeddings",
+    "tie_word_embeddings",
+    "sliding_window",
+)
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
 
@@ -27,10 +36,14 @@ def expected() -> dict[str, Any]:
 
     mappings = (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
     named = {
-        name for mapping in mappings for names in mapping.values() for name in ([names] if isinstance(names, str) else names)
+        name
+        for mapping in mappings
+        for names in mapping.values()
+        for name in ([names] if isinstance(names, str) else names)
     }
     causal = {
-        kind: names if isinstance(names, str) else names[0] for kind, names in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()
+        kind: names if isinstance(names, str) else names[0]
+        for kind, names in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()
     }
     types = {kind for mapping in mappings for kind in mapping if kind in CONFIG_MAPPING}
     configs: dict[str, Any] = {}
@@ -47,7 +60,9 @@ def expected() -> dict[str, Any]:
 def _add(configs: dict[str, Any], kind: str, config: Any, known: Any) -> None:
     names = {field: name for field, name in config.attribute_map.items() if field in FIELDS}
     defaults = {field: getattr(config, names.get(field, field), None) for field in FIELDS}
-    entry: dict[str, Any] = {"defaults": {field: value for field, value in defaults.items() if type(value) in {int, bool}}}
+    entry: dict[str, Any] = {
+        "defaults": {field: value for field, value in defaults.items() if type(value) in {int, bool}}
+    }
     if names:
         entry["names"] = names
     part = next((name for name in TEXT_PARTS if name in config.sub_configs), None)
@@ -74,9 +89,11 @@ def write() -> None:
     source = json.dumps(found["source"])
     causal = ",\n  ".join(f"{json.dumps(kind)}: {json.dumps(name)}" for kind, name in found["causal"].items())
     parts = (
-        f'"source": {source}', f'"architectures": [\n  {names}\n ]', f'"causal": {{\n  {causal}\n }}',
+        f'"source": {source}',
+        f'"architectures": [\n  {names}\n ]',
+        f'"causal": {{\n  {causal}\n }}',
         f'"configs": {{\n  {rows}\n }}',
-    )  # fmt: skip
+    )
     PATH.write_text("{\n " + ",\n ".join(parts) + "\n}\n")
 
 

@@ -1,4 +1,5 @@
-"""moto's S3 for tests: an environment that leads there, an empty bucket, and a proxy before it that breaks what a test says."""
+"""moto's S3 for tests: an environment that leads there, an empty bucket, and a proxy before it that breaks what a test
+says."""
 
 from __future__ import annotations
 
@@ -17,14 +18,19 @@ def post(url: str, body: bytes = b"") -> None:
 
 
 def empty_bucket(address: str, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Any:
-    """A client of the server, which holds that bucket alone and enforces no policy yet; the environment has credentials."""
+    """A client of the server, which holds that bucket alone and enforces no policy yet; the environment has
+    credentials."""
     import boto3
 
     environment = {
-        "AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_CONFIG_FILE": str(folder / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"),
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(folder / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"),
         "AWS_EC2_METADATA_DISABLED": "true",
-    }  # fmt: skip
+    }
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     for variable in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):

@@ -27,9 +27,13 @@ from tests.properties import register_profiles
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
-]  # fmt: skip
+]
 PATIENCE_MS = 30_000
 OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:1", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
 
@@ -61,7 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
     for item in items:
         if item.get_closest_marker("alone") and not item.nodeid.startswith(ALONE):
-            raise pytest.UsageError(f"{item.nodeid} is marked `alone`, which the Makefile looks for below {' and '.join(ALONE)}.")
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked `alone`, which the Makefile looks for below {' and '.join(ALONE)}."
+            )
 
 
 @pytest.fixture
@@ -115,7 +121,8 @@ def starter_draft() -> Path:
 
 @pytest.fixture(scope="session")
 def serve_python() -> Path:
-    """The serve environment's interpreter. Where it is missing the test fails with the sentence that says how to install it."""
+    """The serve environment's interpreter. Where it is missing the test fails with the sentence that says how to
+    install it."""
     return engine_python(settings.load(), "serve")
 
 
@@ -131,7 +138,11 @@ def vllm_server(
 ) -> Iterator[VllmServer]:
     """One warm server of the starter target, eager, with a small key-value cache."""
     variant = Variant(
-        name="starter", source="starter", kind="model", model_path=str(starter_target), serving=Serving(enforce_eager=True)
+        name="starter",
+        source="starter",
+        kind="model",
+        model_path=str(starter_target),
+        serving=Serving(enforce_eager=True),
     )
     log = tmp_path_factory.mktemp("vllm") / "server.log"
     with VllmServer(variant, python=serve_python, log=log, cache_root=vllm_cache, kv_cache_gib=0.0625) as server:

@@ -9,7 +9,11 @@ from backend.domain.deploy.deployment import Deployment
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.endpoints import create_configuration, create_endpoint, create_model
 
-MAKE = {"create_model": create_model, "create_endpoint_config": create_configuration, "create_endpoint": create_endpoint}
+MAKE = {
+    "create_model": create_model,
+    "create_endpoint_config": create_configuration,
+    "create_endpoint": create_endpoint,
+}
 
 
 def in_service(account: Account, deployment: Deployment, **container: Any) -> str:

@@ -1,4 +1,5 @@
-"""A tiny random model of every family and layout that the native engine has a row for, and the dense form of what it wrote."""
+"""A tiny random model of every family and layout that the native engine has a row for, and the dense form of what it
+wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from tests.tiny import byte_tokenizer, roughen
 HIDDEN, HEADS, KV_HEADS, WIDTH, VOCABULARY = 128, 4, 2, 256, 320
 GATED = {"num_key_value_heads": KV_HEADS, "head_dim": HIDDEN // HEADS, "intermediate_size": WIDTH}
 MOE = {"num_experts_per_tok": 2}
-BLOCKS: dict[str, Any] = {"multi_query": False, "parallel_attn": False, "new_decoder_architecture": False, "alibi": False}
+BLOCKS: dict[str, Any] = {
+    "multi_query": False,
+    "parallel_attn": False,
+    "new_decoder_architecture": False,
+    "alibi": False,
+}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", GATED),
@@ -25,7 +31,13 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", GATED),
     "qwen2-moe": (
         "qwen2_moe",
-        {**GATED, **MOE, "num_experts": 4, "moe_intermediate_size": WIDTH, "shared_expert_intermediate_size": 3 * HIDDEN},
+        {
+            **GATED,
+            **MOE,
+            "num_experts": 4,
+            "moe_intermediate_size": WIDTH,
+            "shared_expert_intermediate_size": 3 * HIDDEN,
+        },
     ),
     "qwen3-moe": ("qwen3_moe", {**GATED, **MOE, "num_experts": 4, "moe_intermediate_size": WIDTH}),
     "phi": ("phi", {"num_key_value_heads": KV_HEADS, "intermediate_size": WIDTH}),
@@ -38,7 +50,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bloom": ("bloom", {}),
     "bloom-post-norm": ("bloom", {"apply_residual_connection_post_layernorm": True}),
     "falcon-7b": ("falcon", {**BLOCKS, "multi_query": True, "parallel_attn": True}),
-    "falcon-40b": ("falcon", {**BLOCKS, "new_decoder_architecture": True, "parallel_attn": True, "num_kv_heads": KV_HEADS}),
+    "falcon-40b": (
+        "falcon",
+        {**BLOCKS, "new_decoder_architecture": True, "parallel_attn": True, "num_kv_heads": KV_HEADS},
+    ),
     "falcon-11b": (
         "falcon",
         {
@@ -76,8 +91,8 @@ def tiny(folder: Path, kind: str, layers: int = 2, **overrides: Any) -> Path:
 def dense(quantized: Path, folder: Path) -> Path:
     """What a quantized checkpoint stands for, as plain weights in fp32: the fake-quantized reference.
 
-    Dequantized by compressed-tensors, a module at a time: transformers itself cannot load every family so (GPT-2's Conv1D,
-    Falcon's own linear, experts with zero points).
+    Dequantized by compressed-tensors, a module at a time: transformers itself cannot load every family so (GPT-2's
+    Conv1D, Falcon's own linear, experts with zero points).
     """
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationConfig

@@ -1,4 +1,5 @@
-"""Writes GGUF files and the packages and index that ship them, in their published forms, from a model folder: for tests."""
+"""Writes GGUF files and the packages and index that ship them, in their published forms, from a model folder: for
+tests."""
 
 from __future__ import annotations
 
@@ -19,16 +20,27 @@ import numpy as np
 BLOCK, ALIGNMENT = 32, 32
 F32, Q4_1 = 0, 3
 NAMES = {
-    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "post_attention_layernorm": "ffn_norm",
+}
 Weights = dict[str, Any]
 
 
 def write(path: Path, folder: Path, *, architecture: str | None = None, extra: dict[str, Any] | None = None) -> Weights:
-    """The model in `folder` with its matrices in Q4_1; answers with the weights that the file stands for, float32 by name."""
+    """The model in `folder` with its matrices in Q4_1; answers with the weights that the file stands for, float32 by
+    name."""
     config = json.loads((folder / "config.json").read_text())
     kind = architecture or config["model_type"]
     stored, meant = _tensors(folder, config)
@@ -59,7 +71,9 @@ def wheel(
         head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: Apache-2.0\n"
         archive.writestr(f"{about}/METADATA", head + pages)
         archive.writestr(f"{about}/LICENSE", "Apache License\n")
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{about}/RECORD", "")
     return path
 
@@ -116,20 +130,29 @@ def _values(folder: Path, config: dict[str, Any], kind: str) -> dict[str, Any]:
     tokens = sorted(words, key=lambda word: words[word])
     found = {added["content"]: 3 if added["special"] else 4 for added in tokenizer["added_tokens"]}
     return {
-        "general.architecture": kind, "general.name": "Tiny", "general.license": "apache-2.0",
-        f"{kind}.block_count": config["num_hidden_layers"], f"{kind}.context_length": config["max_position_embeddings"],
-        f"{kind}.embedding_length": config["hidden_size"], f"{kind}.feed_forward_length": config["intermediate_size"],
+        "general.architecture": kind,
+        "general.name": "Tiny",
+        "general.license": "apache-2.0",
+        f"{kind}.block_count": config["num_hidden_layers"],
+        f"{kind}.context_length": config["max_position_embeddings"],
+        f"{kind}.embedding_length": config["hidden_size"],
+        f"{kind}.feed_forward_length": config["intermediate_size"],
         f"{kind}.attention.head_count": config["num_attention_heads"],
         f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
         f"{kind}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
-        f"{kind}.attention.key_length": config["head_dim"], f"{kind}.vocab_size": config["vocab_size"],
-        f"{kind}.rope.freq_base": 10000.0, "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": tokens,
+        f"{kind}.attention.key_length": config["head_dim"],
+        f"{kind}.vocab_size": config["vocab_size"],
+        f"{kind}.rope.freq_base": 10000.0,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": [found.get(word, 1) for word in tokens],
         "tokenizer.ggml.merges": [" ".join(pair) for pair in tokenizer["model"]["merges"]],
-        "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 0, "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 0,
+        "tokenizer.ggml.add_bos_token": False,
         "tokenizer.chat_template": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
-    }  # fmt: skip
+    }
 
 
 def _tensors(folder: Path, config: dict[str, Any]) -> tuple[dict[str, tuple[bytes, tuple[int, ...], int]], Weights]:

@@ -37,11 +37,13 @@ DATABASE = "whetstone.db"
 PROBED = speed.Speed(60e9, 40e9, 0.9e12)
 """Of a processor as these tests run on."""
 KERNELS = "WHETSTONE_TEST_KERNELS"
-"""Environment variable of the folder in which this run's servers keep what they compile: a thing is compiled once a run."""
+"""Environment variable of the folder in which this run's servers keep what they compile: a thing is compiled once a
+run."""
 
 
 def open_home(folder: Path, *, probed: bool = True, **settings: Any) -> Workspace:
-    """A workspace in `folder`, made as a copy of an empty, migrated home where nothing is there. `settings`: as of Settings.
+    """A workspace in `folder`, made as a copy of an empty, migrated home where nothing is there. `settings`: as of
+    Settings.
 
     `probed`: its processor was measured before, which else takes a home's first estimate ten seconds of all cores.
     """
@@ -77,7 +79,8 @@ def _migrated() -> Path:
     """An empty home, migrated once in this process: a migration takes longer than many tests do."""
     folder = Path(tempfile.mkdtemp(prefix="whetstone-migrated-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    service.open_workspace(Settings(home=folder)).store.engine.dispose()  # the last connection closed, all is in the one file
+    # the last connection closed, all is in the one file
+    service.open_workspace(Settings(home=folder)).store.engine.dispose()
     return folder
 
 
@@ -150,7 +153,8 @@ def worker_pid(workspace: Workspace) -> int:
 
 
 def kill_supervisor(workspace: Workspace) -> None:
-    """kill -9, and wait until that process is gone: somebody who waits for a job may have started the next one already."""
+    """kill -9, and wait until that process is gone: somebody who waits for a job may have started the next one
+    already."""
     killed = supervisors_of(workspace)
     assert killed
     for process in killed:
@@ -159,7 +163,8 @@ def kill_supervisor(workspace: Workspace) -> None:
 
 
 def supervisors_of(workspace: Workspace) -> list[psutil.Process]:
-    """Every supervisor process of that home; not what one is just starting, which has its command line until it has its own."""
+    """Every supervisor process of that home; not what one is just starting, which has its command line until it has its
+    own."""
     found: list[tuple[psutil.Process, int]] = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):

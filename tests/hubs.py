@@ -53,9 +53,12 @@ class FakeHub:
 
 
 def shard(folder: Path, count: int) -> None:
-    """Add layers of small tensors to the model until it has `count` shards, three tensors a shard, and write their index."""
+    """Add layers of small tensors to the model until it has `count` shards, three tensors a shard, and write their
+    index."""
     names = [
-        f"model.layers.{layer}.mlp.{part}.weight" for layer in range(count) for part in ("gate_proj", "up_proj", "down_proj")
+        f"model.layers.{layer}.mlp.{part}.weight"
+        for layer in range(count)
+        for part in ("gate_proj", "up_proj", "down_proj")
     ]
     weight_map = {}
     (folder / "model.safetensors").unlink(missing_ok=True)

@@ -1,6 +1,8 @@
-"""Servers that silently do something else than they were asked, and honest ones: what the campaign of `benchmarks.no_ops` judges.
+"""Servers that silently do something else than they were asked, and honest ones: what the campaign of
+`benchmarks.no_ops` judges.
 
-Both go the whole way: the surface as text, the same readers as of a real server, counters as differences of two readings.
+Both go the whole way: the surface as text, the same readers as of a real server, counters as differences of two
+readings.
 """
 
 from __future__ import annotations
@@ -25,21 +27,30 @@ from tests import simulated
 from tests.fakes.engine_surface import Surface
 
 CONFIG = {
-    "dtype": "bfloat16", "max_position_embeddings": 8192, "num_hidden_layers": 30, "num_attention_heads": 9,
-    "num_key_value_heads": 3, "head_dim": 64, "hidden_size": 576,
-}  # fmt: skip
+    "dtype": "bfloat16",
+    "max_position_embeddings": 8192,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "hidden_size": 576,
+}
 W8A8 = {"group_0": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8, "dynamic": True}}}
 W4A16 = {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 64}}}
 KERNELS = {
     "w8a8": ("Selected CPUInt8ScaledMMLinearKernel for CompressedTensorsW8A8Int8",),
-    "w4a16": ("Using CPUWNA16LinearKernel for mixed-precision linear", "Using CPUWNA16LinearKernel for CompressedTensorsWNA16"),
+    "w4a16": (
+        "Using CPUWNA16LinearKernel for mixed-precision linear",
+        "Using CPUWNA16LinearKernel for CompressedTensorsWNA16",
+    ),
 }
 SIZES = {"plain": 269_000_000, "w8a8": 163_000_000, "w4a16": 117_000_000}
 
 
 @dataclass(frozen=True)
 class Run:
-    """A variant as asked, and its server as it was. `levels`: streams -> (steps with a draft of all, accepted by position)."""
+    """A variant as asked, and its server as it was. `levels`: streams -> (steps with a draft of all, accepted by
+    position)."""
 
     variant: Variant
     config: dict[str, Any]
@@ -65,7 +76,10 @@ class Run:
         drafts = round(steps * share)
         accepted = tuple(round(drafts * rate) for rate in rates)
         generated = steps + sum(accepted) + made.requests + made.audit.warmup_requests
-        before, after = counters.read(self.surface.metrics()), counters.read(self.surface.metrics(generated, drafts, accepted))
+        before, after = (
+            counters.read(self.surface.metrics()),
+            counters.read(self.surface.metrics(generated, drafts, accepted)),
+        )
         told = drafting.of([counters.passed(before | dict.fromkeys(after, 0.0), after)], [])
         return made.model_copy(
             update={"drafting": told, "prefix_cache_hit_rate": self.hits, "prefix_cache_expected": self.repeats}
@@ -73,15 +87,24 @@ class Run:
 
 
 def honest(
-    weights: str = "plain", serving: Serving | None = None, speculation: Speculation | None = None, *, shipped: bool = False
+    weights: str = "plain",
+    serving: Serving | None = None,
+    speculation: Speculation | None = None,
+    *,
+    shipped: bool = False,
 ) -> Run:
     """What vLLM 0.32.0 does with such a variant, as it was recorded."""
     asked = serving or Serving()
     config = CONFIG if weights == "plain" else {**CONFIG, "quantization_config": _format(weights)}
     variant = Variant(
-        name=weights, source=weights, kind="model", serving=asked, speculation=speculation, bytes_on_disk=SIZES[weights],
+        name=weights,
+        source=weights,
+        kind="model",
+        serving=asked,
+        speculation=speculation,
+        bytes_on_disk=SIZES[weights],
         compile_cache="/cache" if shipped else None,
-    )  # fmt: skip
+    )
     surface = Surface(
         dtype="bfloat16" if asked.dtype == "auto" else asked.dtype,
         context=asked.max_model_len or 8192,
@@ -104,7 +127,11 @@ def honest(
 
 
 def _format(weights: str) -> dict[str, Any]:
-    return {"quant_method": "compressed-tensors", "config_groups": W8A8 if weights == "w8a8" else W4A16, "ignore": ["lm_head"]}
+    return {
+        "quant_method": "compressed-tensors",
+        "config_groups": W8A8 if weights == "w8a8" else W4A16,
+        "ignore": ["lm_head"],
+    }
 
 
 def _told(speculation: Speculation | None) -> tuple[str, str | None, int] | None:
@@ -165,10 +192,30 @@ CAST = WARNED.format(place="model.py:2109", words="Casting torch.bfloat16 to tor
 SERVED_TWICE = {1: (1.0, (0.6, 0.4)), 16: (0.0, (0.0, 0.0))}
 
 NO_OPS = (
-    NoOp("draft ignored: the engine starts without it", honest(speculation=DRAFTED), _does(speculation=None), "speculation"),
-    NoOp("another draft is loaded", honest(speculation=DRAFTED), _does(speculation=("draft_model", "other", 4)), "speculation"),
-    NoOp("draft taken for n-gram", honest(speculation=DRAFTED), _does(speculation=("ngram", "draft-model", 4)), "speculation"),
-    NoOp("adaptive n-grams taken for plain", honest(speculation=ADAPTIVE), _does(speculation=("ngram", None, 8)), "speculation"),
+    NoOp(
+        "draft ignored: the engine starts without it",
+        honest(speculation=DRAFTED),
+        _does(speculation=None),
+        "speculation",
+    ),
+    NoOp(
+        "another draft is loaded",
+        honest(speculation=DRAFTED),
+        _does(speculation=("draft_model", "other", 4)),
+        "speculation",
+    ),
+    NoOp(
+        "draft taken for n-gram",
+        honest(speculation=DRAFTED),
+        _does(speculation=("ngram", "draft-model", 4)),
+        "speculation",
+    ),
+    NoOp(
+        "adaptive n-grams taken for plain",
+        honest(speculation=ADAPTIVE),
+        _does(speculation=("ngram", None, 8)),
+        "speculation",
+    ),
     NoOp(
         "head taken for a draft model",
         honest(speculation=HEAD),
@@ -193,7 +240,9 @@ NO_OPS = (
         _measures(levels={1: (0.0, ()), 4: (0.0, ())}),
         "speculation",
     ),
-    NoOp("speculation off above a batch size", honest(speculation=DRAFTED), _measures(levels=SERVED_TWICE), "speculation"),
+    NoOp(
+        "speculation off above a batch size", honest(speculation=DRAFTED), _measures(levels=SERVED_TWICE), "speculation"
+    ),
     NoOp(
         "a schedule that turns it off everywhere",
         honest(speculation=SCHEDULED),
@@ -201,9 +250,17 @@ NO_OPS = (
         "speculation",
     ),
     NoOp(
-        "speculation off for most of a level", honest(speculation=HEAD), _measures(levels={8: (0.2, (0.6, 0.4))}), "speculation"
+        "speculation off for most of a level",
+        honest(speculation=HEAD),
+        _measures(levels={8: (0.2, (0.6, 0.4))}),
+        "speculation",
     ),
-    NoOp("not one drafted token accepted", honest(speculation=DRAFTED), _measures(levels={1: (1.0, (0.0, 0.0))}), "speculation"),
+    NoOp(
+        "not one drafted token accepted",
+        honest(speculation=DRAFTED),
+        _measures(levels={1: (1.0, (0.0, 0.0))}),
+        "speculation",
+    ),
     NoOp(
         "acceptance made up",
         honest(speculation=DRAFTED),
@@ -231,9 +288,17 @@ NO_OPS = (
     NoOp("weights only, as the hardware lacks 8 bits", honest("w8a8"), _does(notes=(FP8_WEIGHTS_ONLY,)), "kernel"),
     NoOp("compile cache missed", honest(shipped=True), _measures(started="cold"), "compilation"),
     NoOp(
-        "eager instead of compiled", honest(), _both(_does(eager=True, mode="NONE: 0"), _measures(started="eager")), "compilation"
+        "eager instead of compiled",
+        honest(),
+        _both(_does(eager=True, mode="NONE: 0"), _measures(started="eager")),
+        "compilation",
     ),
-    NoOp("compilation switched off by level", honest(), _both(_does(mode="NONE: 0"), _measures(started="eager")), "compilation"),
+    NoOp(
+        "compilation switched off by level",
+        honest(),
+        _both(_does(mode="NONE: 0"), _measures(started="eager")),
+        "compilation",
+    ),
     NoOp(
         "compiled instead of eager",
         honest(serving=Serving(enforce_eager=True)),
@@ -247,9 +312,17 @@ NO_OPS = (
         _does(prefixes=False, notes=(NO_PREFIXES,)),
         "prefix_cache",
     ),
-    NoOp("prefix cache on, but never hit", honest(serving=Serving(prefix_caching=True)), _measures(repeats=0.4), "prefix_cache"),
     NoOp(
-        "prefix cache on where off was asked", honest(serving=Serving(prefix_caching=False)), _does(prefixes=True), "prefix_cache"
+        "prefix cache on, but never hit",
+        honest(serving=Serving(prefix_caching=True)),
+        _measures(repeats=0.4),
+        "prefix_cache",
+    ),
+    NoOp(
+        "prefix cache on where off was asked",
+        honest(serving=Serving(prefix_caching=False)),
+        _does(prefixes=True),
+        "prefix_cache",
     ),
     NoOp(
         "cache precision ignored",
@@ -257,13 +330,23 @@ NO_OPS = (
         _does(cache="auto", element_bytes=2.0),
         "kv_cache",
     ),
-    NoOp("cache says fp8, holds 16 bits", honest(serving=Serving(kv_cache_dtype="fp8")), _does(element_bytes=2.0), "kv_cache"),
+    NoOp(
+        "cache says fp8, holds 16 bits",
+        honest(serving=Serving(kv_cache_dtype="fp8")),
+        _does(element_bytes=2.0),
+        "kv_cache",
+    ),
     NoOp("cache quantized unasked", honest(), _does(cache="fp8", element_bytes=1.0), "kv_cache"),
     NoOp("context shortened", honest(serving=Serving(max_model_len=4096)), _does(context=2048), "context"),
     NoOp("another dtype", honest(serving=Serving(dtype="bfloat16")), _does(dtype="float16", notes=(CAST,)), "dtype"),
     NoOp("16-bit model computed in 32", honest(), _does(dtype="float32", element_bytes=4.0), "dtype"),
     NoOp("tensor parallel ignored", honest(serving=Serving(tensor_parallel=2)), _does(parallel=1), "tensor_parallel"),
-    NoOp("more sequences at once than asked", honest(serving=Serving(max_num_seqs=2)), _does(arguments={}, running=8), "streams"),
+    NoOp(
+        "more sequences at once than asked",
+        honest(serving=Serving(max_num_seqs=2)),
+        _does(arguments={}, running=8),
+        "streams",
+    ),
     NoOp(
         "fewer sequences at once than asked",
         honest(serving=Serving(max_num_seqs=64)),
@@ -280,10 +363,16 @@ def honest_runs(number: int, seed: int = 0) -> Iterator[Run]:
     for _ in range(number):
         asked = _serving(rng)
         speculation = rng.choice((None, DRAFTED, LOOKED_UP, ADAPTIVE, HEAD, SCHEDULED))
-        run = honest(rng.choice(tuple(SIZES)), asked, speculation, shipped=not asked.enforce_eager and rng.random() < 0.3)
+        run = honest(
+            rng.choice(tuple(SIZES)), asked, speculation, shipped=not asked.enforce_eager and rng.random() < 0.3
+        )
         arguments = {} if rng.random() < 0.5 else run.surface.arguments  # vLLM leaves out what is its own default
-        run = replace(run, surface=replace(run.surface, running=rng.randint(0, run.surface.running), arguments=arguments))
-        levels = {streams: _measured(rng, speculation, streams) for streams in rng.sample((1, 2, 4, 8, 16), rng.randint(1, 3))}
+        run = replace(
+            run, surface=replace(run.surface, running=rng.randint(0, run.surface.running), arguments=arguments)
+        )
+        levels = {
+            streams: _measured(rng, speculation, streams) for streams in rng.sample((1, 2, 4, 8, 16), rng.randint(1, 3))
+        }
         repeats = rng.choice((0.0, 0.05, 0.5))
         hits = None if rng.random() < 0.2 else repeats * rng.uniform(0.3, 1.0) if run.surface.prefixes else 0.0
         yield replace(run, levels=levels, repeats=repeats, hits=hits, started=_started(rng, run))
@@ -291,16 +380,20 @@ def honest_runs(number: int, seed: int = 0) -> Iterator[Run]:
 
 def _serving(rng: random.Random) -> Serving:
     return Serving(
-        dtype=rng.choice(("auto", "bfloat16", "float16", "float32")), max_model_len=rng.choice((None, 512, 4096)),
-        max_num_seqs=rng.choice((None, 1, 8, 64)), tensor_parallel=rng.choice((1, 1, 2)),
-        kv_cache_dtype=rng.choice(("auto", "fp8")), prefix_caching=rng.choice((None, True, False)),
-        chunked_prefill=rng.choice((None, True, False)), enforce_eager=rng.random() < 0.3,
-    )  # fmt: skip
+        dtype=rng.choice(("auto", "bfloat16", "float16", "float32")),
+        max_model_len=rng.choice((None, 512, 4096)),
+        max_num_seqs=rng.choice((None, 1, 8, 64)),
+        tensor_parallel=rng.choice((1, 1, 2)),
+        kv_cache_dtype=rng.choice(("auto", "fp8")),
+        prefix_caching=rng.choice((None, True, False)),
+        chunked_prefill=rng.choice((None, True, False)),
+        enforce_eager=rng.random() < 0.3,
+    )
 
 
 def _measured(rng: random.Random, speculation: Speculation | None, streams: int) -> tuple[float, tuple[float, ...]]:
-    """n-grams propose where they find something, adaptive ones at times nothing, others nearly always; what is accepted falls
-    with the position."""
+    """n-grams propose where they find something, adaptive ones at times nothing, others nearly always; what is accepted
+    falls with the position."""
     if speculation is None or (speculation.tokens_by_batch and not at(speculation.tokens_by_batch, streams)):
         return 0.0, ()
     if speculation.method == "ngram_adaptive" and rng.random() < 0.3:

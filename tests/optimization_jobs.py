@@ -21,11 +21,13 @@ from backend.supervisor.supervisor import Supervisor
 from tests.fakes.sagemaker.account import Account
 
 REQUEST: dict[str, Any] = {
-    "RoleArn": "arn:aws:iam::123456789012:role/r", "ModelSource": {"S3": {"S3Uri": "s3://b/m/"}},
-    "DeploymentInstanceType": "ml.g6.12xlarge", "OutputConfig": {"S3OutputLocation": "s3://b/out/"},
+    "RoleArn": "arn:aws:iam::123456789012:role/r",
+    "ModelSource": {"S3": {"S3Uri": "s3://b/m/"}},
+    "DeploymentInstanceType": "ml.g6.12xlarge",
+    "OutputConfig": {"S3OutputLocation": "s3://b/out/"},
     "OptimizationConfigs": [{"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_QUANTIZE": "awq"}}}],
     "StoppingCondition": {"MaxRuntimeInSeconds": 36000},
-}  # fmt: skip
+}
 JOB = "j-0123456789"
 BETWEEN_S = 0.02
 
@@ -49,9 +51,10 @@ class Studio:
         self.leave()
         clock = self.account.clock
         launcher = SageMakerLauncher(
-            self.workspace.settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S),
+            self.workspace.settings,
+            pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S),
             clock=lambda: datetime.fromtimestamp(clock.now, UTC),
-        )  # fmt: skip
+        )
         self.launchers.append(launcher)
         self.supervisor = Supervisor(self.workspace.settings, self.workspace.store, launcher)
         self.supervisor.begin()
@@ -59,20 +62,34 @@ class Studio:
     def submit(self, **more: Any) -> None:
         """`more`: of the specification."""
         spec = ManagedSpec(
-            model="m", recipe=read({"steps": [{"quantize": {"method": "awq"}}]}), target="sagemaker:ml.g6.12xlarge",
-            price_per_hour=6.0, **{"request": REQUEST, **more},
-        )  # fmt: skip
+            model="m",
+            recipe=read({"steps": [{"quantize": {"method": "awq"}}]}),
+            target="sagemaker:ml.g6.12xlarge",
+            price_per_hour=6.0,
+            **{"request": REQUEST, **more},
+        )
         row = JobRow(
-            id=self.job, kind="managed", state=JobState.QUEUED, title="t", owner="t", terms="{}",
-            claim=Claim(cores=0, gpus=()).text, spec=spec.model_dump_json(),
-        )  # fmt: skip
+            id=self.job,
+            kind="managed",
+            state=JobState.QUEUED,
+            title="t",
+            owner="t",
+            terms="{}",
+            claim=Claim(cores=0, gpus=()).text,
+            spec=spec.model_dump_json(),
+        )
         self.workspace.store.run(lambda session: queue.submit(session, row))
 
     def until(self, holds: Callable[[], object], what: str = "") -> None:
         """Rounds, as the supervisor's process has them, until that holds."""
         late = time.monotonic() + 20
         while not holds():
-            assert time.monotonic() < late, (what, self.row, self.said, [(one.operation, one.answer) for one in self.account.log])
+            assert time.monotonic() < late, (
+                what,
+                self.row,
+                self.said,
+                [(one.operation, one.answer) for one in self.account.log],
+            )
             self.supervisor.tick()
             time.sleep(0.01)
 

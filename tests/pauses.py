@@ -1,4 +1,5 @@
-"""Pauses that take no time in the test's own thread; those of other threads, such as a keeper that other tests left, stay."""
+"""Pauses that take no time in the test's own thread; those of other threads, such as a keeper that other tests left,
+stay."""
 
 from __future__ import annotations
 

@@ -9,10 +9,17 @@ from tests.small_artifacts import CARD
 
 TARGET = CARD.model_copy(
     update={
-        "id": "smollm", "hidden_size": 576, "layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64, "vocabulary": 49_152,
-        "parameters": 134_515_008, "revision": "revision",
+        "id": "smollm",
+        "hidden_size": 576,
+        "layers": 30,
+        "heads": 9,
+        "kv_heads": 3,
+        "head_dim": 64,
+        "vocabulary": 49_152,
+        "parameters": 134_515_008,
+        "revision": "revision",
     }
-)  # fmt: skip
+)
 SMALL = Shape(parameters=5_000_000, layers=2)
 COSTS = Costs(
     base=((1, 0.030), (4, 0.036), (8, 0.044), (16, 0.060)),
@@ -27,7 +34,12 @@ SERVERS = (
     (7, Shape(parameters=20_500_000, layers=2)),
 )
 KEY = MapKey(
-    model="revision", weights=payoff.weights_of(ORIGINAL), serving=Serving(), vllm="0.32.0", processor="a processor", cores=2
+    model="revision",
+    weights=payoff.weights_of(ORIGINAL),
+    serving=Serving(),
+    vllm="0.32.0",
+    processor="a processor",
+    cores=2,
 )
 
 
@@ -36,17 +48,31 @@ def points(costs: Costs = COSTS) -> tuple[Point, ...]:
     plain = [Point(streams=streams, step_s=seconds, rounds=3) for streams, seconds in costs.base]
     drafted = [
         Point(
-            streams=streams, tokens=tokens, draft=draft, step_s=costs.step(streams, tokens, draft),
-            relative=costs.step(streams, tokens, draft) / seconds, factor=1.02, accepted=1.0, rounds=3,
+            streams=streams,
+            tokens=tokens,
+            draft=draft,
+            step_s=costs.step(streams, tokens, draft),
+            relative=costs.step(streams, tokens, draft) / seconds,
+            factor=1.02,
+            accepted=1.0,
+            rounds=3,
         )
         for tokens, draft in SERVERS
         for streams, seconds in costs.base
-    ]  # fmt: skip
+    ]
     return (*plain, *drafted)
 
 
-def payoff_map(key: MapKey = KEY, *, model: str = "smollm", error: float | None = 1.08, costs: Costs = COSTS) -> PayoffMap:
+def payoff_map(
+    key: MapKey = KEY, *, model: str = "smollm", error: float | None = 1.08, costs: Costs = COSTS
+) -> PayoffMap:
     return PayoffMap(
-        key=key, model=model, parameters=TARGET.parameters, points=points(costs), costs=costs,
-        error=error, measured_at="2026-11-23T12:00:00+00:00", seconds=640.0,
-    )  # fmt: skip
+        key=key,
+        model=model,
+        parameters=TARGET.parameters,
+        points=points(costs),
+        costs=costs,
+        error=error,
+        measured_at="2026-11-23T12:00:00+00:00",
+        seconds=640.0,
+    )

@@ -1,7 +1,7 @@
 """A real PostgreSQL for tests: a server of their own on a socket, and a new migrated database for each that asks.
 
-The Debian package is `postgresql-15`, which `make test` installs. The server refuses to run as root, so root's tests run it as
-the package's own user.
+The Debian package is `postgresql-15`, which `make test` installs. The server refuses to run as root, so root's tests
+run it as the package's own user.
 """
 
 from __future__ import annotations
@@ -39,7 +39,19 @@ class Postgres:
             os.chown(self._folder, pwd.getpwnam("postgres").pw_uid, -1)
             self._folder.chmod(0o755)  # its socket is for whoever has the rights of a test, also in a user namespace
         self._data = self._folder / "data"
-        made = ["initdb", "-D", str(self._data), "-U", "whetstone", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+        made = [
+            "initdb",
+            "-D",
+            str(self._data),
+            "-U",
+            "whetstone",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        ]
         subprocess.run([*self._as, str(self._bin / made[0]), *made[1:]], check=True, capture_output=True, cwd="/")
         self.start()
         self._execute("CREATE DATABASE template_whetstone")

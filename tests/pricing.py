@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 
 SOURCES = (
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
-    "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)  # fmt: skip
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 
 
 def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -36,25 +43,51 @@ def put(url: str, what: str, document: Any) -> None:
 
 
 def product(
-    instance: str, usd: str, *, region: str = "us-east-1", component: str = "Hosting", unit: str = "Hrs", currency: str = "USD"
+    instance: str,
+    usd: str,
+    *,
+    region: str = "us-east-1",
+    component: str = "Hosting",
+    unit: str = "Hrs",
+    currency: str = "USD",
 ) -> dict[str, Any]:
     """As the example of GetProducts in botocore's service model has it, with SageMaker's attributes."""
     sku = f"SKU{abs(hash((instance, region, component))):x}"[:16].upper()
     offer, rate = f"{sku}.JRTCKXETXF", f"{sku}.JRTCKXETXF.6YS6EN2CT7"
     attributes = {
-        "servicecode": "AmazonSageMaker", "servicename": "Amazon SageMaker", "instanceName": instance,
-        "instanceType": f"{instance}-{component}", "component": component, "regionCode": region, "locationType": "AWS Region",
-        "usagetype": f"USE1-Host:{instance}", "operation": "RunInstance",
-    }  # fmt: skip
+        "servicecode": "AmazonSageMaker",
+        "servicename": "Amazon SageMaker",
+        "instanceName": instance,
+        "instanceType": f"{instance}-{component}",
+        "component": component,
+        "regionCode": region,
+        "locationType": "AWS Region",
+        "usagetype": f"USE1-Host:{instance}",
+        "operation": "RunInstance",
+    }
     dimension = {
-        "unit": unit, "endRange": "Inf", "beginRange": "0", "rateCode": rate, "appliesTo": [], "pricePerUnit": {currency: usd},
+        "unit": unit,
+        "endRange": "Inf",
+        "beginRange": "0",
+        "rateCode": rate,
+        "appliesTo": [],
+        "pricePerUnit": {currency: usd},
         "description": f"${usd} per Hosting {instance} hour",
-    }  # fmt: skip
+    }
     return {
-        "product": {"productFamily": "ML Instance", "attributes": attributes, "sku": sku}, "serviceCode": "AmazonSageMaker",
-        "terms": {"OnDemand": {offer: {
-            "priceDimensions": {rate: dimension}, "sku": sku, "effectiveDate": "2026-11-01T00:00:00Z",
-            "offerTermCode": "JRTCKXETXF", "termAttributes": {},
-        }}},
-        "version": "20261118000000", "publicationDate": "2026-11-18T00:00:00Z",
-    }  # fmt: skip
+        "product": {"productFamily": "ML Instance", "attributes": attributes, "sku": sku},
+        "serviceCode": "AmazonSageMaker",
+        "terms": {
+            "OnDemand": {
+                offer: {
+                    "priceDimensions": {rate: dimension},
+                    "sku": sku,
+                    "effectiveDate": "2026-11-01T00:00:00Z",
+                    "offerTermCode": "JRTCKXETXF",
+                    "termAttributes": {},
+                }
+            }
+        },
+        "version": "20261118000000",
+        "publicationDate": "2026-11-18T00:00:00Z",
+    }

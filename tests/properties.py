@@ -1,4 +1,5 @@
-"""How many examples hypothesis tries: at most 30, or with `--hypothesis-profile=full` (the campaign) what each test asks for."""
+"""How many examples hypothesis tries: at most 30, or with `--hypothesis-profile=full` (the campaign) what each test
+asks for."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ def register_profiles() -> None:
 
 
 def examples(full: int, quick: int = QUICK_EXAMPLES, **others: Any) -> settings:
-    """Settings of a test that is worth `full` examples where there is time, else `quick`. `others`: as of hypothesis.settings."""
+    """Settings of a test that is worth `full` examples where there is time, else `quick`. `others`: as of
+    hypothesis.settings."""
     hurried = settings.get_current_profile_name() == QUICK
     return settings(max_examples=min(full, quick) if hurried else full, **others)

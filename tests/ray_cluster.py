@@ -1,4 +1,5 @@
-"""A real Ray cluster on loopback: a head and nodes that are told apart by their addresses, and the means to kill each."""
+"""A real Ray cluster on loopback: a head and nodes that are told apart by their addresses, and the means to kill
+each."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def free_port() -> int:
 
 
 class RayCluster:
-    """`folder` is short, since Ray's sockets lie in it. All that a node is and has started carries a mark, by which it is killed
-    all at once, as when a machine is switched off."""
+    """`folder` is short, since Ray's sockets lie in it. All that a node is and has started carries a mark, by which it
+    is killed all at once, as when a machine is switched off."""
 
     def __init__(self, nodes: int = 2, *, cores: int = 1, ray: Mapping[str, str] | None = None) -> None:
         """`cores` of each node; `ray`: Ray's own settings, as variables of every process of it."""
@@ -46,7 +47,8 @@ class RayCluster:
         self._starts, self.numbers = 0, list[int]()
         token = self.folder / "token"
         token.write_text(secrets.token_hex(32))
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}  # of the studio, and so of what it starts
+        # of the studio, and so of what it starts
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         try:
             self.start_head()
             self.start_nodes(nodes)
@@ -66,9 +68,12 @@ class RayCluster:
         for node in [len(self.numbers) + place + 2 for place in range(number)]:
             self.numbers.append(node)
             self._start(
-                node, f"--address={self.address}", f"--node-ip-address=127.0.0.{node}", f"--num-cpus={self._cores}",
+                node,
+                f"--address={self.address}",
+                f"--node-ip-address=127.0.0.{node}",
+                f"--num-cpus={self._cores}",
                 f'--resources={{"{RESOURCE}": 1}}',
-            )  # fmt: skip
+            )
 
     def restore(self, nodes: int = 2) -> None:
         """A head with so many nodes again. Nodes of a head that was killed end with it."""
@@ -117,13 +122,22 @@ class RayCluster:
     def _start(self, node: int, *options: str) -> None:
         common = [f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
         environment = {name: value for name, value in os.environ.items() if name != SECRET} | {
-            MARK: self._mark(node), "WHETSTONE_HOME": str(self.folder / f"node-{node}"), "OMP_NUM_THREADS": "1",
-            "RAY_USAGE_STATS_ENABLED": "0", **self._settings,
-        }  # fmt: skip
+            MARK: self._mark(node),
+            "WHETSTONE_HOME": str(self.folder / f"node-{node}"),
+            "OMP_NUM_THREADS": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            **self._settings,
+        }
         with (self.folder / "start.log").open("ab") as log:
             command = [str(self._ray), "start", *options, *common]
             done = subprocess.run(
-                command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False, timeout=120
+                command,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                check=False,
+                timeout=120,
             )
         assert done.returncode == 0, self.log()
 

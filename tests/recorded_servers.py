@@ -1,8 +1,9 @@
 """What real servers of vLLM 0.32.0 on a processor wrote and told (tests/recorded/vllm-0.32), with how they were asked.
 
-`NAME.log` is the whole start but for routes, banners and shutdown, and some of its lines under load; `NAME.metrics`, where
-there is one, the samples that are read of `/metrics` after the load. `asked.json` has serving settings, speculation, size of the
-weights, the fields of config.json that are read, and whether the start compiled, loaded what was compiled, or was eager.
+`NAME.log` is the whole start but for routes, banners and shutdown, and some of its lines under load; `NAME.metrics`,
+where there is one, the samples that are read of `/metrics` after the load. `asked.json` has serving settings,
+speculation, size of the weights, the fields of config.json that are read, and whether the start compiled, loaded what
+was compiled, or was eager.
 """
 
 from __future__ import annotations
@@ -52,4 +53,6 @@ def metrics(name: str) -> str:
 def _levels(name: str) -> list[Level]:
     """One, of the counters after the load; none where they were not recorded."""
     counted = {each: int(value) for each, value in counters.read(metrics(name)).items()}
-    return [simulated.level(1, requests=2).model_copy(update={"drafting": drafting.of([counted], [])})] if counted else []
+    return (
+        [simulated.level(1, requests=2).model_copy(update={"drafting": drafting.of([counted], [])})] if counted else []
+    )

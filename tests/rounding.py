@@ -12,6 +12,6 @@ W4A8 = instructions.of(probe.probe()["flags"]) == "amx"
 
 
 def apart(noise: Any, bits: int | None) -> Any:
-    """Twice what bfloat16 alone makes, eight times where inputs of 4-bit weights are rounded too: 2.6 to 4.7 times were seen of
-    tiny models (25 November 2026)."""
+    """Twice what bfloat16 alone makes, eight times where inputs of 4-bit weights are rounded too: 2.6 to 4.7 times were
+    seen of tiny models (25 November 2026)."""
     return (8 if bits == 4 and W4A8 else 2) * noise

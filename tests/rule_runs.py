@@ -1,7 +1,8 @@
-"""Thousands of evaluations under the rule that ends them (`domain.evaluation.blocks.rule`), made up as log ratios of blocks.
+"""Thousands of evaluations under the rule that ends them (`domain.evaluation.blocks.rule`), made up as log ratios of
+blocks.
 
-The rule's own places and levels; t-tests, Holm's procedure and the band of sameness written anew, in numpy over all runs at once,
-so that what is shipped is held against something else.
+The rule's own places and levels; t-tests, Holm's procedure and the band of sameness written anew, in numpy over all
+runs at once, so that what is shipped is held against something else.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from backend.domain.evaluation.verdict import EQUIVALENCE
 
 
 class Ended(NamedTuple):
-    """Of all runs, each an array: blocks at the end, whether it named any difference then, at any look before too, whether it
-    named each comparison that the rule waits for, and whether any of their last intervals left its true ratio out."""
+    """Of all runs, each an array: blocks at the end, whether it named any difference then, at any look before too,
+    whether it named each comparison that the rule waits for, and whether any of their last intervals left its true
+    ratio out."""
 
     blocks: np.ndarray
     named: np.ndarray
@@ -28,10 +30,19 @@ class Ended(NamedTuple):
 
 
 def simulate(
-    runs: int, most: int, *, effect: float = 0.0, noise: float = 0.05, tests: int = 8, asked: int = 2, alike: float = 0.5,
-    seed: int = 0, looks: tuple[tuple[int, float], ...] | None = None,
-) -> Ended:  # fmt: skip
-    """`effect`: the true log ratio of every test; `noise`: the spread of a block's; `alike`: how much of that tests share.
+    runs: int,
+    most: int,
+    *,
+    effect: float = 0.0,
+    noise: float = 0.05,
+    tests: int = 8,
+    asked: int = 2,
+    alike: float = 0.5,
+    seed: int = 0,
+    looks: tuple[tuple[int, float], ...] | None = None,
+) -> Ended:
+    """`effect`: the true log ratio of every test; `noise`: the spread of a block's; `alike`: how much of that tests
+    share.
 
     `asked`: of the tests, those that the rule waits for. `looks`: (blocks, level) in place of the rule's."""
     rng = np.random.default_rng(seed)
@@ -50,7 +61,11 @@ def simulate(
         done = (rejected | same)[:, :asked].all(axis=1)
         ever |= rejected.any(axis=1) & running
         last = running & (done | (place == most))
-        blocks[last], named[last], decided[last] = place, rejected.any(axis=1)[last], rejected[:, :asked].all(axis=1)[last]
+        blocks[last], named[last], decided[last] = (
+            place,
+            rejected.any(axis=1)[last],
+            rejected[:, :asked].all(axis=1)[last],
+        )
         missed[last] = (np.abs(mean - effect) > half)[:, 0][last]
         running &= ~last
     return Ended(blocks, named, ever, decided, missed)

@@ -1,7 +1,7 @@
 """Which tests run in one process where pytest has several: those of a file, and those that share what is slow to start.
 
-xdist's own `--dist loadgroup` does nothing under pytest 9.2: xdist 3.8 writes a test's group into `item._nodeid`, of which pytest
-makes no use any more.
+xdist's own `--dist loadgroup` does nothing under pytest 9.2: xdist 3.8 writes a test's group into `item._nodeid`, of
+which pytest makes no use any more.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 MEASURED = (
-    "tests/browser/test_loop.py", "tests/browser/test_report_accessible.py",
+    "tests/browser/test_loop.py",
+    "tests/browser/test_report_accessible.py",
     "tests/browser/test_pages.py::test_a_page_with_a_measured_model",
-)  # fmt: skip
+)
 """How the ids of those begin that look at what test_loop.py measured."""
 
 

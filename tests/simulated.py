@@ -12,7 +12,16 @@ from statistics import fmean
 from typing import Any
 
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Price, Quality, Summary, Variant, VariantResult
+from backend.domain.evaluation.document import (
+    EvaluateOptions,
+    Evaluation,
+    Level,
+    Price,
+    Quality,
+    Summary,
+    Variant,
+    VariantResult,
+)
 from backend.domain.load.load import Load
 from backend.domain.recipe.recipe import Serving
 from backend.domain.workload.workload import WorkloadSummary
@@ -43,7 +52,9 @@ def blocks(true: Mapping[str, float], repeats: int, noise: float, rng: random.Ra
     return found
 
 
-def level(concurrency: int, speed: float = 1.0, repeats: int = 5, noise: float = 0.02, seed: int = 0, **changes: Any) -> Level:
+def level(
+    concurrency: int, speed: float = 1.0, repeats: int = 5, noise: float = 0.02, seed: int = 0, **changes: Any
+) -> Level:
     rng = random.Random(f"{seed}/{concurrency}/{speed}")
     drawn = blocks(truth(concurrency, speed), repeats, noise, rng)
     mean = {name: fmean(block[name] for block in drawn) for name in drawn[0]}
@@ -92,10 +103,16 @@ def uncounted(made: Level, answers: int | None = None) -> Level:
     silent = made.invocations if answers is None else answers
     tokens: dict[str, Any] = {"output_tokens_per_s": None, "steady_output_tokens_per_s": None, "price": None}
     if silent == made.invocations:
-        of_answers = ("input_tokens_per_s_per_request", "output_tokens_per_s_per_request", "input_tokens", "output_tokens")
+        of_answers = (
+            "input_tokens_per_s_per_request",
+            "output_tokens_per_s_per_request",
+            "input_tokens",
+            "output_tokens",
+        )
         tokens |= dict.fromkeys(("input_tokens_per_s", "tpot_ms", "tokens_per_chunk", *of_answers), None)
     kept = [
-        {k: v for k, v in b.items() if silent < made.invocations or not k.startswith(("output", "tpot"))} for b in made.blocks
+        {k: v for k, v in b.items() if silent < made.invocations or not k.startswith(("output", "tpot"))}
+        for b in made.blocks
     ]
     return made.model_copy(update={**tokens, "tokenizer_failed": silent, "empty_responses": silent, "blocks": kept})
 
@@ -163,7 +180,8 @@ def evaluation(
         made = [level(c, speed, repeats, noise, seed=index) for c in levels]
         if "draft" in name:
             made = [
-                row.model_copy(update={"acceptance_rate": 0.61, "tokens_per_chunk": 2.9, "looping_outputs": 1}) for row in made
+                row.model_copy(update={"acceptance_rate": 0.61, "tokens_per_chunk": 2.9, "looping_outputs": 1})
+                for row in made
             ]
         priced = [price(row, per_hour) for row in made] if per_hour is not None else made
         results.append(result(name, priced, quality(kls[index % 4]) if with_quality else None))

@@ -138,8 +138,14 @@ class Home:
             event.listen(self.store.engine, name, self._step)
         launcher = SimulatedLauncher(self._world, str(self.settings.home))
         started = Supervisor(
-            self.settings, self.store, launcher, host=self.host, capacity=CAPACITY, monotonic=lambda: self.time, beside=beside
-        )  # fmt: skip
+            self.settings,
+            self.store,
+            launcher,
+            host=self.host,
+            capacity=CAPACITY,
+            monotonic=lambda: self.time,
+            beside=beside,
+        )
         started.begin()
         return started
 
@@ -156,7 +162,8 @@ class Home:
         self._world.others = None
 
     def tick(self, crash_after: int | None = None) -> None:
-        """A round, or as much of it as so many statements and commits, after which the next supervisor of the home starts."""
+        """A round, or as much of it as so many statements and commits, after which the next supervisor of the home
+        starts."""
         self._left = crash_after
         try:
             self.supervisor.tick()

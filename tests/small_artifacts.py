@@ -1,4 +1,5 @@
-"""An artifact of a few bytes, published into a job's channel as an optimize job does. Imports nothing of the studio's store."""
+"""An artifact of a few bytes, published into a job's channel as an optimize job does. Imports nothing of the studio's
+store."""
 
 from __future__ import annotations
 
@@ -10,10 +11,26 @@ from backend.domain.recipe.recipe import Recipe
 
 RECIPE = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
 CARD = ModelCard(
-    id="m", origin="folder", architecture="LlamaForCausalLM", model_type="llama", parameters=1, layers=1, hidden_size=1,
-    intermediate_size=1, heads=1, kv_heads=1, head_dim=1, vocabulary=1, max_positions=1, tied_embeddings=False, dtype="bfloat16",
-    path="/m", revision="0", weights_bytes=1, tokenizer_hash=None,
-)  # fmt: skip
+    id="m",
+    origin="folder",
+    architecture="LlamaForCausalLM",
+    model_type="llama",
+    parameters=1,
+    layers=1,
+    hidden_size=1,
+    intermediate_size=1,
+    heads=1,
+    kv_heads=1,
+    head_dim=1,
+    vocabulary=1,
+    max_positions=1,
+    tied_embeddings=False,
+    dtype="bfloat16",
+    path="/m",
+    revision="0",
+    weights_bytes=1,
+    tokenizer_hash=None,
+)
 
 
 def publish(channel: JobChannel, weights: str) -> Manifest:
@@ -22,8 +39,13 @@ def publish(channel: JobChannel, weights: str) -> Manifest:
     model.mkdir(parents=True, exist_ok=True)
     (model / "weights").write_text(weights)
     manifest = Manifest(
-        job=channel.job, parent=CARD, recipe=RECIPE, recipe_hash=RECIPE.hash, files=folders.describe(channel.output),
-        bytes_before=1, bytes_after=1,
-    )  # fmt: skip
+        job=channel.job,
+        parent=CARD,
+        recipe=RECIPE,
+        recipe_hash=RECIPE.hash,
+        files=folders.describe(channel.output),
+        bytes_before=1,
+        bytes_after=1,
+    )
     folders.write_manifest(channel.output, manifest)
     return manifest

@@ -107,17 +107,23 @@ def supervisor(workspace: Workspace) -> None:
     own = psutil.Process(os.getpid())
     with workspace.store.session() as session:
         start = processes.started(own.pid)
-        leases.renew(session, SupervisorRow(id="s-test", host=socket.gethostname(), home="", pid=own.pid, process_started=start))
+        leases.renew(
+            session, SupervisorRow(id="s-test", host=socket.gethostname(), home="", pid=own.pid, process_started=start)
+        )
 
 
 def install_job(workspace: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
-    return put(workspace, InstallSpec(engine="serve"), changes.pop("title", "Install the engine serve"), state, **changes)
+    return put(
+        workspace, InstallSpec(engine="serve"), changes.pop("title", "Install the engine serve"), state, **changes
+    )
 
 
 def optimize_spec(workspace: Workspace, source: str = "starter", recipe: Recipe = W8A8) -> OptimizeSpec:
     case = cases.resolve(workspace, model_facts.resolve(workspace, source), recipe)
     assert case.verdict.plan is not None
-    return OptimizeSpec.model_validate({"model": case.model, "recipe": recipe, "plan": case.verdict.plan, "draft": case.draft})
+    return OptimizeSpec.model_validate(
+        {"model": case.model, "recipe": recipe, "plan": case.verdict.plan, "draft": case.draft}
+    )
 
 
 def optimize_job(workspace: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
@@ -148,14 +154,22 @@ def put(
 
 def serving(*answering: tuple[str, str]) -> Event:
     """What a serve job says once each (source, URL) answers."""
-    rows = [{"source": source, "name": source, "url": url, "served_name": "", "ready_seconds": 1.0} for source, url in answering]
+    rows = [
+        {"source": source, "name": source, "url": url, "served_name": "", "ready_seconds": 1.0}
+        for source, url in answering
+    ]
     return Event(kind="phase", phase="serve", message="Serving", progress=1.0, data={"endpoints": rows})
 
 
 def artifact(
-    workspace: Workspace, job: JobView, parent: ModelCard, quality: dict[str, Any] | None = None, *, recipe: Recipe = W8A8,
+    workspace: Workspace,
+    job: JobView,
+    parent: ModelCard,
+    quality: dict[str, Any] | None = None,
+    *,
+    recipe: Recipe = W8A8,
     training: dict[str, Any] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """A registered artifact with made-up layers; its files are not there. With `training` it is a draft."""
     layers = [
         {"name": f"model.layers.{number}.{linear}", "relative_error": 0.01 * (number + 1)}
@@ -163,25 +177,44 @@ def artifact(
         for linear in ("self_attn.q_proj", "mlp.down_proj")
     ]
     manifest = Manifest(
-        job=job.id, parent=parent, recipe=recipe, recipe_hash=recipe.hash, files=[], bytes_before=22_000_000,
-        bytes_after=13_000_000, quality=None if training else quality or {"kl_mean": 0.0004}, layers=[] if training else layers,
+        job=job.id,
+        parent=parent,
+        recipe=recipe,
+        recipe_hash=recipe.hash,
+        files=[],
+        bytes_before=22_000_000,
+        bytes_after=13_000_000,
+        quality=None if training else quality or {"kl_mean": 0.0004},
+        layers=[] if training else layers,
         training=training,
-    )  # fmt: skip
+    )
     row = ArtifactRow(
-        id=manifest.id, job_id=job.id, model=parent.id, recipe=recipe.name, recipe_hash=recipe.hash,
-        path=str(workspace.settings.artifacts / manifest.id), bytes=13_000_000, manifest=manifest.model_dump_json(),
-    )  # fmt: skip
+        id=manifest.id,
+        job_id=job.id,
+        model=parent.id,
+        recipe=recipe.name,
+        recipe_hash=recipe.hash,
+        path=str(workspace.settings.artifacts / manifest.id),
+        bytes=13_000_000,
+        manifest=manifest.model_dump_json(),
+    )
     with workspace.store.session() as session:
         session.merge(row)
         models.used(session, parent)
     return manifest.id
 
 
-def evaluation(workspace: Workspace, document: Evaluation, identity: str = "e-1", title: str = "Evaluate starter, w8a8") -> str:
+def evaluation(
+    workspace: Workspace, document: Evaluation, identity: str = "e-1", title: str = "Evaluate starter, w8a8"
+) -> str:
     row = EvaluationRow(
-        id=identity, job_id="j-none", title=title, baseline=document.variants[0].name, path="none",
+        id=identity,
+        job_id="j-none",
+        title=title,
+        baseline=document.variants[0].name,
+        path="none",
         document=document.model_dump_json(),
-    )  # fmt: skip
+    )
     with workspace.store.session() as session:
         session.add(row)
     return identity
@@ -190,6 +223,11 @@ def evaluation(workspace: Workspace, document: Evaluation, identity: str = "e-1"
 def job_row(number: int, state: JobState) -> JobRow:
     """One of many, written without the queue."""
     return JobRow(
-        id=f"j-{number:05d}", kind="install", state=state, title=f"Job number {number}", owner="t",
-        spec=InstallSpec(engine="serve").model_dump_json(), rank=float(number),
-    )  # fmt: skip
+        id=f"j-{number:05d}",
+        kind="install",
+        state=state,
+        title=f"Job number {number}",
+        owner="t",
+        spec=InstallSpec(engine="serve").model_dump_json(),
+        rank=float(number),
+    )

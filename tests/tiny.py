@@ -1,4 +1,5 @@
-"""Builds tiny random models with a byte-level tokenizer in a folder, for tests: real files, real weights, a second to make."""
+"""Builds tiny random models with a byte-level tokenizer in a folder, for tests: real files, real weights, a second to
+make."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def tiny_llama(
     family: str = "llama",
     **overrides: Any,
 ) -> Path:
-    """Write a random model of `family` (llama, mistral, qwen2) with tokenizer into `folder`, in bfloat16; return `folder`."""
+    """Write a random model of `family` (llama, mistral, qwen2) with tokenizer into `folder`, in bfloat16; return
+    `folder`."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -72,7 +74,8 @@ def tiny_llama(
 
 
 def roughen(model: Any) -> None:
-    """Uneven channels and biases that are not zero: activations as skewed as a trained model's, or scales have nothing to do."""
+    """Uneven channels and biases that are not zero: activations as skewed as a trained model's, or scales have nothing
+    to do."""
     import torch
 
     with torch.no_grad():
@@ -86,7 +89,8 @@ def roughen(model: Any) -> None:
 
 
 def byte_tokenizer(folder: Path, vocabulary: int = 320) -> None:
-    """A byte-level BPE tokenizer trained on TEXT, padded with unused tokens to exactly `vocabulary` (at least 257) entries."""
+    """A byte-level BPE tokenizer trained on TEXT, padded with unused tokens to exactly `vocabulary` (at least 257)
+    entries."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -94,7 +98,9 @@ def byte_tokenizer(folder: Path, vocabulary: int = 320) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator([TEXT], trainer)
     tokenizer.add_tokens([f"<unused{number}>" for number in range(vocabulary - tokenizer.get_vocab_size())])
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END)

@@ -135,7 +135,8 @@ def choose(case: dict[str, Any]) -> str | None:
 
 
 def error(group: int) -> float:
-    """The largest error of the 4-bit kernel for processors against a product in fp32, relative to the largest output."""
+    """The largest error of the 4-bit kernel for processors against a product in fp32, relative to the largest
+    output."""
     import torch
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils.quant_utils import pack_quantized_values_into_int32

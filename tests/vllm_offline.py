@@ -1,4 +1,5 @@
-"""What scripts for vLLM's interpreter begin with that load one tiny model after another, of which each takes a second then."""
+"""What scripts for vLLM's interpreter begin with that load one tiny model after another, of which each takes a second
+then."""
 
 from __future__ import annotations
 

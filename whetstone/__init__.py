@@ -1,4 +1,5 @@
-"""Whetstone from Python, for notebooks and scripts: the same service as the studio and the command line (docs/python.md).
+"""Whetstone from Python, for notebooks and scripts: the same service as the studio and the command line
+(docs/python.md).
 
 import whetstone as ws
 studio = ws.open()
@@ -21,6 +22,16 @@ from whetstone.studio import Studio, open, recipe
 from whetstone.variants import Artifact, Model
 
 __all__ = [
-    "Artifact", "Evaluation", "ExpectedLoad", "Goal", "Job", "Model", "Studio", "Table", "Terms", "WhetstoneError", "open",
+    "Artifact",
+    "Evaluation",
+    "ExpectedLoad",
+    "Goal",
+    "Job",
+    "Model",
+    "Studio",
+    "Table",
+    "Terms",
+    "WhetstoneError",
+    "open",
     "recipe",
-]  # fmt: skip
+]

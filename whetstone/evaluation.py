@@ -50,10 +50,13 @@ class Evaluation:
         from plotly import graph_objects
 
         drawn = {
-            "throughput": charts.throughput(self.document, theme=theme), "ttft": charts.latency(self.document, theme=theme),
-            "tpot": charts.latency(self.document, "tpot_ms", theme=theme), "price": charts.price(self.document, theme=theme),
-            "pareto": tradeoffs.pareto(self.document, theme), "quality": tradeoffs.quality_speed(self.document, theme=theme),
-        }  # fmt: skip
+            "throughput": charts.throughput(self.document, theme=theme),
+            "ttft": charts.latency(self.document, theme=theme),
+            "tpot": charts.latency(self.document, "tpot_ms", theme=theme),
+            "price": charts.price(self.document, theme=theme),
+            "pareto": tradeoffs.pareto(self.document, theme),
+            "quality": tradeoffs.quality_speed(self.document, theme=theme),
+        }
         return {name: graph_objects.Figure(each["data"], each["layout"]) for name, each in drawn.items()}
 
     def csv(self) -> str:

@@ -40,14 +40,16 @@ class Job(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What it made. Raises NotNow where it has not ended, WorkError where it failed, JobCancelled where it was cancelled."""
+        """What it made. Raises NotNow where it has not ended, WorkError where it failed, JobCancelled where it was
+        cancelled."""
         found = self.view
         if not found.ended:
             raise NotNow(f"Job {self.id} is {found.state}: wait for its end first.")
         return self._made(jobs.succeeded(found))
 
     def wait(self, timeout_s: float | None = None) -> T:
-        """What it made, once it has ended. Interrupted, or after `timeout_s` seconds, only the waiting ends and the job goes on.
+        """What it made, once it has ended. Interrupted, or after `timeout_s` seconds, only the waiting ends and the job
+        goes on.
 
         Raises NotNow where it runs for longer than that, else as `result`.
         """
@@ -70,7 +72,8 @@ class Job(Generic[T]):
         return jobs.logs(self._workspace, self.id, tail_bytes=tail_bytes)
 
     def cancel(self) -> Job[T]:
-        """Ask for its end; `wait` raises JobCancelled then. Nothing half-written remains. Raises NotNow where it has ended."""
+        """Ask for its end; `wait` raises JobCancelled then. Nothing half-written remains. Raises NotNow where it has
+        ended."""
         jobs.cancel(self._workspace, self.id)
         return self._started(self)
 
@@ -92,5 +95,11 @@ class Job(Generic[T]):
 
     def _repr_html_(self) -> str:
         found = self.view
-        known = {"Job": self.id, "State": found.words, "Waits": self.waits_for, "Error": found.error, "Runs on": found.place}
+        known = {
+            "Job": self.id,
+            "State": found.words,
+            "Waits": self.waits_for,
+            "Error": found.error,
+            "Runs on": found.place,
+        }
         return facts(self.title, known)

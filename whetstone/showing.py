@@ -1,4 +1,5 @@
-"""How objects look in a notebook and at a prompt: HTML without colours of its own, so that light and dark both read, and text."""
+"""How objects look in a notebook and at a prompt: HTML without colours of its own, so that light and dark both read,
+and text."""
 
 from __future__ import annotations
 

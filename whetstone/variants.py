@@ -41,9 +41,12 @@ class Model:
     def _repr_html_(self) -> str:
         weights = f"{self.facts.weights_bytes / 1e6:,.1f} MB" if isinstance(self.facts, ModelCard) else "not here"
         known = {
-            "Architecture": self.facts.architecture, "Parameters": f"{self.facts.parameters:,}", "Layers": self.facts.layers,
-            "Context": f"{self.facts.max_positions:,} tokens", "Weights": weights,
-        }  # fmt: skip
+            "Architecture": self.facts.architecture,
+            "Parameters": f"{self.facts.parameters:,}",
+            "Layers": self.facts.layers,
+            "Context": f"{self.facts.max_positions:,} tokens",
+            "Weights": weights,
+        }
         return facts(self.id, known)
 
 
@@ -98,8 +101,11 @@ class Artifact:
         kl = self.quality.get("kl_mean")
         before, after = self.manifest.bytes_before / 1e6, self.manifest.bytes_after / 1e6
         known = {
-            "Artifact": self.id, "Weights": f"{before:,.1f} to {after:,.1f} MB",
-            "Mean KL divergence": None if kl is None else figure(kl), "Quality": loss.of_manifest(self.quality),
-            "Below the floor": self.quality.get("below_floor"), "Job": self.view.job_id,
-        }  # fmt: skip
+            "Artifact": self.id,
+            "Weights": f"{before:,.1f} to {after:,.1f} MB",
+            "Mean KL divergence": None if kl is None else figure(kl),
+            "Quality": loss.of_manifest(self.quality),
+            "Below the floor": self.quality.get("below_floor"),
+            "Job": self.view.job_id,
+        }
         return facts(f"{self.view.model} with {self.view.recipe}", known)

@@ -15,7 +15,11 @@ LONGEST = 240
 
 def place(job: Running) -> str:
     """`host, accelerator, process 71` and its home."""
-    parts = [f"**{plain(job.host or 'no host yet')}**", *map(plain, job.devices), *([plain(job.place)] if job.place else [])]
+    parts = [
+        f"**{plain(job.host or 'no host yet')}**",
+        *map(plain, job.devices),
+        *([plain(job.place)] if job.place else []),
+    ]
     return " · ".join([*parts, plain(job.home)])
 
 

@@ -34,7 +34,9 @@ def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
     """A card for each live job; answers with what they are."""
     found = activity.running(opened, owner=chosen.person, words=chosen.words)
     if not found:
-        nothing(chosen.any, "Nothing is running. What a supervisor has taken will stand here, with its host and device.")
+        nothing(
+            chosen.any, "Nothing is running. What a supervisor has taken will stand here, with its host and device."
+        )
     for job in found:
         with st.container(border=True):
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -50,15 +52,19 @@ def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
 
 def ended_badly(opened: Workspace, chosen: Chosen) -> None:
     asked: dict[str, Any] = {
-        "states": [str(state) for state in activity.ENDED_BADLY], "owner": chosen.person, "words": chosen.words
-    }  # fmt: skip
+        "states": [str(state) for state in activity.ENDED_BADLY],
+        "owner": chosen.person,
+        "words": chosen.words,
+    }
     page, first = navigation.paged(jobs.count(opened, **asked), PER_PAGE, "bad_page")
     found = jobs.listing(opened, **asked, limit=PER_PAGE, offset=first)
     if not found:
         nothing(chosen.any, "No job has failed, was lost or cancelled.")
         return
     picked = _table(
-        [rows.ended(job) for job in found], f"bad_{page}_{found[0].id}", "Jobs that failed, were lost or cancelled, latest first"
+        [rows.ended(job) for job in found],
+        f"bad_{page}_{found[0].id}",
+        "Jobs that failed, were lost or cancelled, latest first",
     )
     if picked is not None:
         navigation.go("job", id=found[picked].id)
@@ -66,7 +72,9 @@ def ended_badly(opened: Workspace, chosen: Chosen) -> None:
 
 def changes(opened: Workspace, chosen: Chosen) -> None:
     """Those of others only for an admin."""
-    origins = st.pills("From", get_args(Origin), selection_mode="multi", key=navigation.own("from"), bind="query-params")
+    origins = st.pills(
+        "From", get_args(Origin), selection_mode="multi", key=navigation.own("from"), bind="query-params"
+    )
     who = (chosen.person,) if chosen.person else ()
     asked: dict[str, Any] = {"who": audit.readable(opened) or who, "words": chosen.words, "origins": origins or ()}
     page, first = navigation.paged(audit.count(opened, **asked), PER_PAGE, "changes_page")
@@ -74,7 +82,9 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
     if not records:
         nothing(chosen.any or bool(origins), "Nobody has changed anything yet.")
         return
-    picked = _table([rows.change(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first")
+    picked = _table(
+        [rows.change(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first"
+    )
     if picked is not None and records[picked].kind == "job":
         navigation.go("job", id=records[picked].target)
 

@@ -23,10 +23,14 @@ def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
             "Text like your own traffic, a few hundred kilobytes: JSONL or Parquet with `text` or `prompt`, or plain text."
         )
         st.file_uploader(
-            "Calibration file", type=list(calibration.TYPES), max_upload_size=calibration.MAX_MB, key=key,
-            on_change=_take, args=(opened, key, put),
+            "Calibration file",
+            type=list(calibration.TYPES),
+            max_upload_size=calibration.MAX_MB,
+            key=key,
+            on_change=_take,
+            args=(opened, key, put),
             **frozen(opened, Action.UPLOAD),
-        )  # fmt: skip
+        )
         if refused := st.session_state.get(REFUSED):
             st.error(message(refused), icon=":material/error:")
 

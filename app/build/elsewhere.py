@@ -36,8 +36,8 @@ Shown = ManagedPreview | CompilationPreview
 
 
 def settings(opened: Workspace, *, here: bool) -> tuple[str, ...]:
-    """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in. `here`: the model's
-    weights are."""
+    """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in. `here`: the
+    model's weights are."""
     held: dict[str, str] = st.session_state.setdefault(HELD, dict(opened.settings.aws))
     with st.container(border=True, key="build_aws-settings"):
         names = list(FIRST) if here else list(FIRST)[:-1]
@@ -47,23 +47,30 @@ def settings(opened: Workspace, *, here: bool) -> tuple[str, ...]:
                     held[name] = _field(held, name, *FIRST[name])
         with st.container(horizontal=True, vertical_alignment="center"):
             accepted = st.checkbox(
-                "I accept the model's licence (EULA)", held.get("accept-eula") == "yes", key="build_aws-accept-eula",
+                "I accept the model's licence (EULA)",
+                held.get("accept-eula") == "yes",
+                key="build_aws-accept-eula",
                 help="Models behind a licence are not optimized without.",
-            )  # fmt: skip
+            )
             held["accept-eula"] = "yes" if accepted else ""
             fetched = st.checkbox(
-                "Fetch the result", held.get("fetch") != "no", key="build_aws-fetch",
+                "Fetch the result",
+                held.get("fetch") != "no",
+                key="build_aws-fetch",
                 help="It becomes an artifact here, to evaluate, serve and deploy; else it stays in S3 alone.",
-            )  # fmt: skip
+            )
             held["fetch"] = "" if fetched else "no"
             with st.popover("More AWS settings", icon=":material/tune:", key="build_aws-more"):
                 for name, (label, example) in MORE.items():
                     held[name] = _field(held, name, label, example)
                 held[LINES] = st.text_area(
-                    "Tags and variables of the container", held.get(LINES, ""), key="build_aws-lines", max_chars=4000,
+                    "Tags and variables of the container",
+                    held.get(LINES, ""),
+                    key="build_aws-lines",
+                    max_chars=4000,
                     placeholder="tag.team=search\nenv.OPTION_DTYPE=bf16",
                     help="One a line. No secrets: all see them who see the job.",
-                )  # fmt: skip
+                )
     lines = [line.strip() for line in held[LINES].splitlines() if line.strip()]
     own = [name for name in held if name != LINES and (held[name] or name in opened.settings.aws)]
     return (*(f"{name}={held[name]}" for name in own), *lines)
@@ -71,14 +78,19 @@ def settings(opened: Workspace, *, here: bool) -> tuple[str, ...]:
 
 def _field(held: dict[str, str], name: str, label: str, example: str) -> str:
     words = st.text_input(
-        label, held.get(name, ""), key=f"build_aws-{name}", placeholder=example, max_chars=1000,
+        label,
+        held.get(name, ""),
+        key=f"build_aws-{name}",
+        placeholder=example,
+        max_chars=1000,
         help=f"{WORDS[name][:1].upper()}{WORDS[name][1:]}.",
-    )  # fmt: skip
+    )
     return (words or "").strip()
 
 
 def dry_run(found: Shown | None, said: Collection[str]) -> None:
-    """What would be asked of AWS, or compiled, exactly: as `--dry-run` has it. `said`: notes that stand above already."""
+    """What would be asked of AWS, or compiled, exactly: as `--dry-run` has it. `said`: notes that stand above
+    already."""
     if found is None:
         return
     notes = [note for note in found.notes if note not in said]
@@ -98,7 +110,9 @@ def _requests(found: ManagedPreview, notes: Sequence[str]) -> None:
             st.caption("create_optimization_job, named by the job when it is submitted")
             st.code(json.dumps(each, indent=2), language="json", wrap_lines=True)
         if found.requests:
-            price = "No price is known." if found.price_per_hour is None else f"{found.price_per_hour:,.4g} {found.price}"
+            price = (
+                "No price is known." if found.price_per_hour is None else f"{found.price_per_hour:,.4g} {found.price}"
+            )
             st.caption(plain(price))
 
 

@@ -1,4 +1,5 @@
-"""The estimate beside the recipe: speed, memory, the job, what is unknown, and on request how each figure comes about."""
+"""The estimate beside the recipe: speed, memory, the job, what is unknown, and on request how each figure comes
+about."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def show(opened: Workspace, found: Estimate) -> None:
         _measure(opened)
     _calibrated(found)
     if found.max_context is not None and load.input_tokens + load.output_tokens > found.max_context:
-        st.warning(f"A request of this load is longer than the {found.max_context:,} tokens that fit.", icon=":material/warning:")
+        st.warning(
+            f"A request of this load is longer than the {found.max_context:,} tokens that fit.",
+            icon=":material/warning:",
+        )
     if bar := memory_bar.html(found, charts.theme()):
         st.html(bar)
     st.markdown(_table("While serving", figures.memory(found)))
@@ -53,7 +57,11 @@ def _basis(estimate: Estimate) -> str:
 
 def needs(need: Need) -> None:
     """What can be told of a recipe that is not valid there."""
-    rows = [("Weights after", size(need.weights_bytes)), ("Disk", size(need.disk_bytes)), ("Memory", size(need.memory_bytes))]
+    rows = [
+        ("Weights after", size(need.weights_bytes)),
+        ("Disk", size(need.disk_bytes)),
+        ("Memory", size(need.memory_bytes)),
+    ]
     st.markdown(_table("To make it", rows))
     with st.expander("Formulas and sources"):
         for name, formula in need.formulas.items():
@@ -71,7 +79,9 @@ def _calibrated(estimate: Estimate) -> None:
     if held is None:
         return
     when = moment(held.measured_at)
-    st.markdown(f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}.")
+    st.markdown(
+        f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}."
+    )
     if held.evaluation:
         navigation.link("evaluate", f"Evaluation {held.evaluation}", ":material/open_in_full:", id=held.evaluation)
     with st.expander("Error before and after the correction"):
@@ -82,9 +92,14 @@ def _measure(opened: Workspace) -> None:
     """This machine's speed is measured on request: it takes seconds and all cores."""
     st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
     clicked = st.button(
-        "Measure this machine", key="build_measure-here", icon=":material/speed:",
-        **{"help": "Takes some seconds. Then speed and job duration can be estimated.", **frozen(opened, Action.MEASURE)},
-    )  # fmt: skip
+        "Measure this machine",
+        key="build_measure-here",
+        icon=":material/speed:",
+        **{
+            "help": "Takes some seconds. Then speed and job duration can be estimated.",
+            **frozen(opened, Action.MEASURE),
+        },
+    )
     if clicked:
         with shell.said():
             with st.spinner("Measuring memory and matrix products"):
@@ -113,7 +128,9 @@ def elsewhere(found: Choice) -> None:
         return
     at = f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
     price = figures.span(best.price_per_million_output, "USD")
-    st.markdown(f":material/payments: **{price} a million output tokens** on {plain(best.target)}, the cheapest for it.")
+    st.markdown(
+        f":material/payments: **{price} a million output tokens** on {plain(best.target)}, the cheapest for it."
+    )
     st.caption(f"Estimated at {at}; {plain(figures.price(best))}.")
 
 
@@ -125,5 +142,9 @@ def choice(found: Choice) -> None:
         took = f"{between(*found.job.seconds)}, {figures.span(found.job.cost, 'USD')}"
         st.caption(f"The optimize job itself would cost least on {plain(found.job.target)}: {plain(took)}, estimated.")
     fits = sum(loser.fits for loser in found.losers)
-    with st.expander(f"The others: {fits} could do it, {len(found.losers) - fits} could not", expanded=found.winner is None):
-        st.dataframe(figures.others(found.losers), hide_index=True, height=260, alt="Instances that lost, with price and reason")
+    with st.expander(
+        f"The others: {fits} could do it, {len(found.losers) - fits} could not", expanded=found.winner is None
+    ):
+        st.dataframe(
+            figures.others(found.losers), hide_index=True, height=260, alt="Instances that lost, with price and reason"
+        )

@@ -1,4 +1,5 @@
-"""The recipe being built: its YAML text lives in the URL and in the session, the widgets are drawn from it and write it back.
+"""The recipe being built: its YAML text lives in the URL and in the session, the widgets are drawn from it and write it
+back.
 
 So it survives a refresh, a walk to another page and a shared link; every change can be taken back.
 """
@@ -34,7 +35,8 @@ from backend.service.plans.cases import Addition, Case
 EMPTY = f"name: {steps_words.UNNAMED}\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
 LEFT = "build_left"
-"""The address that the browser still has until a run that wrote another one has ended, and when that began (monotonic)."""
+"""The address that the browser still has until a run that wrote another one has ended, and when that began
+(monotonic)."""
 LATE_S = 5.0
 """A click that is under way longer than this brings an address that was asked for."""
 TAKEN = "build_taken"
@@ -58,7 +60,8 @@ def current() -> Draft:
     text = st.session_state.get(TEXT) or EMPTY
     address = st.query_params.get("recipe", "")
     try:
-        # A click that comes while a change is being taken brings the address from before it: that is no wish to go back.
+        # A click that comes while a change is being taken brings the address from before it: that is no wish to go
+        # back.
         text = text if _is_late(address) else addresses.read_recipe(address) or text
         bundled = text in recipes.bundled_names()
         recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
@@ -80,13 +83,15 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
     if after != before:
         st.session_state.setdefault(UNDO, []).append(before)
         del st.session_state[UNDO][:-50]
-    if redraw:  # before the address, whose change a waiting rerun may interrupt: new text is never drawn by the old widgets
+    # before the address, whose change a waiting rerun may interrupt: new text is never drawn by the old widgets
+    if redraw:
         _redraw()
     _keep(after)
 
 
 def _named(before: Recipe | None, after: Recipe) -> Recipe:
-    """A name that only says the steps, or is a bundled recipe's, changes with the steps, to one that is nobody else's here."""
+    """A name that only says the steps, or is a bundled recipe's, changes with the steps, to one that is nobody else's
+    here."""
     if before is None or after.name != before.name or after.steps == before.steps:
         return after
     if not steps_words.is_unnamed(before) and before.name not in recipes.bundled_names():
@@ -139,8 +144,8 @@ def undo() -> None:
 
 
 def widget_key(*parts: object) -> str:
-    """Of a widget that shows the recipe as it is now. A browser that does not show it yet still sends the widgets of the recipe
-    before: a callback that is given another key than this was asked by nobody."""
+    """Of a widget that shows the recipe as it is now. A browser that does not show it yet still sends the widgets of
+    the recipe before: a callback that is given another key than this was asked by nobody."""
     return "-".join(["build", str(st.session_state.get(REVISION, 0)), *map(str, parts)])
 
 
@@ -159,15 +164,37 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     with st.container(horizontal=True):
         for name, goal in options.GOALS.items():
             st.button(
-                goal.title, key=f"build_goal-{name}", help=goal.help, on_click=_start, args=(opened, model, target, goal.starts)
+                goal.title,
+                key=f"build_goal-{name}",
+                help=goal.help,
+                on_click=_start,
+                args=(opened, model, target, goal.starts),
             )
-        st.button("By hand", key="build_goal-hand", help="Start with no steps.", on_click=put, args=(recipes.read_text(EMPTY),))
-        st.button("Undo", key="build_take-back", icon=":material/undo:", disabled=not st.session_state.get(UNDO), on_click=undo)
+        st.button(
+            "By hand",
+            key="build_goal-hand",
+            help="Start with no steps.",
+            on_click=put,
+            args=(recipes.read_text(EMPTY),),
+        )
+        st.button(
+            "Undo",
+            key="build_take-back",
+            icon=":material/undo:",
+            disabled=not st.session_state.get(UNDO),
+            on_click=undo,
+        )
     names = recipes.bundled_names()
     st.selectbox(
-        "Or start from a bundled recipe", names, index=None, placeholder="Choose one", key=widget_key("bundled"),
-        format_func=lambda name: f"{name}: {recipes.about(name)}", on_change=_bundled, args=(widget_key("bundled"),),
-    )  # fmt: skip
+        "Or start from a bundled recipe",
+        names,
+        index=None,
+        placeholder="Choose one",
+        key=widget_key("bundled"),
+        format_func=lambda name: f"{name}: {recipes.about(name)}",
+        on_change=_bundled,
+        args=(widget_key("bundled"),),
+    )
 
 
 def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
@@ -186,7 +213,8 @@ def steps(opened: Workspace, recipe: Recipe) -> None:
     """A card a step, in the order in which they run."""
     if not recipe.steps:
         st.info(
-            "No steps yet: the steps of the recipe will stand here. Choose a goal above, or add a step.", icon=":material/info:"
+            "No steps yet: the steps of the recipe will stand here. Choose a goal above, or add a step.",
+            icon=":material/info:",
         )
     for index, step in enumerate(recipe.steps):
         with st.container(border=True):
@@ -234,8 +262,8 @@ def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None)
 
 
 def _offered(index: int, choice: Addition) -> None:
-    """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in words,
-    since a touch screen has no hovering."""
+    """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in
+    words, since a touch screen has no hovering."""
     act = {"on_click": _edit, "args": (lambda built, step=choice.step: options.with_step(built, step),)}
     name, greyed = steps_words.title(choice.step), choice.reason is not None
     with st.container(gap=None, key=f"build_offer-{index}"):
@@ -243,7 +271,9 @@ def _offered(index: int, choice: Addition) -> None:
         st.caption(message(choice.reason or steps_words.explained(choice.step)))
         if choice.instead is not None:
             label = f"Use {plain(steps_words.stack(choice.instead))} instead"
-            st.button(label, key=f"build_instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,))
+            st.button(
+                label, key=f"build_instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,)
+            )
 
 
 def serving(recipe: Recipe) -> None:
@@ -260,11 +290,9 @@ def limits(recipe: Recipe) -> None:
 
 
 def name(recipe: Recipe) -> None:
-    key = widget_key("name", recipe.name)  # its own, so that what an earlier recipe was called is never taken for a change
-    st.text_input(
-        "Recipe name", recipe.name, key=key, max_chars=80,
-        on_change=_rename, args=(key,),
-    )  # fmt: skip
+    # its own, so that what an earlier recipe was called is never taken for a change
+    key = widget_key("name", recipe.name)
+    st.text_input("Recipe name", recipe.name, key=key, max_chars=80, on_change=_rename, args=(key,))
 
 
 def _rename(key: str) -> None:
@@ -294,10 +322,21 @@ def _field(option: Option, value: Any, key: str, where: int | str) -> None:
             high = int(option.high) if option.high else None
             st.number_input(option.label, min_value=int(option.low or 0), max_value=high, value=value, step=1, **common)
         case "share" | "number" | "bits" | "rate":
-            kinds = {"share": (0.05, "%.2f"), "bits": (0.25, "%.2f"), "number": (0.001, "%.4f"), "rate": (0.0001, "%.6f")}
+            kinds = {
+                "share": (0.05, "%.2f"),
+                "bits": (0.25, "%.2f"),
+                "number": (0.001, "%.4f"),
+                "rate": (0.0001, "%.6f"),
+            }
             step, shape = kinds[option.kind]
             st.number_input(
-                option.label, min_value=option.low, max_value=option.high, value=value, step=step, format=shape, **common
+                option.label,
+                min_value=option.low,
+                max_value=option.high,
+                value=value,
+                step=step,
+                format=shape,
+                **common,
             )
         case "flag":
             st.checkbox(option.label, value, **common)

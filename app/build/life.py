@@ -1,4 +1,5 @@
-"""How the job that Build submits runs: whether an evaluation comes after it, its priority, its limit of time, its share."""
+"""How the job that Build submits runs: whether an evaluation comes after it, its priority, its limit of time, its
+share."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class Life(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What can be submitted. `mark` is the same for the same job; `submit` takes the submission's key; `spec`: of a job that
-    runs here."""
+    """What can be submitted. `mark` is the same for the same job; `submit` takes the submission's key; `spec`: of a job
+    that runs here."""
 
     mark: str
     submit: Callable[[str, Life], JobView]
@@ -48,31 +49,47 @@ def choose(target: str) -> Life:
     aws = managed.asked(target)
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
         then = st.checkbox(
-            "Then evaluate it against the original", key="build_then", bind="query-params", disabled=aws,
+            "Then evaluate it against the original",
+            key="build_then",
+            bind="query-params",
+            disabled=aws,
             help="What SageMaker makes lies in S3: it is measured once it is here."
             if aws
             else "A second job, which starts once this one has succeeded and is cancelled where it does not.",
-        )  # fmt: skip
+        )
         with st.popover("Priority and limits", icon=":material/tune:", key="build_limits"):
             priority = st.segmented_control(
-                "Priority", [str(each) for each in Priority], default=str(Priority.NORMAL), key="build_priority", required=True,
+                "Priority",
+                [str(each) for each in Priority],
+                default=str(Priority.NORMAL),
+                key="build_priority",
+                required=True,
                 bind="query-params",
                 help="A head start of a working day, or the opposite: none is overtaken for ever.",
-            )  # fmt: skip
+            )
             limit = st.text_input(
                 "Ends after", key="build_run-limit", placeholder="no limit; 30m, 2h", max_chars=20, bind="query-params"
             )
             cores = st.number_input(
-                "Cores", min_value=1, max_value=4096, value=None, key="build_cores", placeholder="all", bind="query-params",
-                disabled=aws, help="Jobs that fit run beside each other; a measurement has the machine to itself.",
-            )  # fmt: skip
+                "Cores",
+                min_value=1,
+                max_value=4096,
+                value=None,
+                key="build_cores",
+                placeholder="all",
+                bind="query-params",
+                disabled=aws,
+                help="Jobs that fit run beside each other; a measurement has the machine to itself.",
+            )
     try:
         run_s = terms.seconds(limit, "run_timeout_s") if limit and limit.strip() else None
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return Life(then=then and not aws, obstacle=sentence(error))
     asked = Terms(
-        priority=Priority(priority or Priority.NORMAL), run_timeout_s=run_s, cores=int(cores) if cores and not aws else None
+        priority=Priority(priority or Priority.NORMAL),
+        run_timeout_s=run_s,
+        cores=int(cores) if cores and not aws else None,
     )
     return Life(asked, then and not aws)
 

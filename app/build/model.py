@@ -1,4 +1,5 @@
-"""Which model the recipe being built is for: one whose weights are here, or one that is known by published facts alone."""
+"""Which model the recipe being built is for: one whose weights are here, or one that is known by published facts
+alone."""
 
 from __future__ import annotations
 
@@ -23,10 +24,16 @@ def choose(opened: Workspace) -> ModelFacts | None:
     choices = list(dict.fromkeys([*known, *published]))
     choices = choices if wanted in choices else [wanted, *choices]
     chosen = st.selectbox(
-        "Model", choices, index=choices.index(wanted), accept_new_options=True, key=f"build-model-{wanted}",
-        format_func=lambda name: f"{present[name].id} ({name})" if name in present and present[name].id != name else name,
+        "Model",
+        choices,
+        index=choices.index(wanted),
+        accept_new_options=True,
+        key=f"build-model-{wanted}",
+        format_func=lambda name: (
+            f"{present[name].id} ({name})" if name in present and present[name].id != name else name
+        ),
         help="A model of the catalog, the path of a folder with config.json and safetensors, or a published id to plan with.",
-    )  # fmt: skip
+    )
     chosen = chosen or wanted
     if st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
@@ -41,4 +48,8 @@ def about(model: ModelFacts) -> str:
     """A model in one line."""
     weights = size(estimate.original_bytes(model))
     said = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"
-    return f"{said}. Known by published facts, no weights here: for planning" if isinstance(model, PublishedModel) else said
+    return (
+        f"{said}. Known by published facts, no weights here: for planning"
+        if isinstance(model, PublishedModel)
+        else said
+    )

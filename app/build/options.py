@@ -59,10 +59,20 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             (None, 32, 64, 128),
         ),
-        Option("symmetric", "Symmetric", "Yes leaves out zero points: a little smaller and a little less true.", "choice", TRI),
+        Option(
+            "symmetric",
+            "Symmetric",
+            "Yes leaves out zero points: a little smaller and a little less true.",
+            "choice",
+            TRI,
+        ),
         Option("act_order", "Activation order", "Rounds the columns with the largest inputs first.", "choice", TRI),
-        Option("awq_scales", "AWQ scales first", "Searches AWQ's scales before GPTQ rounds; takes longer.", "choice", TRI),
-        Option("clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", TRI),
+        Option(
+            "awq_scales", "AWQ scales first", "Searches AWQ's scales before GPTQ rounds; takes longer.", "choice", TRI
+        ),
+        Option(
+            "clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", TRI
+        ),
         Option(
             "activations",
             "Activations",
@@ -122,7 +132,14 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "`bundled`, or the path of a JSONL, Parquet or text file like your own traffic.",
             "text",
         ),
-        Option("samples", "Sequences", "Calibration sequences; more take longer and rarely help.", "whole", low=1, high=4096),
+        Option(
+            "samples",
+            "Sequences",
+            "Calibration sequences; more take longer and rarely help.",
+            "whole",
+            low=1,
+            high=4096,
+        ),
         Option("length", "Tokens a sequence", "Length of a calibration sequence.", "whole", low=8, high=32768),
     ),
     "speculate": (
@@ -133,9 +150,17 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             tuple(SPECULATE),
         ),
-        Option("draft", "Draft or head", "`auto` is the provided draft; else a folder, an artifact's id, or a model.", "text"),
         Option(
-            "proposer", "Class", "package.module.Class of the folder WHETSTONE_PROPOSERS. Its code runs in the server.", "text"
+            "draft",
+            "Draft or head",
+            "`auto` is the provided draft; else a folder, an artifact's id, or a model.",
+            "text",
+        ),
+        Option(
+            "proposer",
+            "Class",
+            "package.module.Class of the folder WHETSTONE_PROPOSERS. Its code runs in the server.",
+            "text",
         ),
         Option(
             "tokens",
@@ -175,7 +200,9 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "prune": (
-        Option("method", "Method", "How the weights to drop are chosen; see the line above.", "choice", _methods("prune")),
+        Option(
+            "method", "Method", "How the weights to drop are chosen; see the line above.", "choice", _methods("prune")
+        ),
         Option("sparsity", "Sparsity", "Share of the weights set to zero.", "share", low=0.05, high=0.95),
         Option(
             "pattern",

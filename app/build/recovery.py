@@ -1,4 +1,5 @@
-"""The recovery of a prune step as options of the form: a switch, and below it what it can be told. Pure: no widgets here.
+"""The recovery of a prune step as options of the form: a switch, and below it what it can be told. Pure: no widgets
+here.
 
 Their names have a dot, `recover.rank`: they stand one level deeper in the recipe.
 """
@@ -13,26 +14,52 @@ from backend.domain.recipe.recipe import Prune
 SWITCH = "recover"
 OPTIONS = (
     Option(
-        "recover.rank", "Recovery rank", "Of the two factors learned beside each matrix; higher can win back more.", "whole",
-        low=1, high=256,
+        "recover.rank",
+        "Recovery rank",
+        "Of the two factors learned beside each matrix; higher can win back more.",
+        "whole",
+        low=1,
+        high=256,
     ),
     Option(
-        "recover.steps", "Recovery steps", "At most; it stops earlier where the validation loss no longer falls.", "whole",
-        low=1, high=10_000,
+        "recover.steps",
+        "Recovery steps",
+        "At most; it stops earlier where the validation loss no longer falls.",
+        "whole",
+        low=1,
+        high=10_000,
     ),
     Option(
-        "recover.learning_rate", "Learning rate", "At its highest, 1.5 / hidden size where empty; lower it where the loss rises.",
-        "rate", low=1e-6, high=1.0,
+        "recover.learning_rate",
+        "Learning rate",
+        "At its highest, 1.5 / hidden size where empty; lower it where the loss rises.",
+        "rate",
+        low=1e-6,
+        high=1.0,
     ),
     Option(
-        "recover.batch", "Sequences a step", "More make steps steadier, slower, and need more memory.", "whole", low=1, high=256
+        "recover.batch",
+        "Sequences a step",
+        "More make steps steadier, slower, and need more memory.",
+        "whole",
+        low=1,
+        high=256,
     ),
-    Option("recover.patience", "Patience", "Validations without a lower loss after which it stops.", "whole", low=1, high=1000),
     Option(
-        "recover.teacher", "Learn from the original",
-        "The original's own predictions teach, which holds both models in memory.", "flag",
+        "recover.patience",
+        "Patience",
+        "Validations without a lower loss after which it stops.",
+        "whole",
+        low=1,
+        high=1000,
     ),
-)  # fmt: skip
+    Option(
+        "recover.teacher",
+        "Learn from the original",
+        "The original's own predictions teach, which holds both models in memory.",
+        "flag",
+    ),
+)
 HELP = "A short fine-tune afterwards wins back some of what pruning costs, and no zero is lost. Needs the whole model in memory."
 
 

@@ -19,9 +19,21 @@ SERVING_OPTIONS = (
         "whole",
         low=16,
     ),
-    Option("max_num_seqs", "Requests at once", "How many requests the server batches; empty is vLLM's default.", "whole", low=1),
+    Option(
+        "max_num_seqs",
+        "Requests at once",
+        "How many requests the server batches; empty is vLLM's default.",
+        "whole",
+        low=1,
+    ),
     Option("tensor_parallel", "Accelerators to split over", "1 keeps the model on one.", "whole", low=1),
-    Option("kv_cache_dtype", "Key-value cache", "fp8 halves the cache where the hardware has it.", "choice", ("auto", "fp8")),
+    Option(
+        "kv_cache_dtype",
+        "Key-value cache",
+        "fp8 halves the cache where the hardware has it.",
+        "choice",
+        ("auto", "fp8"),
+    ),
     Option(
         "prefix_caching",
         "Prefix caching",
@@ -36,7 +48,12 @@ SERVING_OPTIONS = (
         "choice",
         TRI,
     ),
-    Option("enforce_eager", "Skip compilation at start", "Starts sooner, answers slower; cannot go with a compile step.", "flag"),
+    Option(
+        "enforce_eager",
+        "Skip compilation at start",
+        "Starts sooner, answers slower; cannot go with a compile step.",
+        "flag",
+    ),
 )
 LIMIT_OPTIONS = (
     Option(
@@ -44,13 +61,19 @@ LIMIT_OPTIONS = (
         "Most KL divergence (nats a token)",
         "The job fails where the result strays further; empty is no limit.",
         "number",
-        low=0.0
+        low=0.0,
     ),
     Option(
-        "max_perplexity_increase", "Most perplexity increase (share)", "0.01 allows 1 %; empty is no limit.", "number", low=0.0
+        "max_perplexity_increase",
+        "Most perplexity increase (share)",
+        "0.01 allows 1 %; empty is no limit.",
+        "number",
+        low=0.0,
     ),
     Option(
-        "fall_back", "Fall back", "Instead of failing, raises the groups of linears that lose most, in a few "
-        "tries, until the floor holds.", "flag"
+        "fall_back",
+        "Fall back",
+        "Instead of failing, raises the groups of linears that lose most, in a few tries, until the floor holds.",
+        "flag",
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,5 @@
-"""What the recipe being built is for: the target, the expected load, and for `auto` the goal. All of it is in the address.
+"""What the recipe being built is for: the target, the expected load, and for `auto` the goal. All of it is in the
+address.
 
 Knows nothing of what the planner answers.
 """
@@ -45,7 +46,8 @@ HELPS = (
 
 
 class Asked(NamedTuple):
-    """`price` is USD an hour, for a place that publishes none; `aws` the settings of a job on SageMaker, NAME=VALUE each."""
+    """`price` is USD an hour, for a place that publishes none; `aws` the settings of a job on SageMaker, NAME=VALUE
+    each."""
 
     target: str
     load: ExpectedLoad = ExpectedLoad()
@@ -60,10 +62,14 @@ def choose(opened: Workspace) -> str:
     names = {name: words for name, words in labels(opened).items() if place(name) == place(wanted)}
     choices = list(names) if wanted in names else [wanted, *names]
     chosen = st.selectbox(
-        "Target", choices, index=choices.index(wanted), accept_new_options=True, key=f"build-target-{wanted}",
+        "Target",
+        choices,
+        index=choices.index(wanted),
+        accept_new_options=True,
+        key=f"build-target-{wanted}",
         format_func=lambda name: names.get(name, name),
         help="Where the result is to be served; any target can also be typed.",
-    )  # fmt: skip
+    )
     put(chosen or wanted)
     return chosen or wanted
 
@@ -72,9 +78,15 @@ def choose_place(opened: Workspace) -> None:
     """This machine, an instance, SageMaker or Neuron: with the same instance there, where it is one."""
     st.session_state[PLACE] = place(_wanted())
     st.radio(
-        "Where", list(PLACES), format_func=PLACES.__getitem__, key=PLACE, horizontal=True, help=HELPS, on_change=_moved,
+        "Where",
+        list(PLACES),
+        format_func=PLACES.__getitem__,
+        key=PLACE,
+        horizontal=True,
+        help=HELPS,
+        on_change=_moved,
         args=(opened,),
-    )  # fmt: skip
+    )
 
 
 def _moved(opened: Workspace) -> None:
@@ -126,7 +138,8 @@ def streams() -> int:
 
 
 def expected(target: str, at_once: int, aws: tuple[str, ...] = ()) -> Asked:
-    """The load, and what else the estimate on that target needs. A wrong value of the address is as if it were not there."""
+    """The load, and what else the estimate on that target needs. A wrong value of the address is as if it were not
+    there."""
     with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
         load = _load(at_once)
         price = _price() if target.startswith(("local", "accelerator")) else None
@@ -149,9 +162,15 @@ def _whole(label: str, key: str, default: int, most: int) -> int:
 
 def _price() -> float | None:
     found: float | None = st.number_input(
-        "Price per hour (USD)", 0.0, HIGHEST, None, key="build_price", bind="query-params", placeholder="none published",
+        "Price per hour (USD)",
+        0.0,
+        HIGHEST,
+        None,
+        key="build_price",
+        bind="query-params",
+        placeholder="none published",
         help="What an hour of this machine costs you; the price per token follows from it.",
-    )  # fmt: skip
+    )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Whether the recipe being built is valid where it is to be served, why not and what would be, and the button that submits it."""
+"""Whether the recipe being built is valid where it is to be served, why not and what would be, and the button that
+submits it."""
 
 from __future__ import annotations
 
@@ -57,9 +58,9 @@ def stays_in_view(theme: str) -> str:
 
 
 class Judgement(NamedTuple):
-    """`case` is what was chosen, None where its target or draft is not known; `ready` is what can be submitted, and without it
-    `obstacle` says why not, unless the recipe is not valid. `lacking`: the recipe is valid, and something else is still needed.
-    `shown`: what AWS would be asked, or Neuron's compiler."""
+    """`case` is what was chosen, None where its target or draft is not known; `ready` is what can be submitted, and
+    without it `obstacle` says why not, unless the recipe is not valid. `lacking`: the recipe is valid, and something
+    else is still needed. `shown`: what AWS would be asked, or Neuron's compiler."""
 
     case: Case | None = None
     need: Need | None = None
@@ -153,7 +154,8 @@ def summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
         st.error(message(judgement.obstacle), icon=":material/block:")
         return
     st.success(
-        f"Valid for this model {_where(case)}: {', '.join(_parts(model, judgement, need))}.", icon=":material/check_circle:"
+        f"Valid for this model {_where(case)}: {', '.join(_parts(model, judgement, need))}.",
+        icon=":material/check_circle:",
     )
     if isinstance(judgement.shown, CompilationPreview):
         hit = judgement.shown.lookup.state == "hit"
@@ -207,7 +209,9 @@ def _fits(opened: Workspace, case: Case) -> None:
 def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
     took = judgement.duration
     weights = f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}"
-    here = [] if managed.asked(judgement.place) else [f"disk {size(need.disk_bytes)}", f"memory {size(need.memory_bytes)}"]
+    here = (
+        [] if managed.asked(judgement.place) else [f"disk {size(need.disk_bytes)}", f"memory {size(need.memory_bytes)}"]
+    )
     plan = judgement.case.verdict.plan if judgement.case else None
     served = [f"served by {step.kernel}" for step in (plan.steps if plan else ()) if step.kernel]
     return [weights, *here, between(took.low, took.high) if took else _estimated(judgement), *served]
@@ -216,7 +220,9 @@ def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
 def _estimated(judgement: Judgement) -> str:
     """The job's duration where no earlier one tells it."""
     took = judgement.estimate.job_seconds if judgement.estimate else None
-    return f"estimated {between(*took)}" if took and took[1] else "duration unknown" if took is None else "no job needed"
+    return (
+        f"estimated {between(*took)}" if took and took[1] else "duration unknown" if took is None else "no job needed"
+    )
 
 
 def validity(case: Case | None) -> None:
@@ -227,7 +233,9 @@ def validity(case: Case | None) -> None:
     for number, reason in enumerate(verdict.reasons):
         if number:  # the first stands over the page
             st.markdown(f":material/block: {message(reason.message)}")
-        st.caption(f"{'' if number else ':material/block: Why not: '}Rule {plain(reason.rule)}. Source: {plain(reason.source)}")
+        st.caption(
+            f"{'' if number else ':material/block: Why not: '}Rule {plain(reason.rule)}. Source: {plain(reason.source)}"
+        )
     if verdict.plan and verdict.plan.notes:
         st.caption("\n".join(f"- {message(note)}" for note in verdict.plan.notes))
     nearest, elsewhere = verdict.suggestion, verdict.suggestion_target
@@ -235,8 +243,12 @@ def validity(case: Case | None) -> None:
         on = f" on {plain(elsewhere)}" if elsewhere else ""
         st.markdown(f"Nearest valid recipe: **{plain(stack(nearest))}**{on}")
         st.button(
-            "Use the nearest valid recipe", key="build_nearest", icon=":material/build:", on_click=_use, args=(nearest, elsewhere)
-        )  # fmt: skip
+            "Use the nearest valid recipe",
+            key="build_nearest",
+            icon=":material/build:",
+            on_click=_use,
+            args=(nearest, elsewhere),
+        )
 
 
 def _use(recipe: Recipe, target: str | None) -> None:
@@ -261,7 +273,9 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
         return
     if found.target.startswith("local"):
         known = (
-            f"{between(took.low, took.high)}, {took.basis}." if took else "unknown: no job of this kind has succeeded here yet."
+            f"{between(took.low, took.high)}, {took.basis}."
+            if took
+            else "unknown: no job of this kind has succeeded here yet."
         )
         st.caption(f"Duration: {known}")
     recipe_estimate.show(opened, found)
@@ -277,10 +291,14 @@ def submit_button(opened: Workspace, judgement: Judgement, lived: Life) -> None:
         st.button("Run it once more", key="build_again", on_click=once.renew, args=(PURPOSE,))
         return
     clicked = st.button(
-        BUTTONS.get(judgement.case.target.kind if judgement.case else "", "Optimize"), key="build_optimize", type="primary",
-        icon=":material/play_arrow:", shortcut="Ctrl+Enter", disabled=ready is None or lived.obstacle is not None,
+        BUTTONS.get(judgement.case.target.kind if judgement.case else "", "Optimize"),
+        key="build_optimize",
+        type="primary",
+        icon=":material/play_arrow:",
+        shortcut="Ctrl+Enter",
+        disabled=ready is None or lived.obstacle is not None,
         help=None if ready else _why_not(judgement),
-    )  # fmt: skip
+    )
     if clicked and ready:  # no callback, which would be given the recipe before the field typed in last was read
         with shell.kept(REFUSED):
             job = ready.submit(once.key(PURPOSE, fingerprint), lived)

@@ -19,7 +19,8 @@ def view(draft: Draft) -> None:
         if unread := st.session_state.get(UNREAD):
             st.error(message(unread), icon=":material/error:")
         st.text_area("Recipe in YAML", draft.text, height=220, key=key, max_chars=MAX_BYTES)
-        # Checked by the browser: a paste of megabytes would hold up the page for minutes before the service could refuse it.
+        # Checked by the browser: a paste of megabytes would hold up the page for minutes before the service could
+        # refuse it.
         st.caption(f"At most {MAX_BYTES // 1000} kB: a longer text is not taken into the field.")
         with st.container(horizontal=True):
             st.button("Read this YAML", key="build_read-yaml", on_click=_read, args=(key,))

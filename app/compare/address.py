@@ -1,4 +1,5 @@
-"""The what-if of the Compare page in its address: written when a field changes, followed when a link or Back changes it."""
+"""The what-if of the Compare page in its address: written when a field changes, followed when a link or Back changes
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def follow() -> None:
 
 
 def key(name: str) -> str:
-    """Of a field. A new one after the address was changed from outside, since a field keeps its value as long as its key."""
+    """Of a field. A new one after the address was changed from outside, since a field keeps its value as long as its
+    key."""
     revision = st.session_state.get(REVISION, 0)
     return f"{name}_{revision}" if revision else name
 

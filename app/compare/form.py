@@ -29,7 +29,9 @@ def choose(opened: Workspace) -> list[EvaluationView]:
         except NotFound:
             unknown.append(wanted)
     for wanted in unknown:
-        st.error(f"There is no evaluation {plain(wanted)} here: it may belong to another home.", icon=":material/error:")
+        st.error(
+            f"There is no evaluation {plain(wanted)} here: it may belong to another home.", icon=":material/error:"
+        )
     if len(asked) > side_by_side.MOST:
         st.warning(f"Only the first {side_by_side.MOST} evaluations are shown.", icon=":material/warning:")
     found = [view.id for view in views]
@@ -38,9 +40,16 @@ def choose(opened: Workspace) -> list[EvaluationView]:
             st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
         return []
     navigation.multiselect(
-        "Evaluations", [*titles, *found], found, name="ids", key="compare_ids", forgets="prices",
-        max_selections=side_by_side.MOST, format_func=lambda name: titles.get(name, name), placeholder="Choose one or more",
-    )  # fmt: skip
+        "Evaluations",
+        [*titles, *found],
+        found,
+        name="ids",
+        key="compare_ids",
+        forgets="prices",
+        max_selections=side_by_side.MOST,
+        format_func=lambda name: titles.get(name, name),
+        placeholder="Choose one or more",
+    )
     return views
 
 
@@ -50,7 +59,10 @@ def _offered(opened: Workspace) -> list[EvaluationTitle]:
     if len(newest) < OFFERED:
         return newest
     words = st.text_input(
-        f"Find among all evaluations (the newest {OFFERED} are offered)", key="compare_find", type="search", max_chars=80
+        f"Find among all evaluations (the newest {OFFERED} are offered)",
+        key="compare_find",
+        type="search",
+        max_chars=80,
     )
     return evaluations.titles(opened, words=words, limit=OFFERED) if words else newest
 
@@ -66,11 +78,16 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
         with columns[index % len(columns)]:
             prices.append(
                 st.number_input(
-                    f"Price per hour, {view.id}", min_value=0.0, max_value=1e12, value=value if value is not None else stored,
-                    format="%.4f", key=address.key(f"compare_price_{view.id}"), placeholder="none",
+                    f"Price per hour, {view.id}",
+                    min_value=0.0,
+                    max_value=1e12,
+                    value=value if value is not None else stored,
+                    format="%.4f",
+                    key=address.key(f"compare_price_{view.id}"),
+                    placeholder="none",
                     help=f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. In one currency for all.",
                 )
-            )  # fmt: skip
+            )
     with columns[len(views) % len(columns)]:
         discount = st.number_input(
             "Discount (%)",
@@ -105,7 +122,9 @@ def _stored_discount(views: list[EvaluationView]) -> float:
 
 def _write_prices(views: list[EvaluationView], prices: list[float | None], discount: float) -> None:
     stored = [view.document.options.price_per_hour for view in views]
-    words = ",".join("" if price is None or price == own else f"{price:g}" for price, own in zip(prices, stored, strict=True))
+    words = ",".join(
+        "" if price is None or price == own else f"{price:g}" for price, own in zip(prices, stored, strict=True)
+    )
     address.write("prices", words if words.strip(",") else "")
     own = _stored_discount(views)
     address.write("discount", "" if discount == own else f"{discount:g}")

@@ -35,14 +35,22 @@ def choose(opened: Workspace) -> list[PresetView]:
     ids = [each.preset.id for each in known_presets[:MOST]]
     offered = [each.preset.id for each in service.listing(opened, limit=OFFERED)]
     navigation.multiselect(
-        "Presets", [*offered, *ids], ids, name="presets", key="compare_presets", max_selections=MOST,
+        "Presets",
+        [*offered, *ids],
+        ids,
+        name="presets",
+        key="compare_presets",
+        max_selections=MOST,
         placeholder="Choose two or more",
-    )  # fmt: skip
+    )
     return service.views(opened, known_presets[:MOST])
 
 
-def series(views: Sequence[PresetView], names: Sequence[str], evaluations: Sequence[EvaluationView] = ()) -> list[Series]:
-    """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations in its own."""
+def series(
+    views: Sequence[PresetView], names: Sequence[str], evaluations: Sequence[EvaluationView] = ()
+) -> list[Series]:
+    """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations in its
+    own."""
     results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
     own = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
     places, found = looks([*(view.preset.id for view in views), *own]), []
@@ -95,13 +103,23 @@ def _claims(views: Sequence[PresetView]) -> None:
 def _downloads(views: Sequence[PresetView]) -> None:
     with st.container(horizontal=True):
         st.download_button(
-            "Figures as CSV", lambda: figures_csv(views), "presets.csv", "text/csv", on_click="ignore", key="compare_presets-csv",
+            "Figures as CSV",
+            lambda: figures_csv(views),
+            "presets.csv",
+            "text/csv",
+            on_click="ignore",
+            key="compare_presets-csv",
             icon=":material/download:",
-        )  # fmt: skip
+        )
         st.download_button(
-            "All as JSON", lambda: json.dumps([view.model_dump(mode="json") for view in views], indent=1), "presets.json",
-            "application/json", on_click="ignore", key="compare_presets-json", icon=":material/download:",
-        )  # fmt: skip
+            "All as JSON",
+            lambda: json.dumps([view.model_dump(mode="json") for view in views], indent=1),
+            "presets.json",
+            "application/json",
+            on_click="ignore",
+            key="compare_presets-json",
+            icon=":material/download:",
+        )
         for view in views:
             navigation.link("presets", f"Apply {plain(view.preset.id)}", ":material/bookmark:", selected=view.preset.id)
 

@@ -38,7 +38,8 @@ def prices_in(words: str, count: int) -> list[float | None]:
 
 
 def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
-    """All variants in one document for charts and tables; where and when of each stands in its name and in the provenance."""
+    """All variants in one document for charts and tables; where and when of each stands in its name and in the
+    provenance."""
     first = documents[0]
     if len(documents) == 1:
         return first
@@ -47,12 +48,16 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
         for view, document in zip(views, documents, strict=True)
         for result in document.variants
     ]
-    priced = next((document.options for document in documents if document.options.price_per_hour is not None), first.options)
+    priced = next(
+        (document.options for document in documents if document.options.price_per_hour is not None), first.options
+    )
     return first.model_copy(
         update={
             "variants": variants,
             "comparison": [
-                _renamed(row, view.id) for view, document in zip(views, documents, strict=True) for row in document.comparison
+                _renamed(row, view.id)
+                for view, document in zip(views, documents, strict=True)
+                for row in document.comparison
             ],
             "options": priced,
             "hardware": {"cpu": "; ".join(dict.fromkeys(hardware_line(document.hardware) for document in documents))},
@@ -63,14 +68,21 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
 
 
 SAME = (
-    "Hardware", "Engine", "Workload hash", "Endpoint", "Longest answer (tokens)", "Length of answers", "Temperature",
+    "Hardware",
+    "Engine",
+    "Workload hash",
+    "Endpoint",
+    "Longest answer (tokens)",
+    "Length of answers",
+    "Temperature",
     "Prefix cache",
-)  # fmt: skip
+)
 """Conditions under which figures of two evaluations stand on one chart."""
 
 
 def comparable(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
-    """Places of the evaluations that may share a chart, under what sets each group apart in words: one group where all may."""
+    """Places of the evaluations that may share a chart, under what sets each group apart in words: one group where all
+    may."""
     found = [conditions(view.document) for view in views]
     apart = [name for name in SAME if len({each[name] for each in found}) > 1]
     groups: dict[str, list[int]] = {}
@@ -101,7 +113,9 @@ def _name(variant: str, evaluation: str) -> str:
 
 
 def _renamed(row: Comparison, evaluation: str) -> Comparison:
-    return row.model_copy(update={"variant": _name(row.variant, evaluation), "baseline": _name(row.baseline, evaluation)})
+    return row.model_copy(
+        update={"variant": _name(row.variant, evaluation), "baseline": _name(row.baseline, evaluation)}
+    )
 
 
 def _shared_versions(documents: Sequence[Evaluation]) -> dict[str, str]:
@@ -144,7 +158,10 @@ def _hours(document: Evaluation) -> str:
 
 
 def _engine(document: Evaluation) -> str:
-    return ", ".join(f"{name} {document.versions[name]}" for name in ENGINES if name in document.versions) or "not recorded"
+    return (
+        ", ".join(f"{name} {document.versions[name]}" for name in ENGINES if name in document.versions)
+        or "not recorded"
+    )
 
 
 def differences(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
@@ -176,11 +193,14 @@ def cheapest(document: Evaluation) -> str | None:
     price = f"{figure(lowest)} for a million output tokens"
     if len(document.variants) == 1 or _is_decided(document, name, load):
         return f"{code(name)} at {load.words} is the cheapest here: {price}."
-    return f"No variant is shown to be the cheapest here: the lowest figure is {price}, of {code(name)} at {load.words}."
+    return (
+        f"No variant is shown to be the cheapest here: the lowest figure is {price}, of {code(name)} at {load.words}."
+    )
 
 
 def _is_decided(document: Evaluation, name: str, load: Load) -> bool:
-    """At one price an hour the price is the throughput turned over, so the test of that one decides; all of one evaluation."""
+    """At one price an hour the price is the throughput turned over, so the test of that one decides; all of one
+    evaluation."""
     speeds = [row for row in document.comparison if higher_is_better(row.metric)]
     tested = [
         row.outcome == ("better" if row.variant == name else "worse")

@@ -100,10 +100,14 @@ def ringed(chart: Figure, at_slos: Sequence[AtSlo], theme: Theme) -> Figure:
         return chart
     colour = COLOURS[theme].ink
     ring: dict[str, Any] = {
-        "type": "scatter", "mode": "markers", "cliponaxis": False, "hoverinfo": "skip", "name": "best within the limits",
+        "type": "scatter",
+        "mode": "markers",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+        "name": "best within the limits",
         "customdata": ["best within the limits"] * len(chosen),
         "x": [level.output_tokens_per_s for level in chosen],
         "y": [level.output_tokens_per_s_per_request for level in chosen],
         "marker": {"symbol": "circle-open", "size": 20, "color": colour, "line": {"color": colour, "width": 2}},
-    }  # fmt: skip
+    }
     return {**chart, "data": [*chart["data"], ring]}

@@ -1,5 +1,5 @@
-"""Which acceptance a draft must reach to pay: the answer in words over the map; on Build beside the speculate step, on the job's
-page what it measured."""
+"""Which acceptance a draft must reach to pay: the answer in words over the map; on Build beside the speculate step, on
+the job's page what it measured."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ def beside(opened: Workspace, case: Case | None) -> None:
     found = payoff_maps.find(opened, case.model, case.recipe)
     with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=found is not None):
         if found is not None:
-            _answered(found, case.facts.serving_draft(case.recipe), "build", payoff_maps.trained(opened, case.model, case.recipe))
+            _answered(
+                found,
+                case.facts.serving_draft(case.recipe),
+                "build",
+                payoff_maps.trained(opened, case.model, case.recipe),
+            )
         else:
             _to_measure(opened, case)
 
@@ -67,8 +72,8 @@ def trained(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
 
 
 def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: Trained | None = None) -> None:
-    """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's pays by its
-    own acceptance, where its training measured that."""
+    """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's
+    pays by its own acceptance, where its training measured that."""
     draft = Shape(parameters=known.parameters, layers=known.layers) if known else _asked(found, page)
     said = words.answers(found, draft)
     if own is not None:
@@ -90,9 +95,15 @@ def _list(head: str, rows: Sequence[str]) -> str:
 def _asked(found: PayoffMap, page: str) -> Shape:
     most = found.parameters / 1e6
     wanted = st.number_input(
-        "Draft, in million parameters", 0.1, most, min(ASKED, most / 2), step=1.0, key=f"{page}_payoff-size", width=240,
+        "Draft, in million parameters",
+        0.1,
+        most,
+        min(ASKED, most / 2),
+        step=1.0,
+        key=f"{page}_payoff-size",
+        width=240,
         help="How large the draft would be. What it costs hangs on that; what it gives, on how often it is right.",
-    )  # fmt: skip
+    )
     return payoff.shape_of(max(1, round(wanted * 1e6)))
 
 
@@ -109,7 +120,12 @@ def _to_measure(opened: Workspace, case: Case) -> None:
     ready = _prepared(opened, case)
     if ready is not None:
         st.button(
-            "Measure it", key="build_payoff", icon=":material/speed:", on_click=_submit, args=(opened, ready), **frozen(opened)
+            "Measure it",
+            key="build_payoff",
+            icon=":material/speed:",
+            on_click=_submit,
+            args=(opened, ready),
+            **frozen(opened),
         )
         if job_id := once.made(PURPOSE, ready.revision):
             navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)

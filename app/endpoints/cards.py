@@ -1,4 +1,5 @@
-"""What is served as cards: servers of this machine by their jobs, SageMaker endpoints as AWS has them when one looks."""
+"""What is served as cards: servers of this machine by their jobs, SageMaker endpoints as AWS has them when one
+looks."""
 
 from __future__ import annotations
 
@@ -72,11 +73,14 @@ def managed(opened: Workspace) -> None:
     hour = sum(each.usd_per_hour or 0 for each in found)
     so_far = sum(each.usd_so_far or 0 for each in found)
     served = [each.traffic.hour.requests for each in found if each.traffic is not None]
-    shell.figures([
-        ("Endpoints", str(len(found)), f"asked {ago(at)}"), ("An hour", f"{hour:,.2f} USD", demand),
-        ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
-        ("Requests", f"{sum(served):,}" if served else UNKNOWN, "in the last hour"),
-    ])  # fmt: skip
+    shell.figures(
+        [
+            ("Endpoints", str(len(found)), f"asked {ago(at)}"),
+            ("An hour", f"{hour:,.2f} USD", demand),
+            ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
+            ("Requests", f"{sum(served):,}" if served else UNKNOWN, "in the last hour"),
+        ]
+    )
     made = artifacts.listing(opened)
     for each in found:
         _card(opened, each, made)
@@ -86,19 +90,26 @@ def _card(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) 
     with st.container(border=True, key=f"endpoints_card-{found.id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             icon = ICONS.get(found.state, ":material/hourglass_top:")
-            st.markdown(f"{icon} **{plain(found.id)}** · {plain(found.state)}{by(opened, found.owner or '')}", width="stretch")
+            st.markdown(
+                f"{icon} **{plain(found.id)}** · {plain(found.state)}{by(opened, found.owner or '')}", width="stretch"
+            )
             prove = _asked(opened, found, made)
         if prove:
             update.prove(opened, found)
         if found.reason:
             st.error(plain(found.reason), icon=":material/error:")
         if found.idle:
-            st.warning("Nothing was asked of it for as long as its alarm watches, and it costs money.", icon=":material/bedtime:")
+            st.warning(
+                "Nothing was asked of it for as long as its alarm watches, and it costs money.",
+                icon=":material/bedtime:",
+            )
         hour = words.hour(found.usd_per_hour, found.discount)
         so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
         running = f"{found.instances} x {found.instance or 'an unknown instance'} in {found.region}"
         st.markdown(
-            plain(f"{found.artifact} ({found.variant}) on {running}: {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}.")
+            plain(
+                f"{found.artifact} ({found.variant}) on {running}: {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}."
+            )
         )
         asked = words.requests(found.traffic)
         st.markdown(plain(f"{asked[0].upper()}{asked[1:]}."))
@@ -115,7 +126,9 @@ def _asked(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView])
     if update.popover(opened, found, made):
         _again()
     with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{found.id}"):
-        st.markdown("Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again.")
+        st.markdown(
+            "Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again."
+        )
         refused = frozen(opened, Action.DELETE_ENDPOINT, found.owner)
         if st.button("Yes, delete it", key=f"endpoints_delete-{found.id}", **refused):
             _delete(opened, found)

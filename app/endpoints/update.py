@@ -1,4 +1,5 @@
-"""An endpoint at SageMaker updated in place: to which artifact, on which instance, what that costs meanwhile, and doing it."""
+"""An endpoint at SageMaker updated in place: to which artifact, on which instance, what that costs meanwhile, and doing
+it."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def popover(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
         st.markdown(plain(words.meanwhile(found.usd_per_hour, after, found.discount)))
         anyway = floor.accepted(opened, [artifact], f"update-{found.id}")
         st.code(_command(found, artifact, changes), language="bash", wrap_lines=True)
-        st.caption("It takes ten minutes and more. If you leave this page AWS goes on; the same update again sees it through.")
+        st.caption(
+            "It takes ten minutes and more. If you leave this page AWS goes on; the same update again sees it through."
+        )
         allowed = frozen(opened, Action.UPDATE_ENDPOINT, found.owner)
         options = allowed if allowed or anyway else {"disabled": True}
         if st.button("Yes, update it", key=f"endpoints_update-{found.id}", type="primary", **options):
@@ -51,18 +54,24 @@ def popover(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
 
 def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> tuple[str, Changes]:
     labels = {
-        each.id: f"{each.recipe} of {each.model} · {size(each.bytes)} · {each.id} · {when(each.created_at)[:16]}" for each in made
+        each.id: f"{each.recipe} of {each.model} · {size(each.bytes)} · {each.id} · {when(each.created_at)[:16]}"
+        for each in made
     }
     labels |= {found.artifact: f"{labels[found.artifact]} (served now)"} if found.artifact in labels else {}
-    artifact = st.selectbox("Artifact", list(labels), format_func=lambda each: labels[each], key=f"endpoints_artifact-{found.id}")
+    artifact = st.selectbox(
+        "Artifact", list(labels), format_func=lambda each: labels[each], key=f"endpoints_artifact-{found.id}"
+    )
     instance = st.selectbox(  # no None among the options, which would be the placeholder
-        "Instance", ["", *(name for name in endpoints.servable(opened) if name != found.instance)],
-        format_func=lambda name: name or f"as now ({found.instance})", key=f"endpoints_instance-{found.id}",
-    )  # fmt: skip
+        "Instance",
+        ["", *(name for name in endpoints.servable(opened) if name != found.instance)],
+        format_func=lambda name: name or f"as now ({found.instance})",
+        key=f"endpoints_instance-{found.id}",
+    )
     named = st.text_input(
-        "CloudWatch alarms at which AWS goes back by itself", placeholder="none, or their names with commas",
+        "CloudWatch alarms at which AWS goes back by itself",
+        placeholder="none, or their names with commas",
         key=f"endpoints_alarms-{found.id}",
-    )  # fmt: skip
+    )
     alarms = tuple(filter(None, map(str.strip, named.split(","))))
     watch = (
         st.number_input("Minutes for which both run and these are watched", 0, 60, 5, key=f"endpoints_watch-{found.id}")

@@ -1,5 +1,6 @@
-"""Widgets made of the fields of the options of an evaluation: kind, limits and default of each from the model, its help from the
-field's docstring, its label from `LABELS`. A field that is added there and placed nowhere else stands here by itself."""
+"""Widgets made of the fields of the options of an evaluation: kind, limits and default of each from the model, its help
+from the field's docstring, its label from `LABELS`. A field that is added there and placed nowhere else stands here by
+itself."""
 
 from __future__ import annotations
 
@@ -15,15 +16,36 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.service.evaluations import evaluations
 
 PLACED = {
-    "concurrency", "rate", "process", "ramp", "trace", "sweep", "sweep_to", "workload", "columns", "seed", "requests", "repeats",
-    "time_unit", "until_decided", "max_blocks", "max_tokens", "price_per_hour", "discount", "quality", "tasks", "task_limit",
+    "concurrency",
+    "rate",
+    "process",
+    "ramp",
+    "trace",
+    "sweep",
+    "sweep_to",
+    "workload",
+    "columns",
+    "seed",
+    "requests",
+    "repeats",
+    "time_unit",
+    "until_decided",
+    "max_blocks",
+    "max_tokens",
+    "price_per_hour",
+    "discount",
+    "quality",
+    "tasks",
+    "task_limit",
     "bearer_env",
-}  # fmt: skip
+}
 """Fields that stand elsewhere on the page."""
 ONLY = {
-    "seconds": {STREAMS, RATE, SEARCH}, "connections": {RATE, RAMP, SEARCH, TRACE}, "warmup_seconds": {RATE},
+    "seconds": {STREAMS, RATE, SEARCH},
+    "connections": {RATE, RAMP, SEARCH, TRACE},
+    "warmup_seconds": {RATE},
     "warmup_requests": {STREAMS, SEARCH},
-}  # fmt: skip
+}
 """Fields that mean something in some ways to load a server alone."""
 WORDS: dict[str, dict[str, Any]] = {"ignore_eos": {"as a rule": None, "as asked": True, "the model ends them": False}}
 """What the values of a field are called, where a tick or the values themselves would not say it."""
@@ -56,7 +78,9 @@ def widget(place: DeltaGenerator, name: str) -> Any:
         return place.selectbox(LABELS[name], choices, choices.index(field.default), **url)
     if field.annotation is bool:
         return place.checkbox(LABELS[name], field.default, **url)
-    return place.number_input(LABELS[name], value=field.default, placeholder=EMPTY.get(name, "none"), **limits(name), **url)
+    return place.number_input(
+        LABELS[name], value=field.default, placeholder=EMPTY.get(name, "none"), **limits(name), **url
+    )
 
 
 def words(field: FieldInfo) -> str:

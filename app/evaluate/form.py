@@ -1,4 +1,5 @@
-"""What an evaluation is asked: variants, workload, load and price. Choices live in the URL; the service checks them all again."""
+"""What an evaluation is asked: variants, workload, load and price. Choices live in the URL; the service checks them all
+again."""
 
 from __future__ import annotations
 
@@ -47,20 +48,31 @@ class Asked:
 
 def variants(opened: Workspace) -> list[str]:
     """Choose what is measured; the first is the baseline."""
-    made = {item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})" for item in artifacts.variants(opened)}
+    made = {
+        item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})"
+        for item in artifacts.variants(opened)
+    }
     known = [model.source for model in models.known(opened) if model.present]
     asked = navigation.listed(st.query_params.get_all("variants"))
     return navigation.multiselect(
-        "Variants (the first is the baseline)", [*known, *made, *asked], asked, name="variants", key="evaluate_variants",
-        format_func=lambda name: made.get(name, name), accept_new_options=True, placeholder="Choose, or type a folder or URL",
+        "Variants (the first is the baseline)",
+        [*known, *made, *asked],
+        asked,
+        name="variants",
+        key="evaluate_variants",
+        format_func=lambda name: made.get(name, name),
+        accept_new_options=True,
+        placeholder="Choose, or type a folder or URL",
         help="Models, artifacts, folders, the URL of an OpenAI-compatible endpoint, or one at SageMaker: sagemaker:NAME@REGION.",
-    )  # fmt: skip
+    )
 
 
 def again(document: Evaluation) -> dict[str, str]:
     """The address's parameters for the same variants, the check included."""
     sources = [result.variant.source for result in document.variants]
-    return {"variants": navigation.several(*sources)} | ({"evaluate_twice": "true"} if sources[1:2] == sources[:1] else {})
+    return {"variants": navigation.several(*sources)} | (
+        {"evaluate_twice": "true"} if sources[1:2] == sources[:1] else {}
+    )
 
 
 def load() -> dict[str, Any]:
@@ -72,27 +84,45 @@ def load() -> dict[str, Any]:
     found["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="evaluate_max_tokens", **url)
     if found["way"] != RAMP:
         found["requests"] = right.number_input(
-            LABELS["requests"], **fields.limits("requests"), value=None, key="evaluate_requests",
-            placeholder=_usual(found["way"]), **url,
+            LABELS["requests"],
+            **fields.limits("requests"),
+            value=None,
+            key="evaluate_requests",
+            placeholder=_usual(found["way"]),
+            **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
-        )  # fmt: skip
+        )
     left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
     found["price_per_hour"] = left.number_input(
-        LABELS["price_per_hour"], 0.0, HIGHEST_PRICE, value=None, format="%.4f", key="evaluate_price", placeholder="none", **url,
+        LABELS["price_per_hour"],
+        0.0,
+        HIGHEST_PRICE,
+        value=None,
+        format="%.4f",
+        key="evaluate_price",
+        placeholder="none",
+        **url,
         help="What an hour of the machine costs, in your currency; empty leaves prices out.",
-    )  # fmt: skip
+    )
     found["discount"] = (
-        middle.number_input(LABELS["discount"], 0.0, 99.0, 0.0, key="evaluate_discount", help="Off the hourly price.", **url)
+        middle.number_input(
+            LABELS["discount"], 0.0, 99.0, 0.0, key="evaluate_discount", help="Off the hourly price.", **url
+        )
         / 100
     )
-    quality = st.checkbox(LABELS["quality"], True, key="evaluate_quality", help="Perplexity, KL divergence, greedy match.", **url)
+    quality = st.checkbox(
+        LABELS["quality"], True, key="evaluate_quality", help="Perplexity, KL divergence, greedy match.", **url
+    )
     if found["way"] != SEARCH:
         found |= _repeats(repeats, url)
         found["twice"] = st.checkbox(
-            "Measure the baseline twice, as a check", False, key="evaluate_twice", **url,
+            "Measure the baseline twice, as a check",
+            False,
+            key="evaluate_twice",
+            **url,
             help="Once more under a second name. It should show no significant difference to itself: if it does, this machine "
             "was too restless to trust small differences.",
-        )  # fmt: skip
+        )
     with st.expander("More of the load"):
         more = fields.rest(found["way"])
     if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
@@ -103,19 +133,32 @@ def load() -> dict[str, Any]:
 def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
     """So many, or until it is decided; the number stands in `place`, the choice below."""
     if st.checkbox(
-        LABELS["until_decided"], False, key="evaluate_until_decided", **url,
+        LABELS["until_decided"],
+        False,
+        key="evaluate_until_decided",
+        **url,
         help="Repeats are added until each variant's throughput is shown to be faster, slower or the same within 10% of the "
         "baseline's. When is looked, and at which level, is fixed beforehand, so that no more differences are named by chance.",
-    ):  # fmt: skip
+    ):
         most = place.number_input(
-            LABELS["max_blocks"], rule.FIRST, 1000, EvaluateOptions().max_blocks, key="evaluate_max_blocks", **url,
+            LABELS["max_blocks"],
+            rule.FIRST,
+            1000,
+            EvaluateOptions().max_blocks,
+            key="evaluate_max_blocks",
+            **url,
             help="Where it ends at the latest; the fewer, the sooner it may end.",
-        )  # fmt: skip
+        )
         return {"until_decided": True, "max_blocks": most}
     asked = place.number_input(
-        LABELS["repeats"], 1, 100, 5, key="evaluate_repeats", **url,
+        LABELS["repeats"],
+        1,
+        100,
+        5,
+        key="evaluate_repeats",
+        **url,
         help="Times each level runs; a verdict takes five or more.",
-    )  # fmt: skip
+    )
     return {"repeats": asked}
 
 
@@ -125,7 +168,9 @@ def measured(sources: list[str], chosen: dict[str, Any]) -> list[str]:
 
 
 def _usual(way: str) -> str:
-    return {STREAMS: "four a stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(way, "as many as it takes")
+    return {STREAMS: "four a stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(
+        way, "as many as it takes"
+    )
 
 
 def ask(opened: Workspace, sources: list[str], workload: Chosen, given: dict[str, Any]) -> Asked:
@@ -133,9 +178,13 @@ def ask(opened: Workspace, sources: list[str], workload: Chosen, given: dict[str
     if not sources:
         return Asked(obstacle="Choose at least one variant; with two or more there is a verdict.")
     if len(sources) > MOST_VARIANTS:
-        return Asked(obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}.")
+        return Asked(
+            obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}."
+        )
     try:
-        asked = {name: value for name, value in given.items() if name in EvaluateOptions.model_fields and name not in TYPED}
+        asked = {
+            name: value for name, value in given.items() if name in EvaluateOptions.model_fields and name not in TYPED
+        }
         asked |= evaluate_load.options_of(given)
         chosen = evaluations.options(**asked, workload=workload.source, seed=workload.seed)
         return Asked(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(given.get("anyway"))))
@@ -151,7 +200,10 @@ def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
     elif sources:
         st.error(message(asked.obstacle), icon=":material/block:")
     else:
-        st.info("The verdict, the charts and the table will stand here. Choose the variants to measure.", icon=":material/info:")
+        st.info(
+            "The verdict, the charts and the table will stand here. Choose the variants to measure.",
+            icon=":material/info:",
+        )
 
 
 def extent(spec: EvaluateSpec) -> str:
@@ -189,11 +241,16 @@ def duration(spec: EvaluateSpec, took: Range | None) -> str:
 def submit_button(opened: Workspace, asked: Asked) -> None:
     """One job for one question, however often it is clicked."""
     clicked = st.button(
-        "Evaluate", type="primary",
-        key="evaluate_submit", icon=":material/speed:", shortcut="Ctrl+Enter", disabled=asked.spec is None,
+        "Evaluate",
+        type="primary",
+        key="evaluate_submit",
+        icon=":material/speed:",
+        shortcut="Ctrl+Enter",
+        disabled=asked.spec is None,
         help=message(asked.obstacle) if asked.obstacle else None,
-    )  # fmt: skip
-    if clicked and asked.spec:  # no callback, which would be given what stood here before the field typed in last was read
+    )
+    # no callback, which would be given what stood here before the field typed in last was read
+    if clicked and asked.spec:
         _submit(opened, asked.spec)
         st.rerun()
     shell.say(REFUSED)

@@ -23,7 +23,9 @@ def show(opened: Workspace, job_id: str) -> None:
         job = jobs.show(opened, job_id)
     except NotFound:
         shell.refuse(
-            f"There is no job {plain(short(job_id, 60))} here: it may belong to another home.", "evaluate", "Measure something"
+            f"There is no job {plain(short(job_id, 60))} here: it may belong to another home.",
+            "evaluate",
+            "Measure something",
         )
         return
     if job.kind != "evaluate":
@@ -42,7 +44,9 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     st.markdown(headline(job))
     if job.ended:
         say_end(job, f"The evaluation is {job.state}: there is no result.")
-        if st.button("Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:", **frozen(opened)):
+        if st.button(
+            "Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:", **frozen(opened)
+        ):
             with shell.said():
                 st.query_params.from_dict({"job": jobs.retry(opened, job_id).id})
                 st.rerun(scope="app")
@@ -52,5 +56,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
     points = evaluations.points(opened, job_id)
     charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
-    st.caption(f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end.")
+    st.caption(
+        f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end."
+    )
     return str(job.state)

@@ -68,7 +68,9 @@ def _arrivals(place: Any) -> str:
 def _ramp() -> dict[str, Any]:
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     return {
-        "ramp_from": first.number_input("From (requests a second)", 0.0, 100_000.0, 1.0, key="evaluate_ramp_from", **URL),
+        "ramp_from": first.number_input(
+            "From (requests a second)", 0.0, 100_000.0, 1.0, key="evaluate_ramp_from", **URL
+        ),
         "ramp_to": second.number_input("To (requests a second)", 0.01, 100_000.0, 20.0, key="evaluate_ramp_to", **URL),
         "ramp_seconds": third.number_input("Over (seconds)", 1.0, 3600.0, 30.0, key="evaluate_ramp_seconds", **URL),
         "arrivals": _arrivals(fourth),
@@ -82,16 +84,33 @@ def _search() -> dict[str, Any]:
         "search_over": over,
         "search_from": second.number_input("From", 0.01, 100_000.0, 1.0, key="evaluate_search_from", **URL),
         "search_to": third.number_input(
-            LABELS["sweep_to"], 0.01, 100_000.0, value=None, key="evaluate_search_to", placeholder="256 times", **URL,
+            LABELS["sweep_to"],
+            0.01,
+            100_000.0,
+            value=None,
+            key="evaluate_search_to",
+            placeholder="256 times",
+            **URL,
             help="The highest load tried.",
         ),
         "search_share": fourth.selectbox(
-            "Kept by (% of requests)", SHARES, 1, key="evaluate_search_share", help="A failed request keeps no limit.", **URL
+            "Kept by (% of requests)",
+            SHARES,
+            1,
+            key="evaluate_search_share",
+            help="A failed request keeps no limit.",
+            **URL,
         ),
-    }  # fmt: skip
+    }
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
         found[f"search_{name}"] = column.number_input(
-            f"{label}, at most (ms)", 0.1, 600_000.0, value=None, key=f"evaluate_search_{name}", placeholder="no limit", **URL
+            f"{label}, at most (ms)",
+            0.1,
+            600_000.0,
+            value=None,
+            key=f"evaluate_search_{name}",
+            placeholder="no limit",
+            **URL,
         )
     return found
 

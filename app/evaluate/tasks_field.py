@@ -19,10 +19,13 @@ def choose(opened: Workspace) -> dict[str, Any]:
         return {}
     left, right = st.columns([2, 1])
     written = left.text_input(
-        LABELS["tasks"], key="evaluate_tasks", bind="query-params", placeholder="none",
+        LABELS["tasks"],
+        key="evaluate_tasks",
+        bind="query-params",
+        placeholder="none",
         help=f"lm-eval tasks scored on what is served: a YAML file whose data lies beside it, a folder of them, or "
         f"{', '.join(tasks.names())}. Several with commas between.",
-    )  # fmt: skip
+    )
     names = tuple(part.strip() for part in written.split(",") if part.strip())
     limit = right.number_input(
         LABELS["task_limit"],

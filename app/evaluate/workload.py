@@ -24,9 +24,17 @@ from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts
 UPLOADED, REFUSED = "evaluate_uploaded", "evaluate_upload_refused"
 PREVIEW_CHARACTERS = 240
 OTHER_COLUMNS = (
-    ("max_tokens", "Column of the longest answers", "Tokens, for each row; without it the longest answer below holds for all."),
+    (
+        "max_tokens",
+        "Column of the longest answers",
+        "Tokens, for each row; without it the longest answer below holds for all.",
+    ),
     ("system", "Column of the system's words", "What is said before the prompt; without it nothing is."),
-    ("timestamp", "Column of the times", "Numbers, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace."),
+    (
+        "timestamp",
+        "Column of the times",
+        "Numbers, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace.",
+    ),
 )
 TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in NAMES.items()}}
 
@@ -48,15 +56,24 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
         st.warning(f"There is no workload {gone} here any more: {fits} is chosen instead.", icon=":material/help:")
     left, right = st.columns([3, 1])
     left.selectbox(
-        LABELS["workload"], choices, index=choices.index(asked if asked in choices else fits),
-        key=f"evaluate_workload_{asked or fits}", on_change=_write, args=(asked, f"evaluate_workload_{asked or fits}"),
+        LABELS["workload"],
+        choices,
+        index=choices.index(asked if asked in choices else fits),
+        key=f"evaluate_workload_{asked or fits}",
+        on_change=_write,
+        args=(asked, f"evaluate_workload_{asked or fits}"),
         format_func=lambda name: f"{name}: {KINDS[name].about}" if name in KINDS else name,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
-    )  # fmt: skip
+    )
     seed = right.number_input(
-        LABELS["seed"], 0, 2**31 - 1, 0, key="evaluate_seed", bind="query-params",
+        LABELS["seed"],
+        0,
+        2**31 - 1,
+        0,
+        key="evaluate_seed",
+        bind="query-params",
         help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
-    )  # fmt: skip
+    )
     chosen = st.session_state[f"evaluate_workload_{asked or fits}"]
     source = str(uploaded.get(chosen, chosen))
     if chosen in uploaded:
@@ -79,8 +96,8 @@ def _say_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed:
 
 
 def _write(asked: str | None, key: str) -> None:
-    """A browser that does not yet show what was just uploaded still sends the list that stood here before: no choice of its
-    person. `asked`: what the address had when that list was drawn."""
+    """A browser that does not yet show what was just uploaded still sends the list that stood here before: no choice of
+    its person. `asked`: what the address had when that list was drawn."""
     if st.query_params.get("workload") == asked:
         st.query_params["workload"] = st.session_state[key]
 
@@ -93,10 +110,12 @@ def _upload(opened: Workspace) -> None:
     )
     unit = TIME_UNITS[
         st.selectbox(
-            LABELS["time_unit"], list(TIME_UNITS), key="evaluate_time_unit",
+            LABELS["time_unit"],
+            list(TIME_UNITS),
+            key="evaluate_time_unit",
             help="Of whole numbers that may be seconds as well as milliseconds, the file itself does not say it.",
         )
-    ]  # fmt: skip
+    ]
     types = [suffix.removeprefix(".") for suffix in workload_files.SUFFIXES]
     file = st.file_uploader("File", type=types, key="evaluate_file", **frozen(opened, Action.UPLOAD))
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
@@ -132,7 +151,12 @@ def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
     found = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
     for place, (field, label, help_) in zip((right, left, right), OTHER_COLUMNS, strict=True):
         found[field] = place.selectbox(
-            label, columns, index=None, key=f"evaluate_column_{field.removeprefix('max_')}", placeholder="none", help=help_
+            label,
+            columns,
+            index=None,
+            key=f"evaluate_column_{field.removeprefix('max_')}",
+            placeholder="none",
+            help=help_,
         )
     confirmed = st.button("Use these columns", key="evaluate_columns")
     return confirmed, {field: column for field, column in found.items() if column}
@@ -182,5 +206,7 @@ def preview_rows(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> 
     for number, prompt in enumerate(workload_facts.first):
         counted: dict[str, Any] = {"Tokens": tokens.lengths[number]} if tokens and number < len(tokens.lengths) else {}
         asked: dict[str, Any] = {"Longest answer": prompt.max_tokens} if own else {}
-        rows.append({**counted, "Characters": len(prompt.prompt), **asked, "Prompt": prompt.prompt[:PREVIEW_CHARACTERS]})
+        rows.append(
+            {**counted, "Characters": len(prompt.prompt), **asked, "Prompt": prompt.prompt[:PREVIEW_CHARACTERS]}
+        )
     return rows

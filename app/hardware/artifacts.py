@@ -17,9 +17,11 @@ from backend.service.jobs import collecting
 from backend.service.jobs.collecting import Collected
 
 AGES: dict[str, timedelta | None] = {
-    "no artifacts": None, "artifacts of 7 days": timedelta(days=7), "artifacts of 30 days": timedelta(days=30),
+    "no artifacts": None,
+    "artifacts of 7 days": timedelta(days=7),
+    "artifacts of 30 days": timedelta(days=30),
     "artifacts of 90 days": timedelta(days=90),
-}  # fmt: skip
+}
 SHOWN = 5
 
 
@@ -54,7 +56,9 @@ def _offer(opened: Workspace, collected: Collected, age: str, kept: str) -> None
     elif not collected.contents:
         st.caption("There is nothing to remove: everything is named by an artifact, or younger than a day.")
     else:
-        st.markdown(plain(f"To be removed: {told}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them."))
+        st.markdown(
+            plain(f"To be removed: {told}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them.")
+        )
         if st.button("Remove", key=own("collect_go"), icon=":material/delete:", **frozen(opened)):
             st.session_state[kept] = _collect(opened, AGES[age], dry_run=False)
             st.rerun()

@@ -51,17 +51,24 @@ def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> N
     verb = offered(engine)
     if verb:
         st.button(
-            verb, key=f"hardware_install-{engine.name}", icon=":material/download:",
+            verb,
+            key=f"hardware_install-{engine.name}",
+            icon=":material/download:",
             type="secondary" if engine.installed else "primary",
-            on_click=_do, args=(opened, engines.install, engine.name, after), **frozen(opened),
-        )  # fmt: skip
+            on_click=_do,
+            args=(opened, engines.install, engine.name, after),
+            **frozen(opened),
+        )
     if engine.installed and removable(engine.name) and not opened.read_only:
         with st.popover("Remove", icon=":material/delete:", key=f"hardware_ask-remove-{engine.name}"):
             st.markdown("Delete this environment? It can be installed again, which downloads it again.")
             st.button(
-                "Yes, remove it", key=f"hardware_remove-{engine.name}",
-                on_click=_do, args=(opened, engines.remove, engine.name, after), **frozen(opened, Action.REMOVE_ENGINE),
-            )  # fmt: skip
+                "Yes, remove it",
+                key=f"hardware_remove-{engine.name}",
+                on_click=_do,
+                args=(opened, engines.remove, engine.name, after),
+                **frozen(opened, Action.REMOVE_ENGINE),
+            )
 
 
 def _do(opened: Workspace, verb: Callable[..., JobView], name: str, after: str) -> None:

@@ -36,9 +36,14 @@ def draw(opened: Workspace) -> None:
     _changes(opened)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
-            "CSV", instances.as_csv(priced, discount), "instances.csv", "text/csv", icon=":material/download:",
-            on_click="ignore", key="hardware_prices-csv",
-        )  # fmt: skip
+            "CSV",
+            instances.as_csv(priced, discount),
+            "instances.csv",
+            "text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+            key="hardware_prices-csv",
+        )
         st.caption(
             "Memory and bandwidth are nominal, of all accelerators of the instance together. Prices are USD an hour for hosting, "
             "published by AWS, nothing measured."
@@ -54,12 +59,16 @@ def _changes(opened: Workspace) -> None:
     with st.expander(words, icon=":material/history:", key="hardware_price-changes"):
         rows = [
             {
-                "Instance": each.instance, "Region": each.region, "Was (USD an hour)": each.before,
-                "As of": f"{each.before_as_of:%Y-%m-%d}", "Is (USD an hour)": each.after, "Since": f"{each.as_of:%Y-%m-%d}",
+                "Instance": each.instance,
+                "Region": each.region,
+                "Was (USD an hour)": each.before,
+                "As of": f"{each.before_as_of:%Y-%m-%d}",
+                "Is (USD an hour)": each.after,
+                "Since": f"{each.as_of:%Y-%m-%d}",
                 "Change": f"{each.share:+.1%}",
             }
             for each in found
-        ]  # fmt: skip
+        ]
         st.dataframe(rows, hide_index=True, alt="Prices that changed, with what they were and are and since when")
 
 
@@ -68,12 +77,22 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         own = min(MOST_DISCOUNT, round(opened.settings.discount * 100))
         percent = st.slider(
-            "Discount (%)", 0, MOST_DISCOUNT, own, key="hardware_discount", bind="query-params", width=160,
+            "Discount (%)",
+            0,
+            MOST_DISCOUNT,
+            own,
+            key="hardware_discount",
+            bind="query-params",
+            width=160,
             help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
-        )  # fmt: skip
+        )
         rows = prices.listing(opened, discount=percent / 100)
-        families, cards = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator"))
-        words = st.text_input("Words", key="hardware_words", type="search", max_chars=80, bind="query-params", width=130)
+        families, cards = (
+            list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator")
+        )
+        words = st.text_input(
+            "Words", key="hardware_words", type="search", max_chars=80, bind="query-params", width=130
+        )
         family = st.multiselect("Family", families, key="hardware_family", bind="query-params", width=160)
         accelerator = st.multiselect("Accelerator", cards, key="hardware_accelerator", bind="query-params", width=150)
         sort = st.selectbox("Sort by", list(SORTS), key="hardware_sort", bind="query-params", width=140)

@@ -19,9 +19,12 @@ SORTS: dict[str, Callable[[PricedInstance], float | None]] = {
 }
 """By what the rows are ordered, lowest first; what has no price comes last."""
 COLUMNS = {
-    "Accelerator memory": "%.0f GiB", "Bandwidth": "%.0f GB/s", "On demand": "$%.4f", "After discount": "$%.4f",
+    "Accelerator memory": "%.0f GiB",
+    "Bandwidth": "%.0f GB/s",
+    "On demand": "$%.4f",
+    "After discount": "$%.4f",
     "Per GiB": "$%.4f",
-}  # fmt: skip
+}
 """The columns of figures, and how a cell is written. Prices are USD an hour."""
 
 
@@ -74,9 +77,12 @@ def standing(row: PricedInstance) -> str:
 def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
     """The rows as they are shown, with units in the header. `discount` is 0 to 1."""
     units = {
-        "Accelerator memory": "GiB", "Bandwidth": "GB/s", "On demand": "USD/h", "After discount": f"USD/h, {discount:.0%} off",
+        "Accelerator memory": "GiB",
+        "Bandwidth": "GB/s",
+        "On demand": "USD/h",
+        "After discount": f"USD/h, {discount:.0%} off",
         "Per GiB": "USD/h",
-    }  # fmt: skip
+    }
     out = io.StringIO()
     written = csv.writer(out)
     found = lines(rows)
@@ -96,7 +102,9 @@ def summary(rows: Sequence[PricedInstance]) -> str:
     if kept:
         days = sorted(row.as_of or "" for row in kept)
         span = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
-        said.append(f"{len(kept)} prices are the snapshot that comes with this version, as of {span}, in the region of each row.")
+        said.append(
+            f"{len(kept)} prices are the snapshot that comes with this version, as of {span}, in the region of each row."
+        )
     without = len(rows) - len(fresh) - len(kept)
     if without:
         said.append(f"For {without} no source was found, so they have none.")

@@ -34,22 +34,34 @@ class Verb(NamedTuple):
 VERBS = {
     "Cancel": Verb(jobs.cancel, "{id} is asked to stop.", ":material/cancel:", action=Action.CANCEL),
     "Move to front": Verb(
-        jobs.move_to_front, "{id} is next.", ":material/vertical_align_top:", "Run it before the others that wait.", Action.MOVE
+        jobs.move_to_front,
+        "{id} is next.",
+        ":material/vertical_align_top:",
+        "Run it before the others that wait.",
+        Action.MOVE,
     ),
     "Resume": Verb(
-        jobs.resume, "{id} is queued again and goes on from where it was.", ":material/resume:",
-        "The same job again, from where it was as far as it kept that.", Action.RESUME,
+        jobs.resume,
+        "{id} is queued again and goes on from where it was.",
+        ":material/resume:",
+        "The same job again, from where it was as far as it kept that.",
+        Action.RESUME,
     ),
     "Release": Verb(
-        jobs.release, "{id} gets another try.", ":material/lock_open:",
-        "It ended its worker too often in a row and was put aside: another try.", Action.RELEASE,
+        jobs.release,
+        "{id} gets another try.",
+        ":material/lock_open:",
+        "It ended its worker too often in a row and was put aside: another try.",
+        Action.RELEASE,
     ),
     "Retry": Verb(
-        jobs.retry, "Queued as {id}.", ":material/replay:",
+        jobs.retry,
+        "Queued as {id}.",
+        ":material/replay:",
         "A new job with the same specification; this one stays as it is.",
     ),
     "Clone": Verb(jobs.clone, "Queued as {id}.", ":material/content_copy:", "A new job with the same specification."),
-}  # fmt: skip
+}
 
 
 def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
@@ -76,7 +88,9 @@ def cancel_button(opened: Workspace, job: JobView) -> None:
     options = {"icon": VERBS["Cancel"].icon, "disabled": asked, **barred(opened, "Cancel", job)}
     with st.popover("Cancelling" if asked else "Cancel", key=navigation.own(f"ask-{job.id}"), **options):
         st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
-        st.button("Yes, cancel it", key=navigation.own(f"cancel-{job.id}"), on_click=act, args=(opened, "Cancel", job.id))
+        st.button(
+            "Yes, cancel it", key=navigation.own(f"cancel-{job.id}"), on_click=act, args=(opened, "Cancel", job.id)
+        )
 
 
 def barred(opened: Workspace, verb: str, job: JobView) -> dict[str, Any]:
@@ -88,7 +102,9 @@ def barred(opened: Workspace, verb: str, job: JobView) -> dict[str, Any]:
 def verb_buttons(opened: Workspace, job: JobView) -> None:
     for verb in verbs(job):
         key = navigation.own(f"{verb.lower().replace(' ', '-')}-{job.id}")
-        st.button(verb, key=key, icon=VERBS[verb].icon, on_click=act, args=(opened, verb, job.id), **barred(opened, verb, job))
+        st.button(
+            verb, key=key, icon=VERBS[verb].icon, on_click=act, args=(opened, verb, job.id), **barred(opened, verb, job)
+        )
 
 
 def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:

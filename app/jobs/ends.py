@@ -16,8 +16,8 @@ WATCHED = "shell_watched"
 
 
 def tell(opened: Workspace) -> None:
-    """Look every few seconds while jobs are active; what has ended since is told once, with the way to it: not on the job's own
-    page, which shows it."""
+    """Look every few seconds while jobs are active; what has ended since is told once, with the way to it: not on the
+    job's own page, which shows it."""
     held: dict[str, str] = st.session_state.setdefault(WATCHED, {})
     every = EVERY if held or jobs.active(opened) else None
     st.fragment(_look, run_every=every, key=navigation.own("ends"))(opened, held)

@@ -1,4 +1,5 @@
-"""A job's own page in parts: what moves while it runs, its log, its specification, what came of it, and the next step."""
+"""A job's own page in parts: what moves while it runs, its log, its specification, what came of it, and the next
+step."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
             wanted = {"model": source(model), "recipe": training.recipe(opened, job, model)}
             return Step("Build with this draft", ":material/construction:", "build", wanted)
         case JobKind.EVALUATE:
-            return Step("Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))})
+            return Step(
+                "Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))}
+            )
         case JobKind.IMPORT:
             return Step("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
         case JobKind.PAYOFF:
@@ -77,7 +80,10 @@ def _speculating(specification: dict[str, Any]) -> dict[str, str]:
     """The model that a payoff map is of, or that its artifact was made of, with a draft under the map's settings."""
     target = Variant.model_validate(specification["variants"][0])
     recipe = Recipe(name="draft", steps=(Speculate(method="draft", draft="auto"),), serving=target.serving)
-    return {"model": target.source if target.kind == "model" else str(target.original_path), "recipe": recipes.write_text(recipe)}
+    return {
+        "model": target.source if target.kind == "model" else str(target.original_path),
+        "recipe": recipes.write_text(recipe),
+    }
 
 
 def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
@@ -179,7 +185,9 @@ def watch(opened: Workspace, job_id: str) -> str:
     if rows:
         st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
     else:
-        st.caption("Phases will stand here as it goes through them." if not now.ended else "It ended before its first phase.")
+        st.caption(
+            "Phases will stand here as it goes through them." if not now.ended else "It ended before its first phase."
+        )
     return str(now.state)
 
 
@@ -189,7 +197,12 @@ def log(opened: Workspace, job_id: str) -> str:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input("Search the log", key="job_log-words", type="search", max_chars=80, width=320)
         st.download_button(
-            "Download", lambda: jobs.logs(opened, job_id), f"{job_id}.log", "text/plain", on_click="ignore", disabled=not text
+            "Download",
+            lambda: jobs.logs(opened, job_id),
+            f"{job_id}.log",
+            "text/plain",
+            on_click="ignore",
+            disabled=not text,
         )
     lines, found = log_lines(text, words or "")
     if lines:
@@ -205,7 +218,9 @@ def asked(job_id: str, specification: dict[str, Any]) -> None:
     """The specification, to read, copy and keep."""
     text = json.dumps(specification, indent=2, ensure_ascii=False)
     with st.expander("The specification, frozen when it was submitted", icon=":material/lock:"):
-        st.download_button("Download", text, f"{job_id}.json", "application/json", on_click="ignore", key="job_spec-download")
+        st.download_button(
+            "Download", text, f"{job_id}.json", "application/json", on_click="ignore", key="job_spec-download"
+        )
         st.code(text, language=None, wrap_lines=True, height=320)
 
 
@@ -216,7 +231,9 @@ def optimized(opened: Workspace, job: JobView) -> None:
         st.error(plain(ruined), icon=":material/warning:")
     shell.figures(figures(job.result))
     if said := loss.of_manifest(quality):
-        st.caption(f"{said[:1].upper()}{said[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”.")
+        st.caption(
+            f"{said[:1].upper()}{said[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
+        )
     try:
         artifact = artifacts.show(opened, str(job.result.get("artifact")))
     except NotFound:
@@ -250,7 +267,9 @@ def measured(opened: Workspace, job: JobView) -> None:
         st.markdown(f"- {message(sentence)}")
     st.caption(plain(provenance(view)))
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
-    if ours := list(dict.fromkeys(each.variant.source for each in view.document.variants if each.variant.kind != "url")):
+    if ours := list(
+        dict.fromkeys(each.variant.source for each in view.document.variants if each.variant.kind != "url")
+    ):
         next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
 
 

@@ -47,10 +47,15 @@ def _neighbours(opened: Workspace, job: JobView) -> None:
 def _queued(opened: Workspace, job: JobView) -> None:
     shell.live("life", lambda: _why(opened, job.id), active=True)
     st.segmented_control(
-        "Priority", [str(each) for each in Priority], default=str(job.terms.priority), key=f"{PRIORITY}-{job.id}", required=True,
-        on_change=_prioritize, args=(opened, job.id),
+        "Priority",
+        [str(each) for each in Priority],
+        default=str(job.terms.priority),
+        key=f"{PRIORITY}-{job.id}",
+        required=True,
+        on_change=_prioritize,
+        args=(opened, job.id),
         **{"help": "A head start of a working day, or the opposite: none is overtaken for ever.", **frozen(opened)},
-    )  # fmt: skip
+    )
 
 
 def _why(opened: Workspace, job_id: str) -> str:
@@ -71,9 +76,7 @@ def _prioritize(opened: Workspace, job_id: str) -> None:
 def _limits(job: JobView) -> str:
     """What a person asked of its life, where it is not what every job has."""
     terms = job.terms
-    limits = [
-        ("waits", terms.queue_timeout_s), ("starts within", terms.start_timeout_s), ("runs", terms.run_timeout_s),
-    ]  # fmt: skip
+    limits = [("waits", terms.queue_timeout_s), ("starts within", terms.start_timeout_s), ("runs", terms.run_timeout_s)]
     parts = [f"{words} at most {span(limit)}" for words, limit in limits if limit]
     parts += [f"is tried again {terms.retries} times at most"] if terms.retries is not None else []
     parts += [f"takes {job.claim.cores} cores"] if terms.cores else []

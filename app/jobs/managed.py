@@ -1,4 +1,5 @@
-"""A job of AWS's on its card and page: where it runs, what it costs, what lies in S3 afterwards and what to do with it."""
+"""A job of AWS's on its card and page: where it runs, what it costs, what lies in S3 afterwards and what to do with
+it."""
 
 from __future__ import annotations
 
@@ -15,9 +16,13 @@ from backend.service.jobs import jobs, watching
 from backend.service.jobs.jobs import JobView
 
 WORDS = {
-    "STARTING": "starting", "INPROGRESS": "running", "STOPPING": "stopping", "COMPLETED": "completed", "FAILED": "failed",
+    "STARTING": "starting",
+    "INPROGRESS": "running",
+    "STOPPING": "stopping",
+    "COMPLETED": "completed",
+    "FAILED": "failed",
     "STOPPED": "stopped",
-}  # fmt: skip
+}
 """AWS's word for where it stands -> ours."""
 
 
@@ -40,7 +45,9 @@ def panel(opened: Workspace, job_id: str) -> str:
         ("Made for", instance, "SageMaker chooses the instance that it runs on"),
     ]
     if seen.status:
-        cells.append(("At AWS", WORDS.get(seen.status, seen.status), f"asked {ago(seen.at)}" if not job.ended else None))
+        cells.append(
+            ("At AWS", WORDS.get(seen.status, seen.status), f"asked {ago(seen.at)}" if not job.ended else None)
+        )
     if "seconds" in job.result and "artifact" not in job.result:
         cells.append(("Ran", seconds(job.result["seconds"]), "by AWS's clock"))
     shell.figures(cells)
@@ -48,9 +55,11 @@ def panel(opened: Workspace, job_id: str) -> str:
         st.code(arn, language=None, wrap_lines=True)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.link_button(
-                "SageMaker's console", life.console(arn), icon=":material/open_in_new:",
+                "SageMaker's console",
+                life.console(arn),
+                icon=":material/open_in_new:",
                 help="Of the region. The job is in Studio, under Jobs, Inference optimization.",
-            )  # fmt: skip
+            )
             if output := job.result.get("output"):
                 st.link_button("The result in S3", life.console(arn, str(output)), icon=":material/open_in_new:")
     return str(job.state)
@@ -65,7 +74,9 @@ def made(job: JobView, specification: dict[str, Any]) -> None:
         st.info(plain(str(left)), icon=":material/cloud:")
     if artifact:
         bucket, instance = output.removeprefix("s3://").split("/")[0], specification["target"].partition(":")[2]
-        st.caption("It was fetched, hashed and registered here. To serve it on SageMaker (see it with `--dry-run` first):")
+        st.caption(
+            "It was fetched, hashed and registered here. To serve it on SageMaker (see it with `--dry-run` first):"
+        )
         role = specification["request"]["RoleArn"]
         command = f"whetstone deploy {artifact} --to sagemaker --instance {instance} --role {role} --bucket {bucket} --dry-run"
         st.code(command, language="bash", wrap_lines=True)

@@ -1,4 +1,5 @@
-"""The recovery of an optimize job on its page: what it gained, in words and figures, and its loss curve, also while it runs."""
+"""The recovery of an optimize job on its page: what it gained, in words and figures, and its loss curve, also while it
+runs."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ def _ended(document: dict[str, Any], *, quantized: bool) -> None:
     quality = document["quality"]
     st.markdown(f"{plain(recovery.gained(quality))} {plain(recovery.ended(document))}")
     shell.figures(
-        [(f"Perplexity {words}", figure(quality[name]["perplexity"], 4), _kl(quality[name])) for name, words in ROWS.items()]
+        [
+            (f"Perplexity {words}", figure(quality[name]["perplexity"], 4), _kl(quality[name]))
+            for name, words in ROWS.items()
+        ]
     )
     drawn = loss_curve(document["curve"], document["objective"], charts.theme(), best_step=document["best_step"])
     charts.show(drawn, "recovery-loss")

@@ -1,4 +1,5 @@
-"""How jobs look on screens: status as icon and word, what can be done to them, phases with times, the lines of a log."""
+"""How jobs look on screens: status as icon and word, what can be done to them, phases with times, the lines of a
+log."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def verbs(job: JobView) -> tuple[str, ...]:
 
 
 def main_verb(job: JobView) -> str | None:
-    """What is done next to a job that did not succeed: go on from where it was, which is what its error asks for too."""
+    """What is done next to a job that did not succeed: go on from where it was, which is what its error asks for
+    too."""
     if job.aside:
         return "Release"
     return "Resume" if job.state in RESUMABLE else None
@@ -79,7 +81,8 @@ def progress_text(job: JobView, place: int | None = None, *, left: bool = True) 
 
 
 def guessed(job: JobView) -> float | None:
-    """The worker's own guess of the seconds left, less what has passed since; None before a tenth, where it is far off."""
+    """The worker's own guess of the seconds left, less what has passed since; None before a tenth, where it is far
+    off."""
     if job.eta_s is None or job.event_at is None or (job.progress or 0.0) < WORTH_A_GUESS:
         return None
     left = job.eta_s - (datetime.now(UTC) - job.event_at).total_seconds()

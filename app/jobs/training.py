@@ -1,4 +1,5 @@
-"""A train job on its page: loss and acceptance while it runs and after, what it learned from, and whether its draft paid."""
+"""A train job on its page: loss and acceptance while it runs and after, what it learned from, and whether its draft
+paid."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Non
 def again(options: Mapping[str, Any]) -> dict[str, str]:
     """The form's parameters for the same training, as its widgets write them."""
     asked = Training.model_validate(options)
-    return {"train_kind": TITLES[asked.kind], "train_loss": LOSS_TITLES[asked.loss], "train_minutes": str(asked.minutes)}
+    return {
+        "train_kind": TITLES[asked.kind],
+        "train_loss": LOSS_TITLES[asked.loss],
+        "train_minutes": str(asked.minutes),
+    }
 
 
 def recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:

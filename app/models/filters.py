@@ -36,27 +36,45 @@ ANY: dict[str, Any] = {"placeholder": "Any", **NARROWS}
 
 def choose(opened: Workspace) -> CatalogFilter:
     """What is asked for most above the table, the rest beside it."""
-    titles = {**{title: kind for kind, title in techniques.kinds().items()}, **{CELLS[name]: name for name in PUBLISHED}}
+    titles = {
+        **{title: kind for kind, title in techniques.kinds().items()},
+        **{CELLS[name]: name for name in PUBLISHED},
+    }
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input(
-            "Words", key="catalog_words", type="search", max_chars=80, width=190, **NARROWS,
+            "Words",
+            key="catalog_words",
+            type="search",
+            max_chars=80,
+            width=190,
+            **NARROWS,
             help="All of them must stand in the name, family, provider, hub id or folder.",
-        )  # fmt: skip
+        )
         wanted = st.multiselect(
-            "Technique that works", list(titles), key="catalog_technique", width=225, **ANY,
+            "Technique that works",
+            list(titles),
+            key="catalog_technique",
+            width=225,
+            **ANY,
             help="As published by the documentation page, or as checked where you choose beside this.",
-        )  # fmt: skip
+        )
         target = st.selectbox(
-            "Must fit on", [HERE, *catalog.instances(opened)], index=None, key="catalog_instance", width=215, **ANY,
+            "Must fit on",
+            [HERE, *catalog.instances(opened)],
+            index=None,
+            key="catalog_instance",
+            width=215,
+            **ANY,
             help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
             "without a choice, on this machine.",
-        )  # fmt: skip
+        )
     return _beside(opened).model_copy(
         update={
-            "words": words or "", "techniques": tuple(titles[title] for title in wanted),
+            "words": words or "",
+            "techniques": tuple(titles[title] for title in wanted),
             "target": "local" if target == HERE else target,
         }
-    )  # fmt: skip
+    )
 
 
 def order(chosen: CatalogFilter) -> CatalogFilter:
@@ -76,10 +94,14 @@ def _beside(opened: Workspace) -> CatalogFilter:
         least, most = _bounds("parameters", 0.1)
         shortest, longest = _bounds("context", 1.0)
     return CatalogFilter(
-        origins=tuple(names[title] for title in origins), families=tuple(families), licences=tuple(licences),
-        min_parameters=_whole(least, BILLION), max_parameters=_whole(most, BILLION),
-        min_context=_whole(shortest, 1.0), max_context=_whole(longest, 1.0),
-    )  # fmt: skip
+        origins=tuple(names[title] for title in origins),
+        families=tuple(families),
+        licences=tuple(licences),
+        min_parameters=_whole(least, BILLION),
+        max_parameters=_whole(most, BILLION),
+        min_context=_whole(shortest, 1.0),
+        max_context=_whole(longest, 1.0),
+    )
 
 
 def _bounds(name: str, step: float) -> tuple[float | None, float | None]:
@@ -87,11 +109,17 @@ def _bounds(name: str, step: float) -> tuple[float | None, float | None]:
     with st.container(horizontal=True):
         low, high = (
             st.number_input(
-                LABELS[f"{end}_{name}"], min_value=0.0, max_value=1e9, value=None, step=step,
-                key=f"catalog_{end}_{name}", format="%g", **ANY,
+                LABELS[f"{end}_{name}"],
+                min_value=0.0,
+                max_value=1e9,
+                value=None,
+                step=step,
+                key=f"catalog_{end}_{name}",
+                format="%g",
+                **ANY,
             )
             for end in ("min", "max")
-        )  # fmt: skip
+        )
     return low, high
 
 

@@ -1,4 +1,5 @@
-"""A folder on its way into the catalog: what was read of it, what fits it here, and the buttons that remember or forget it."""
+"""A folder on its way into the catalog: what was read of it, what fits it here, and the buttons that remember or forget
+it."""
 
 from __future__ import annotations
 
@@ -30,13 +31,17 @@ def look(opened: Workspace, folder: str) -> ModelCard | None:
 
 
 def name_field(source: str) -> str | None:
-    """What the model will be called; None: by what it comes from. A field for each source, since a name is of one model."""
+    """What the model will be called; None: by what it comes from. A field for each source, since a name is of one
+    model."""
     if not source:
         return None
     written = st.text_input(
-        "Name (optional)", key=_name_key(source), max_chars=100, placeholder="by its folder, file or repository",
+        "Name (optional)",
+        key=_name_key(source),
+        max_chars=100,
+        placeholder="by its folder, file or repository",
         help="By this name it stands in the catalog, in charts and on the command line.",
-    )  # fmt: skip
+    )
     return written.strip() or None
 
 
@@ -53,10 +58,15 @@ def buttons(opened: Workspace, card: ModelCard | None, given: str) -> None:
     else:
         state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
         st.button(
-            "Import", type="primary", icon=":material/download_done:", shortcut="Alt+I",
-            on_click=_remember, args=(opened, card.path if card else "", given), key="import_submit",
+            "Import",
+            type="primary",
+            icon=":material/download_done:",
+            shortcut="Alt+I",
+            on_click=_remember,
+            args=(opened, card.path if card else "", given),
+            key="import_submit",
             **{**state, **frozen(opened, Action.REMEMBER_MODEL)},
-        )  # fmt: skip
+        )
     shell.say(REFUSED)
 
 
@@ -85,14 +95,18 @@ def describe(opened: Workspace, card: ModelCard) -> None:
     shell.figures(figures(card))
     licence = models.licence(card)
     st.markdown(
-        f"**Licence** {plain(licence)}" if licence else "**Licence** not stated in the folder: ask where you have it from."
+        f"**Licence** {plain(licence)}"
+        if licence
+        else "**Licence** not stated in the folder: ask where you have it from."
     )
     if card.quantization:
         st.info(plain(quantized_words(card)), icon=":material/info:")
     if card.quantized_before:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
     st.markdown("**What fits here**, as checked for this machine")
-    st.dataframe(technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here")
+    st.dataframe(
+        technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here"
+    )
     with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
         st.dataframe(facts(card), hide_index=True, alt="Facts of the model")
 
@@ -107,16 +121,24 @@ def listed(opened: Workspace) -> None:
     if not found:
         st.caption("Models that you import will stand here and in the catalog.")
     for known in found:
-        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"):
+        with st.container(
+            border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"
+        ):
             gone = "" if known.present else " · :material/folder_off: the folder is gone"
             st.markdown(
-                f"**{plain(known.card.id)}**{gone}{by(opened, known.owner)}  \n:small[{plain(known.card.path)}]", width="stretch"
+                f"**{plain(known.card.id)}**{gone}{by(opened, known.owner)}  \n:small[{plain(known.card.path)}]",
+                width="stretch",
             )
             if known.present:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
             options = frozen(opened, Action.FORGET_MODEL, known.owner)
-            with st.popover("Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}", **options):
+            with st.popover(
+                "Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}", **options
+            ):
                 st.markdown("Take it out of the catalog? The folder and what was made from it stay.")
                 st.button(
-                    "Yes, forget it", key=f"import_forget-{known.card.path}", on_click=_forget, args=(opened, known.card.path)
-                )  # fmt: skip
+                    "Yes, forget it",
+                    key=f"import_forget-{known.card.path}",
+                    on_click=_forget,
+                    args=(opened, known.card.path),
+                )

@@ -1,4 +1,5 @@
-"""A model of a hub or S3 on its way in: its card before any download, its licence to be accepted, and the job that fetches it."""
+"""A model of a hub or S3 on its way in: its card before any download, its licence to be accepted, and the job that
+fetches it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def is_remote(opened: Workspace, source: str) -> bool | None:
 
 
 def ask(source: str) -> None:
-    """The person wants the card of that model: they typed it, or clicked. An address that somebody else wrote is no such wish."""
+    """The person wants the card of that model: they typed it, or clicked. An address that somebody else wrote is no
+    such wish."""
     st.session_state[ASKED] = source.strip()
 
 
@@ -45,7 +47,9 @@ def look(opened: Workspace, source: str) -> Inspection | None:
         st.info(plain(why), icon=":material/lock:")
         return None
     if imports.asks_network(source) and st.session_state.get(ASKED) != source:
-        st.markdown(f"The card of **{plain(short(source, 120))}** has not been read yet: it is asked for over the network.")
+        st.markdown(
+            f"The card of **{plain(short(source, 120))}** has not been read yet: it is asked for over the network."
+        )
         st.button("Read the card", icon=":material/search:", key="import_ask", on_click=ask, args=(source,))
         return None
     try:
@@ -67,7 +71,9 @@ def describe(found: Inspection) -> bool:
         st.info(plain(quantized_words(found.card)), icon=":material/info:")
     if found.card is not None and found.card.quantized_before is not None:
         st.warning(plain(found.card.quantized_before.sentence), icon=":material/compress:")
-    amount = f"{size(found.bytes)} in {len(found.files)} files" if found.bytes else "of a size that its index does not state"
+    amount = (
+        f"{size(found.bytes)} in {len(found.files)} files" if found.bytes else "of a size that its index does not state"
+    )
     st.markdown(f"**Download** {amount}, at the revision `{found.revision[:12]}`.")
     licence = plain(found.licence) if found.licence else "not stated"
     where = f" Its conditions: {plain(found.licence_url)}" if found.licence_url else ""
@@ -75,7 +81,9 @@ def describe(found: Inspection) -> bool:
     if not found.must_accept:
         return True
     return bool(
-        st.checkbox(LABELS["accept_licence"], key=f"import_accept-{found.source}-{found.revision}", help="Kept with the job.")
+        st.checkbox(
+            LABELS["accept_licence"], key=f"import_accept-{found.source}-{found.revision}", help="Kept with the job."
+        )
     )
 
 
@@ -85,10 +93,14 @@ def button(opened: Workspace, found: Inspection | None, accepted: bool, name: st
     if found and not accepted:
         reason = "Its licence must be accepted first."
     options = {"help": reason, "disabled": reason is not None, **frozen(opened)}
-    clicked = st.button("Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options)
+    clicked = st.button(
+        "Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options
+    )
     if clicked and found:
         with shell.told():
-            prepared = imports.prepare(opened, found.source, revision=found.revision, accept_licence=accepted, name=name)
+            prepared = imports.prepare(
+                opened, found.source, revision=found.revision, accept_licence=accepted, name=name
+            )
             mark = f"{found.source} {found.revision} {name or ''}".rstrip()
             job = imports.submit(opened, prepared, submission=once.key(PURPOSE, mark, for_s=once.DOUBLE_CLICK_S))
             navigation.go("job", id=job.id)

@@ -1,4 +1,5 @@
-"""The memory of one device while serving, as one bar: weights, cache, activations, runtime, and what is left. Pure: HTML out.
+"""The memory of one device while serving, as one bar: weights, cache, activations, runtime, and what is left. Pure:
+HTML out.
 
 Each part has its place, its pattern and its words besides its colour.
 """

@@ -1,4 +1,5 @@
-"""The sections of a model's page: what is published of it beside what is checked, its memory on each instance, what was tried."""
+"""The sections of a model's page: what is published of it beside what is checked, its memory on each instance, what was
+tried."""
 
 from __future__ import annotations
 
@@ -36,10 +37,18 @@ def published(model: PublishedModel) -> None:
             st.badge("Pre-optimized", icon=":material/bolt:", color="grey", help="Listed so on the documentation page.")
         if model.precompiled:
             st.badge(
-                "Pre-compiled", icon=":material/memory:", color="grey", help="For Neuron, listed so on the documentation page."
+                "Pre-compiled",
+                icon=":material/memory:",
+                color="grey",
+                help="For Neuron, listed so on the documentation page.",
             )
         if model.gated:
-            st.badge("Gated", icon=":material/lock:", color="grey", help="Its owner must let you in before you can download it.")
+            st.badge(
+                "Gated",
+                icon=":material/lock:",
+                color="grey",
+                help="Its owner must let you in before you can download it.",
+            )
     gated = ", and its owner must grant access first" if model.gated else ""
     st.info(
         f"Its weights are not here: what follows is known from published facts. To run it, import {code(model.hf_repo)}. "
@@ -52,9 +61,15 @@ def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
     found = pricing.of(opened, model, target=target)
     if found is not None:
-        why = "on the instance chosen below" if found.chosen else "where its tokens are cheapest; choose another instance below"
+        why = (
+            "on the instance chosen below"
+            if found.chosen
+            else "where its tokens are cheapest; choose another instance below"
+        )
         st.markdown(f":material/payments: **{plain(found.span)} USD a million output tokens** {why}")
-        st.caption(plain(f"{found.where[:1].upper()}{found.where[1:]}, nothing of it is measured. Price: {found.note}."))
+        st.caption(
+            plain(f"{found.where[:1].upper()}{found.where[1:]}, nothing of it is measured. Price: {found.note}.")
+        )
     elif model.generates:
         st.caption(
             f"No price a million tokens on {target or 'any instance'}: it does not run there, or price or speed is unknown."
@@ -62,11 +77,16 @@ def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
 
 
 def cells(opened: Workspace, entry: Entry) -> str | None:
-    """The published cells as they are, beside our own checks with their reasons; the instance that they are checked for."""
+    """The published cells as they are, beside our own checks with their reasons; the instance that they are checked
+    for."""
     target = st.selectbox(
-        "Check for", [HERE, *catalog.instances(opened)], key="model_on", bind="query-params", width=260,
+        "Check for",
+        [HERE, *catalog.instances(opened)],
+        key="model_on",
+        bind="query-params",
+        width=260,
         help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
-    )  # fmt: skip
+    )
     checks = techniques.checks(opened, entry.model, "local" if target == HERE else target)
     left, right = st.columns([1, 2], gap="large") if isinstance(entry.model, PublishedModel) else (None, st.container())
     if left is not None:
@@ -115,8 +135,8 @@ def _nearest(found: list[str]) -> str:
 
 
 def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
-    """The builder's address: the load of this page's price, and what was chosen here: where to check, and the weights if a
-    bundled recipe makes them."""
+    """The builder's address: the load of this page's price, and what was chosen here: where to check, and the weights
+    if a bundled recipe makes them."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
     load = presets.load(pricing.STREAMS, model.max_positions)
     numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
@@ -130,22 +150,26 @@ def memory(opened: Workspace, entry: Entry) -> None:
     """Bars of one accelerator's memory, for the original and each quantization that is possible."""
     kinds, title = {ORIGINAL: "original"}, ORIGINAL
     if not entry.model.quantization:
-        kinds |= {title: kind for kind, title in techniques.kinds().items() if techniques.technique_of(kind) == "quantize"}
+        kinds |= {
+            title: kind for kind, title in techniques.kinds().items() if techniques.technique_of(kind) == "quantize"
+        }
     if len(kinds) > 1:
         title = st.segmented_control(
             "Weights", list(kinds), default=ORIGINAL, required=True, key="model_weights", bind="query-params"
-        )  # fmt: skip
+        )
     footprints = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
     cheapest = catalog.cheapest(opened, entry.model, kinds[title or ORIGINAL])
     if cheapest is not None:
-        st.markdown(f"The cheapest instance that will do is `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD an hour.")
+        st.markdown(
+            f"The cheapest instance that will do is `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD an hour."
+        )
         st.caption(f"{plain(cheapest.note)}. By our engines' rules and the memory below, which is estimated.")
     else:
         st.markdown("No instance with a published price will do with our engines.")
     drawn = charts_memory.memory(footprints, charts.theme())
     st.plotly_chart(
         charts.trusted(drawn), key="model_memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(footprints)
-    )  # fmt: skip
+    )
     with st.expander("The same as a table", icon=":material/table_rows:"):
         st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
 
@@ -154,7 +178,9 @@ def draft(entry: Entry) -> None:
     """The smaller model that could propose tokens, and what is not known of it."""
     model = entry.model
     if model.draft:
-        st.markdown(f"**Draft model** {plain(model.draft)}. Its acceptance on this model was not measured by the catalog.")
+        st.markdown(
+            f"**Draft model** {plain(model.draft)}. Its acceptance on this model was not measured by the catalog."
+        )
     elif entry.published.speculative_decoding_with_provided_draft == "Yes":
         st.markdown("**Draft model** The page says that one is provided; no public one is known.")
     else:

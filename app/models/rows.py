@@ -16,7 +16,9 @@ WORKS, REFUSED = "✓ works", "✗ no"
 def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
     per_token = model.kv_bytes_per_token
-    counted = "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
+    counted = (
+        "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
+    )
     found = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
     if not model.generates:
         return [*found, ("KV cache", "none", "an embedding model generates no tokens")]
@@ -28,7 +30,8 @@ def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
 
 
 def quantized_words(model: ModelFacts) -> str:
-    """How weights that are not plain are stored, and whether they can be optimized; of a published model only by which method."""
+    """How weights that are not plain are stored, and whether they can be optimized; of a published model only by which
+    method."""
     stored = model.stored if isinstance(model, ModelCard) else None
     return stored.sentence if stored else f"These weights are quantized already ({model.quantization})."
 
@@ -42,7 +45,9 @@ def cache_formula(model: ModelFacts) -> str:
 
 def cache_of_context(model: ModelFacts) -> str:
     """And that of one request over the whole context."""
-    window = f"; {model.sliding_layers} layers keep {model.sliding_window:,} of them at most" if model.sliding_window else ""
+    window = (
+        f"; {model.sliding_layers} layers keep {model.sliding_window:,} of them at most" if model.sliding_window else ""
+    )
     return f"{model.max_positions:,} tokens of one request{window}"
 
 

@@ -34,10 +34,13 @@ SHORT = {
 """Over the published columns."""
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
-    "4-bit": frozenset({"rtn", "awq", "gptq"}), "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
-    "FP8, KV": frozenset({"fp8", "kv_cache"}), "Prune": frozenset(PRUNE),
-    "Speculate": frozenset({"draft", "ngram", "ngram_adaptive"}), "Compile": frozenset({"compile"}),
-}  # fmt: skip
+    "4-bit": frozenset({"rtn", "awq", "gptq"}),
+    "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
+    "FP8, KV": frozenset({"fp8", "kv_cache"}),
+    "Prune": frozenset(PRUNE),
+    "Speculate": frozenset({"draft", "ngram", "ngram_adaptive"}),
+    "Compile": frozenset({"compile"}),
+}
 """Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
 WIDTHS = {"FP8, KV": 60, "Prune": 55, "Speculate": 74, "Compile": 62}
 COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "Priced on")
@@ -59,7 +62,8 @@ def grouped(line: Line) -> dict[str, str]:
 
 
 def row(line: Line, cheapest: Cheapest | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
-    """One line of the catalog; `cheapest` is the cheapest instance that will do for the original, `price` what a token costs."""
+    """One line of the catalog; `cheapest` is the cheapest instance that will do for the original, `price` what a token
+    costs."""
     entry, model = line.entry, line.entry.model
     return {
         "Model": title(entry),

@@ -70,9 +70,14 @@ def _mode(talks: bool) -> str:
     """How the prompt is meant. An example of the other way that nobody changed gives way to one of this."""
     ways = list(EXAMPLES)
     chosen = st.radio(
-        "Ask as", ways, index=int(not talks), horizontal=True, key=f"playground_mode-{talks}", label_visibility="collapsed",
+        "Ask as",
+        ways,
+        index=int(not talks),
+        horizontal=True,
+        key=f"playground_mode-{talks}",
+        label_visibility="collapsed",
         help="Chat puts the model's own template around the prompt; without one the model continues the text.",
-    )  # fmt: skip
+    )
     mode = chosen or ways[not talks]
     other = EXAMPLES[ways[mode == CHAT]]
     if st.session_state.get("playground_prompt") in {None, *other.values()}:
@@ -81,30 +86,53 @@ def _mode(talks: bool) -> str:
 
 
 def form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
-    """The prompt and how it is answered; the question when it was asked just now. `talks`: the models have a chat template."""
+    """The prompt and how it is answered; the question when it was asked just now. `talks`: the models have a chat
+    template."""
     with st.container(horizontal=True, vertical_alignment="center"):
         mode = _mode(talks)
         st.caption("Examples")
         for label, text in EXAMPLES[mode].items():
             st.button(
-                label, key=f"playground_example-{label}", type="tertiary", icon=":material/code:", on_click=_take, args=(text,)
+                label,
+                key=f"playground_example-{label}",
+                type="tertiary",
+                icon=":material/code:",
+                on_click=_take,
+                args=(text,),
             )
     prompt = st.text_area(
-        "Prompt", height=140, key="playground_prompt", persist_state="session",
-        help="The models answer this in a talk." if mode == CHAT else "The models continue this text. The starter writes Python.",
-    )  # fmt: skip
+        "Prompt",
+        height=140,
+        key="playground_prompt",
+        persist_state="session",
+        help="The models answer this in a talk."
+        if mode == CHAT
+        else "The models continue this text. The starter writes Python.",
+    )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         max_tokens = st.number_input("Longest answer (tokens)", 1, 32768, 128, key="playground_tokens", width=190)
         temperature = st.number_input(
-            "Temperature", 0.0, 2.0, 0.0, 0.1, key="playground_temperature", width=160,
+            "Temperature",
+            0.0,
+            2.0,
+            0.0,
+            0.1,
+            key="playground_temperature",
+            width=160,
             help="0 takes the likeliest token each time; above it the answer is drawn by chance.",
-        )  # fmt: skip
-        seed = st.number_input("Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0.")
+        )
+        seed = st.number_input(
+            "Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0."
+        )
         options = {"disabled": not able or not prompt, **frozen(opened, Action.ASK)}
         asked = st.button(
-            "Ask" if alone else "Ask both", type="primary" if able else "secondary", icon=":material/send:", key="playground_ask",
-            shortcut="Ctrl+Enter", **options,
-        )  # fmt: skip
+            "Ask" if alone else "Ask both",
+            type="primary" if able else "secondary",
+            icon=":material/send:",
+            key="playground_ask",
+            shortcut="Ctrl+Enter",
+            **options,
+        )
     return Question(prompt or "", int(max_tokens), float(temperature), int(seed), mode == CHAT) if asked else None
 
 
@@ -151,7 +179,9 @@ def _places(turn: Turn) -> list[Callable[[Reply], None]]:
     return places
 
 
-def _painter(line: st.delta_generator.DeltaGenerator, text: st.delta_generator.DeltaGenerator) -> Callable[[Reply], None]:
+def _painter(
+    line: st.delta_generator.DeltaGenerator, text: st.delta_generator.DeltaGenerator
+) -> Callable[[Reply], None]:
     def paint(reply: Reply) -> None:
         line.caption(speed(reply.timing))
         text.html(markup([Piece(reply.text, False)]))
@@ -160,9 +190,13 @@ def _painter(line: st.delta_generator.DeltaGenerator, text: st.delta_generator.D
 
 
 def _stream(
-    opened: Workspace, reply: Reply, server: Served, question: Question, paint: Callable[[Reply], None],
+    opened: Workspace,
+    reply: Reply,
+    server: Served,
+    question: Question,
+    paint: Callable[[Reply], None],
     talk: Sequence[tuple[str, str]],
-) -> None:  # fmt: skip
+) -> None:
     """Fill the reply; painted some twenty times a second at most."""
     painted = 0.0
     try:
@@ -179,7 +213,8 @@ def _stream(
 
 
 def turns(sources: Sequence[str]) -> None:
-    """What was asked in this session: the latest in full, the others folded. `sources` are what could be measured next."""
+    """What was asked in this session: the latest in full, the others folded. `sources` are what could be measured
+    next."""
     asked = history()
     if not asked:
         return
@@ -188,7 +223,9 @@ def turns(sources: Sequence[str]) -> None:
     st.caption("Each time is of one answer, seen from this page, and is no measurement: to compare speed, evaluate.")
     with st.container(horizontal=True, vertical_alignment="center"):
         if sources:
-            navigation.link("evaluate", "Measure speed and quality", ":material/speed:", variants=navigation.several(*sources))
+            navigation.link(
+                "evaluate", "Measure speed and quality", ":material/speed:", variants=navigation.several(*sources)
+            )
         st.button(
             "New talk",
             icon=":material/add_comment:",

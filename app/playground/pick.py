@@ -1,4 +1,5 @@
-"""Which two the playground asks: known models, what was made of them, or a URL. The pair stands in the address of the page."""
+"""Which two the playground asks: known models, what was made of them, or a URL. The pair stands in the address of the
+page."""
 
 from __future__ import annotations
 
@@ -94,7 +95,12 @@ def _side(side: str, offered: Sequence[Choice], default: str, known: Sequence[Ch
     if st.session_state.get(key) != now:
         st.session_state[key] = now
     st.selectbox(
-        TITLES[side], options, key=key, format_func=lambda option: (labels | others)[option], on_change=_write, args=(side, key)
+        TITLES[side],
+        options,
+        key=key,
+        format_func=lambda option: (labels | others)[option],
+        on_change=_write,
+        args=(side, key),
     )
     if asked and asked not in options and not is_address(asked):
         elsewhere = asked in {choice.source for choice in known}
@@ -118,9 +124,13 @@ def _url(side: str, asked: str | None) -> str:
     if st.session_state.get(key) != given and given:
         st.session_state[key] = given
     st.text_input(
-        f"{TITLES[side]} URL", key=key, placeholder=PLACEHOLDER, on_change=_write_url, args=(side, key),
+        f"{TITLES[side]} URL",
+        key=key,
+        placeholder=PLACEHOLDER,
+        on_change=_write_url,
+        args=(side, key),
         help="An OpenAI-compatible server that is running, or an endpoint at SageMaker: sagemaker:NAME@REGION.",
-    )  # fmt: skip
+    )
     address = str(st.session_state[key]).strip()
     if address and not is_address(address):
         st.error(f"This is not an address: give {PLACEHOLDER}, or sagemaker:NAME@REGION.", icon=":material/error:")

@@ -1,4 +1,5 @@
-"""The servers behind the playground, by the state of their job: to be started, waiting, loading, up, stopped, failed."""
+"""The servers behind the playground, by the state of their job: to be started, waiting, loading, up, stopped,
+failed."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
 
 
 def talk(opened: Workspace, pair: Pair) -> bool:
-    """Whether none of them is known to have no chat template; of a server that somebody else runs that shows when it is asked."""
+    """Whether none of them is known to have no chat template; of a server that somebody else runs that shows when it is
+    asked."""
     folders = [_folder(opened, source) for _, source in pair]
     return bool(pair) and all(playground.chats(folder) is not False for folder in folders)
 
@@ -81,9 +83,15 @@ def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     anyway = floor.accepted(opened, wanted, "start")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
-            label if last is None else f"{label} again", type="primary", icon=":material/play_arrow:", key="playground_start",
-            shortcut="Alt+S", on_click=_start, args=(opened, pair, mark, anyway), **frozen(opened),
-        )  # fmt: skip
+            label if last is None else f"{label} again",
+            type="primary",
+            icon=":material/play_arrow:",
+            key="playground_start",
+            shortcut="Alt+S",
+            on_click=_start,
+            args=(opened, pair, mark, anyway),
+            **frozen(opened),
+        )
         st.caption(f"{_took(opened, wanted)} They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
     if refused := st.session_state.pop("playground_refused", None):
         st.error(plain(refused), icon=":material/error:")
@@ -92,7 +100,9 @@ def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
 def _took(opened: Workspace, wanted: Sequence[str]) -> str:
     took = serve.loading_seconds(opened, wanted)
     return (
-        f"Loading took {seconds(took)} the last time." if took else "The first time they are also compiled, which takes longest."
+        f"Loading took {seconds(took)} the last time."
+        if took
+        else "The first time they are also compiled, which takes longest."
     )
 
 
@@ -106,7 +116,8 @@ def _ended(last: JobView) -> None:
         st.info(f"Loading was cancelled {since}.", icon=":material/stop_circle:")
     else:
         st.info(
-            plain(f"{last.result.get('summary', 'The servers were stopped.')} That was {since}."), icon=":material/stop_circle:"
+            plain(f"{last.result.get('summary', 'The servers were stopped.')} That was {since}."),
+            icon=":material/stop_circle:",
         )
 
 
@@ -149,11 +160,17 @@ def _loading(opened: Workspace, job: JobView) -> None:
 
 def _up(opened: Workspace, job: JobView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f":material/check_circle: **{plain(job.title)}** · running for {seconds(elapsed(job))}", width="stretch")
+        st.markdown(
+            f":material/check_circle: **{plain(job.title)}** · running for {seconds(elapsed(job))}", width="stretch"
+        )
         navigation.link("job", "Job and log", ":material/work:", id=job.id)
         _stop_button(opened, job, "Stop the servers")
     behind = serve.waiting(opened)
-    waits = f"**{behind} {'job waits' if behind == 1 else 'jobs wait'} for them to stop.**" if behind else "Other jobs wait."
+    waits = (
+        f"**{behind} {'job waits' if behind == 1 else 'jobs wait'} for them to stop.**"
+        if behind
+        else "Other jobs wait."
+    )
     idle = float(jobs.specification(opened, job.id)["idle_minutes"])
     st.caption(f"{waits} They {_by_themselves(idle)}.")
 

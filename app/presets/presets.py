@@ -1,4 +1,5 @@
-"""Presets on screens: the list and its choice in the address, one preset with its three kinds of figures, apply, import, save."""
+"""Presets on screens: the list and its choice in the address, one preset with its three kinds of figures, apply,
+import, save."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look
     """What a screen of 1280 pixels has room for; a toggle under the table shows the rest."""
     st.caption(preset_rows.legend())
     st.caption(plain(preset_rows.basis(views)))
-    config: dict[str, Any] = {name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()}
+    config: dict[str, Any] = {
+        name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()
+    }
     config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=95, help=preset_rows.PRICE)
     key = navigation.own("preset_columns")
     everything = st.session_state.get(key, st.query_params.get(key) == "true")
@@ -89,10 +92,14 @@ def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
     _listed(
-        views, [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views], key=name,
-        selection_mode="multi-row", on_select=lambda: _ticked(name, ids), selection_default={"selection": {"rows": rows}},
+        views,
+        [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views],
+        key=name,
+        selection_mode="multi-row",
+        on_select=lambda: _ticked(name, ids),
+        selection_default={"selection": {"rows": rows}},
         alt="Presets with what is estimated, published and measured of them",
-    )  # fmt: skip
+    )
 
 
 def _ticked(name: str, ids: Sequence[str]) -> None:
@@ -113,7 +120,9 @@ def detail(opened: Workspace, view: PresetView) -> None:
     goal = GOALS[view.preset.goal]
     standing = standings.of_models(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(view.preset.id)
     st.subheader(plain(view.preset.id))
-    st.markdown(f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**")
+    st.markdown(
+        f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**"
+    )
     st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}{by(opened, view.owner)}")
     _estimated(view)
     _published(view)
@@ -161,16 +170,22 @@ def _measured(view: PresetView) -> None:
     with st.container(border=True, key="presets_box-measured"):
         _head("measured")
         if not view.measured:
-            st.caption("Not measured yet: optimize a model with this recipe and evaluate it, and its figures will stand here.")
+            st.caption(
+                "Not measured yet: optimize a model with this recipe and evaluate it, and its figures will stand here."
+            )
         for number, measured in enumerate(view.measured):
-            st.dataframe(preset_rows.measured_rows(measured), hide_index=True, alt=f"Measured figures of {measured.evaluation}")
+            st.dataframe(
+                preset_rows.measured_rows(measured), hide_index=True, alt=f"Measured figures of {measured.evaluation}"
+            )
             for sentence in measured.verdicts:
                 st.markdown(f"- {message(sentence)}")
             st.caption(plain(f"{measured.provenance} Workload {measured.workload}."))
             if measured.bundled:
                 st.caption("This evaluation comes with Whetstone.")
             else:
-                navigation.link("evaluate", f"Open {measured.evaluation}", ":material/open_in_full:", id=measured.evaluation)
+                navigation.link(
+                    "evaluate", f"Open {measured.evaluation}", ":material/open_in_full:", id=measured.evaluation
+                )
             if number + 1 < len(view.measured):
                 st.divider()
 
@@ -182,9 +197,12 @@ def apply(opened: Workspace, view: PresetView) -> None:
     known = [model.source for model in models.known(opened) if model.present]
     options = list(dict.fromkeys([preset.model, *known]))
     model = st.selectbox(
-        "To model", options, key=f"presets_apply-model-{preset.id}", accept_new_options=True,
+        "To model",
+        options,
+        key=f"presets_apply-model-{preset.id}",
+        accept_new_options=True,
         help="A model of the catalog, or the path of a folder.",
-    )  # fmt: skip
+    )
     used = (each.preset.target for each in presets.listing(opened, limit=200))
     places = list(dict.fromkeys([preset.target, "local", "auto", *used]))
     target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
@@ -228,9 +246,14 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
     with st.expander("Export and import", icon=":material/swap_horiz:"):
         if ids:
             st.download_button(
-                f"Export {len(ids)} presets", lambda: presets.export(opened, ids), "presets.yaml", "application/yaml",
-                on_click="ignore", icon=":material/download:", key="presets_export",
-            )  # fmt: skip
+                f"Export {len(ids)} presets",
+                lambda: presets.export(opened, ids),
+                "presets.yaml",
+                "application/yaml",
+                on_click="ignore",
+                icon=":material/download:",
+                key="presets_export",
+            )
         file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets_file")
         replace = st.checkbox(LABELS["replace"], key="presets_replace")
         options = {"disabled": file is None, **frozen(opened, Action.SAVE_PRESET)}
@@ -242,17 +265,24 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
 
 def save(opened: Workspace) -> None:
     """Keep a recipe of one's own as a preset."""
-    with st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"), st.form("presets_save-preset", border=False):
+    with (
+        st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"),
+        st.form("presets_save-preset", border=False),
+    ):
         name = st.text_input("Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash between.")
         model = st.selectbox("Model", [known.source for known in models.known(opened)], accept_new_options=True)
         goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
         target = st.text_input("Target", "local", max_chars=80)
         summary = st.text_input("What it is good for", max_chars=200)
-        text = st.text_area("Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000)
+        text = st.text_area(
+            "Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000
+        )
         if st.form_submit_button("Save", key="presets_save", **frozen(opened, Action.SAVE_PRESET)):
             with shell.said():
                 recipe = recipes.read_text(text)
-                known = presets.save(opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary)
+                known = presets.save(
+                    opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary
+                )
                 choose([known.preset.id])
                 _tell(f"{known.preset.id} is kept.")
 

@@ -94,20 +94,27 @@ def _share(goal: Goal, standing: Standing | None) -> str:
 def short(measured: Measurement) -> str:
     """Its best sound level."""
     best = measured.best
-    return f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level with tokens/s"
+    return (
+        f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level with tokens/s"
+    )
 
 
 ESTIMATES = {
-    "ttft_ms": "First token (ms)", "tpot_ms": "Per output token (ms)", "output_tokens_per_s": "Output tokens/s",
+    "ttft_ms": "First token (ms)",
+    "tpot_ms": "Per output token (ms)",
+    "output_tokens_per_s": "Output tokens/s",
     "price_per_million_output": "USD a million out",
-}  # fmt: skip
+}
 """The ranges of an estimate, and what they are called."""
 
 
 def estimate_rows(view: PresetView) -> list[dict[str, str]]:
     """A row a quantity, a column a concurrency."""
     return [
-        {"≈ Estimated": title, **{f"{at.load.concurrency} at once": ends(getattr(at, name)) for at in view.estimated.levels}}
+        {
+            "≈ Estimated": title,
+            **{f"{at.load.concurrency} at once": ends(getattr(at, name)) for at in view.estimated.levels},
+        }
         for name, title in ESTIMATES.items()
     ]
 
@@ -166,7 +173,9 @@ def _estimated(view: PresetView) -> dict[str, str]:
         "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",
     }
     for level in view.estimated.levels:
-        found |= {f"≈ {title} at {level.load.concurrency}": ends(getattr(level, name)) for name, title in ESTIMATES.items()}
+        found |= {
+            f"≈ {title} at {level.load.concurrency}": ends(getattr(level, name)) for name, title in ESTIMATES.items()
+        }
     return found
 
 
@@ -184,15 +193,24 @@ def _measured(view: PresetView) -> dict[str, str]:
 
 def figure_rows(views: Sequence[PresetView]) -> list[dict[str, Any]]:
     """For export: a row a preset, kind and concurrency, or a published claim; ranges as least and most."""
-    return [found for view in views for found in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))]
+    return [
+        found
+        for view in views
+        for found in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))
+    ]
 
 
 def _head(view: PresetView, kind: str, source: str) -> dict[str, Any]:
     preset = view.preset
     return {
-        "preset": preset.id, "model": preset.model, "goal": preset.goal, "target": preset.target, "recipe": preset.recipe.name,
-        "kind": kind, "source": source,
-    }  # fmt: skip
+        "preset": preset.id,
+        "model": preset.model,
+        "goal": preset.goal,
+        "target": preset.target,
+        "recipe": preset.recipe.name,
+        "kind": kind,
+        "source": source,
+    }
 
 
 def _estimate_figures(view: PresetView) -> list[dict[str, Any]]:
@@ -201,7 +219,9 @@ def _estimate_figures(view: PresetView) -> list[dict[str, Any]]:
         for name in ESTIMATES:
             if (value := getattr(level, name)) is not None:
                 head = _head(view, "estimated", f"formula, {level.price_note or 'no price'}")
-                rows.append(head | {"concurrency": level.load.concurrency, "metric": name, "least": value[0], "most": value[1]})
+                rows.append(
+                    head | {"concurrency": level.load.concurrency, "metric": name, "least": value[0], "most": value[1]}
+                )
     return rows
 
 

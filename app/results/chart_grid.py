@@ -44,7 +44,8 @@ def show(document: Evaluation) -> None:
 
 
 def across(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
-    """A row a variant, a column a concurrency. Quality in words beside the name, its figures last: a phone has room for words."""
+    """A row a variant, a column a concurrency. Quality in words beside the name, its figures last: a phone has room for
+    words."""
     found, scored = [], any(" (" in row.quality for row in rows)
     for row in rows:
         said, _, scores = row.quality.partition(" (")

@@ -1,4 +1,5 @@
-"""Under what an evaluation was measured, on a screen: machine, versions, workload, and which levels are the server's figures."""
+"""Under what an evaluation was measured, on a screen: machine, versions, workload, and which levels are the server's
+figures."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_leng
 
 
 def show(document: Evaluation) -> None:
-    """Whether the load generator kept up, level by level, and the energy; where and with what stands under the verdict."""
+    """Whether the load generator kept up, level by level, and the energy; where and with what stands under the
+    verdict."""
     if SHARED in document.warnings:
         st.caption(f":material/info: {message(SHARED)}")
     say_load(document)

@@ -1,4 +1,5 @@
-"""What serving a variant would cost, as a what-if on stored measurements: price of the hour, latency limits, an API, a month."""
+"""What serving a variant would cost, as a what-if on stored measurements: price of the hour, latency limits, an API, a
+month."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ URL: dict[str, Any] = {"bind": "query-params"}
 UNSET: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST, "value": None, **URL}
 
 
-def show(opened: Workspace, document: Evaluation, names: Collection[str], *, in_sight: bool = True) -> tuple[WhatIf, Evaluation]:
-    """The fields, the price curves of the variants called `names`, a row a variant; what was asked, and the document at that
-    price. Out of sight the fields are all there is of it."""
+def show(
+    opened: Workspace, document: Evaluation, names: Collection[str], *, in_sight: bool = True
+) -> tuple[WhatIf, Evaluation]:
+    """The fields, the price curves of the variants called `names`, a row a variant; what was asked, and the document at
+    that price. Out of sight the fields are all there is of it."""
     st.caption(
         "A what-if on these measurements: nothing is run again. The instance gives its price only; the speed stays that of the "
         "machine that was measured. Every price on this page and in the report follows."
@@ -43,7 +46,9 @@ def show(opened: Workspace, document: Evaluation, names: Collection[str], *, in_
         return what_if, priced
     draw_price(select.only(priced, names))
     found = costs.within_limits(priced, what_if)
-    st.dataframe(rows(priced, what_if, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits")
+    st.dataframe(
+        rows(priced, what_if, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits"
+    )
     st.caption(plain(" ".join(said for said in costs.basis(document, what_if, found) if said != hour)))
     return what_if, priced
 
@@ -51,7 +56,12 @@ def show(opened: Workspace, document: Evaluation, names: Collection[str], *, in_
 def draw_price(document: Evaluation) -> None:
     """One price against concurrency, with what that price is."""
     metric = st.selectbox(
-        "Price", list(drawn.PRICES), 1, format_func=drawn.PRICES.__getitem__, key=own("price_shown"), bind="query-params"
+        "Price",
+        list(drawn.PRICES),
+        1,
+        format_func=drawn.PRICES.__getitem__,
+        key=own("price_shown"),
+        bind="query-params",
     )
     charts.show(drawn.price(document, metric, charts.theme()), "evaluation-price")
     st.caption(costs.price_words(document, metric))
@@ -64,55 +74,82 @@ def ask(opened: Workspace, document: Evaluation) -> WhatIf:
     hour, source = _hour(opened, first, second, stored.price_per_hour)
     percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key=own("cost_discount"), **URL)
     ratio = fourth.number_input(
-        "Input tokens an output token", 0.01, 1000.0, stored.input_output_ratio,
-        key=own("cost_ratio"), help="For the blended prices.",
+        "Input tokens an output token",
+        0.01,
+        1000.0,
+        stored.input_output_ratio,
+        key=own("cost_ratio"),
+        help="For the blended prices.",
         **URL,
-    )  # fmt: skip
+    )
     first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
     ttft = first.number_input("TTFT p95, at most (ms)", key=own("cost_ttft"), placeholder="no limit", **UNSET)
     tpot = second.number_input("TPOT p95, at most (ms)", key=own("cost_tpot"), placeholder="no limit", **UNSET)
     api = _api(third)
-    requests = fourth.number_input("Requests a month", key=own("cost_requests"), step=1000.0, placeholder="none", **UNSET)
+    requests = fourth.number_input(
+        "Requests a month", key=own("cost_requests"), step=1000.0, placeholder="none", **UNSET
+    )
     peak = fifth.number_input(
-        "Peak over mean load", 1.0, 100.0, 2.0,
-        key=own("cost_peak"), help="The busiest moment decides how many machines it takes.",
+        "Peak over mean load",
+        1.0,
+        100.0,
+        2.0,
+        key=own("cost_peak"),
+        help="The busiest moment decides how many machines it takes.",
         **URL,
-    )  # fmt: skip
+    )
     return WhatIf(
-        limits=Slo(ttft_p95_ms=finite(ttft), tpot_p95_ms=finite(tpot)), price_source=source,
+        limits=Slo(ttft_p95_ms=finite(ttft), tpot_p95_ms=finite(tpot)),
+        price_source=source,
         per_hour=None if hour == stored.price_per_hour else hour,
         discount=None if percent == stored.discount * 100 or finite(percent) is None else percent / 100,
         input_output_ratio=None if ratio == stored.input_output_ratio else finite(ratio),
-        api=api, requests_a_month=finite(requests) or None, peak=finite(peak) or 2.0,
-    )  # fmt: skip
+        api=api,
+        requests_a_month=finite(requests) or None,
+        peak=finite(peak) or 2.0,
+    )
 
 
 def _api(place: Any) -> ApiPrice | None:
     with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
         st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
-        inside = finite(st.number_input("Input tokens", key=own("cost_api_in"), placeholder="none", format="%.3f", **UNSET))
-        outside = finite(st.number_input("Output tokens", key=own("cost_api_out"), placeholder="none", format="%.3f", **UNSET))
+        inside = finite(
+            st.number_input("Input tokens", key=own("cost_api_in"), placeholder="none", format="%.3f", **UNSET)
+        )
+        outside = finite(
+            st.number_input("Output tokens", key=own("cost_api_out"), placeholder="none", format="%.3f", **UNSET)
+        )
     known = inside is not None or outside is not None
     return ApiPrice(per_million_input=inside or 0.0, per_million_output=outside or 0.0) if known else None
 
 
 def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tuple[float | None, str | None]:
-    """Per hour and where that price is from: an instance of the list, or what is typed in; an emptied field is as stored."""
+    """Per hour and where that price is from: an instance of the list, or what is typed in; an emptied field is as
+    stored."""
     listed = {row.instance: row for row in prices.listing(opened) if row.usd_per_hour is not None}
     chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key=own("cost_instance"), bind="query-params")
     if chosen in listed:
         row = listed[chosen]
-        right.text_input("Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=own(f"cost_hour_of_{chosen}"))
+        right.text_input(
+            "Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=own(f"cost_hour_of_{chosen}")
+        )
         return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
     typed = right.number_input(
-        "Price per hour", 0.0, HIGHEST, stored, format="%.4f", key=own("cost_hour"), bind="query-params",
+        "Price per hour",
+        0.0,
+        HIGHEST,
+        stored,
+        format="%.4f",
+        key=own("cost_hour"),
+        bind="query-params",
         placeholder="none" if stored is None else f"{stored:g}, as given",
-    )  # fmt: skip
+    )
     return finite(typed), None
 
 
 def rows(document: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[dict[str, str | None]]:
-    """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in `cost_words.rows`."""
+    """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in
+    `cost_words.rows`."""
     return [
         {name: cell if isinstance(cell, str) else figure(cell) for name, cell in row.items()}
         for row in costs.rows(document, what_if, at)

@@ -27,8 +27,8 @@ TABS = ("Speed", "Price", "Quality", "Speculation", "Requests", "Conditions")
 
 
 def show(opened: Workspace, view: EvaluationView) -> None:
-    """The whole of it. Charts and sentences are of the variants that are shown, tables of all. Only the open tab is drawn; the
-    fields of the price are always there, since the report takes what they say."""
+    """The whole of it. Charts and sentences are of the variants that are shown, tables of all. Only the open tab is
+    drawn; the fields of the price are always there, since the report takes what they say."""
     document = view.document
     shown = shown_variants.choose(document, "shown")
     names = [result.name for result in shown.variants]
@@ -63,7 +63,9 @@ def _next(opened: Workspace, document: Evaluation) -> None:
     """What to do with a variant, the winner chosen at first; nothing with what only answered at an address."""
     won = headline.win(document)
     best = won.after.name if won else document.variants[-1].name
-    own = sorted((result for result in document.variants if result.variant.kind != "url"), key=lambda result: result.name == best)
+    own = sorted(
+        (result for result in document.variants if result.variant.kind != "url"), key=lambda result: result.name == best
+    )
     if own:
         first = document.variants[0].variant
         baseline = first.source if first.kind != "url" else None
@@ -103,9 +105,14 @@ def draw_lines(document: Evaluation) -> None:
     with left:
         metric = _pick("Latency", drawn.LATENCIES, "speed_latency")
         percentile = st.segmented_control(
-            "Percentile", drawn.PERCENTILES, default="p50", required=True, key=own("speed_percentile"), bind="query-params",
+            "Percentile",
+            drawn.PERCENTILES,
+            default="p50",
+            required=True,
+            key=own("speed_percentile"),
+            bind="query-params",
             label_visibility="collapsed",
-        )  # fmt: skip
+        )
         chart = drawn.latency(document, metric, percentile or "p50", theme)
         charts.show(charts.of_height(chart, HALF), "speed-latency")
     with right:
@@ -159,23 +166,40 @@ def draw_tasks(document: Evaluation) -> None:
             st.caption("No variant was scored on the tasks: the warnings above say why.")
         return
     st.markdown("**Tasks**")
-    rows = [{name: cell if name == "Score" else plain(cell) for name, cell in row.items()} for row in tasks.short_rows(document)]
+    rows = [
+        {name: cell if name == "Score" else plain(cell) for name, cell in row.items()}
+        for row in tasks.short_rows(document)
+    ]
     st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
     st.caption(f"In brackets the number of samples. {plain(said)}")
 
 
 def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: Evaluation) -> None:
-    """The report, the document and the table, as files: the report and the table at the price that was asked, which `priced`
-    has, the document as it was stored."""
+    """The report, the document and the table, as files: the report and the table at the price that was asked, which
+    `priced` has, the document as it was stored."""
     with st.container(horizontal=True, width="content"):
         st.download_button(
-            "Report (HTML)", report_download.page(opened, view, what_if), f"{view.id}.html", "text/html",
-            icon=":material/description:", on_click="ignore", key=own(f"html-{view.id}"),
-        )  # fmt: skip
+            "Report (HTML)",
+            report_download.page(opened, view, what_if),
+            f"{view.id}.html",
+            "text/html",
+            icon=":material/description:",
+            on_click="ignore",
+            key=own(f"html-{view.id}"),
+        )
         st.download_button(
-            "Figures (JSON)", lambda: view.document.model_dump_json(indent=2), f"{view.id}.json", "application/json",
-            on_click="ignore", key=own(f"json-{view.id}"),
-        )  # fmt: skip
+            "Figures (JSON)",
+            lambda: view.document.model_dump_json(indent=2),
+            f"{view.id}.json",
+            "application/json",
+            on_click="ignore",
+            key=own(f"json-{view.id}"),
+        )
         st.download_button(
-            "Table (CSV)", lambda: csv(priced), f"{view.id}.csv", "text/csv", on_click="ignore", key=own(f"csv-{view.id}")
+            "Table (CSV)",
+            lambda: csv(priced),
+            f"{view.id}.csv",
+            "text/csv",
+            on_click="ignore",
+            key=own(f"csv-{view.id}"),
         )

@@ -46,7 +46,9 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
 def choose(document: Evaluation) -> Limits:
     """Draw the sliders and answer with what they say."""
     found: dict[str, float | None] = {}
-    for column, (metric, (key, label)) in zip(st.columns(len(FIELDS), vertical_alignment="bottom"), FIELDS.items(), strict=True):
+    for column, (metric, (key, label)) in zip(
+        st.columns(len(FIELDS), vertical_alignment="bottom"), FIELDS.items(), strict=True
+    ):
         highest = largest(document, metric)
         if highest is None:
             column.caption(f"{label}: not measured")

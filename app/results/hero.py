@@ -1,4 +1,5 @@
-"""The latest win as Home shows it: one line, four figures before and after, one small chart; or in one line why there is none."""
+"""The latest win as Home shows it: one line, four figures before and after, one small chart; or in one line why there
+is none."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ ADDRESS = "imported"
 def show(opened: Workspace, document: Evaluation | None) -> None:
     """The section: `document` are the evaluations on the page, None where there is none."""
     st.subheader("Measured by other tools")
-    st.caption("GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks and get no verdict.")
+    st.caption(
+        "GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks and get no verdict."
+    )
     _upload(opened)
     chosen = _choose(opened)
     if chosen:
@@ -37,9 +39,15 @@ def chosen_ids() -> list[str]:
 
 def _upload(opened: Workspace) -> None:
     files = st.file_uploader(
-        "Result of another tool", type=["json", "jsonl"], accept_multiple_files=True, key=own("imported_uploaded"),
-        **{"help": "vLLM's bench writes a file a level: give those of one run together.", **frozen(opened, Action.ADD_RESULT)},
-    )  # fmt: skip
+        "Result of another tool",
+        type=["json", "jsonl"],
+        accept_multiple_files=True,
+        key=own("imported_uploaded"),
+        **{
+            "help": "vLLM's bench writes a file a level: give those of one run together.",
+            **frozen(opened, Action.ADD_RESULT),
+        },
+    )
     if not files:
         return
     mark = " ".join(file.file_id for file in files)
@@ -67,16 +75,25 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
         return []
     asked = [each for each in chosen_ids() if each in importeds]
     chosen = navigation.multiselect(
-        "Imported results", importeds, asked, name=ADDRESS, key=own("imported"), placeholder="Choose one or more",
-        format_func=lambda each: f"{importeds[each].name}, {importeds[each].measured_at or 'moment not recorded'} ({each})",
-    )  # fmt: skip
+        "Imported results",
+        importeds,
+        asked,
+        name=ADDRESS,
+        key=own("imported"),
+        placeholder="Choose one or more",
+        format_func=lambda each: (
+            f"{importeds[each].name}, {importeds[each].measured_at or 'moment not recorded'} ({each})"
+        ),
+    )
     return [importeds[each] for each in chosen]
 
 
 def draw(results: list[ImportedResult], document: Evaluation | None) -> None:
     """One metric as a chart, then every figure that the files hold, then what is defined otherwise."""
     for result in results:
-        st.markdown(f"**{plain(result.name)}**: {plain(result.provenance)}, {plain(result.measured_at or 'moment not recorded')}")
+        st.markdown(
+            f"**{plain(result.name)}**: {plain(result.provenance)}, {plain(result.measured_at or 'moment not recorded')}"
+        )
         for note in result.notes:
             st.caption(f":material/warning: {plain(note)}")
     metric = st.selectbox(
@@ -88,7 +105,10 @@ def draw(results: list[ImportedResult], document: Evaluation | None) -> None:
     )
     charts.show(charts_imported.beside(document, results, metric, charts.theme()), "imported-chart")
     st.dataframe(
-        figure_rows(results), hide_index=True, placeholder="not in the file", alt="Every figure that the imported files hold"
+        figure_rows(results),
+        hide_index=True,
+        placeholder="not in the file",
+        alt="Every figure that the imported files hold",
     )
     st.dataframe(definition_rows(results), hide_index=True, alt="Which definitions coincide with ours and which do not")
     st.caption(f"{NO_TEST} What a file does not hold is left empty.")

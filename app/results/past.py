@@ -39,10 +39,17 @@ def show(opened: Workspace) -> None:
         return
     picked = st.dataframe(
         [row(view) | ({"By": view.owner} if shared else {}) for view in views],
-        hide_index=True, key=own(f"past_{number}_{views[0].id}"), on_select="rerun", row_height=TWO_LINES,
-        selection_mode="single-cell", alt="Past evaluations, newest first, with what came of each",
-        column_config={"Evaluation": st.column_config.TextColumn(width=190), "Verdict": st.column_config.TextColumn(width=460)},
-    )  # fmt: skip
+        hide_index=True,
+        key=own(f"past_{number}_{views[0].id}"),
+        on_select="rerun",
+        row_height=TWO_LINES,
+        selection_mode="single-cell",
+        alt="Past evaluations, newest first, with what came of each",
+        column_config={
+            "Evaluation": st.column_config.TextColumn(width=190),
+            "Verdict": st.column_config.TextColumn(width=460),
+        },
+    )
     st.caption("Choose a row to open it.")
     if picked.selection.cells:
         st.query_params.from_dict({"id": views[picked.selection.cells[0][0]].id})
@@ -51,7 +58,9 @@ def show(opened: Workspace) -> None:
 
 def row(view: EvaluationView) -> dict[str, str]:
     """Names between backticks in the words of the verdict are left bare: a cell shows no code."""
-    said = " ".join(search.sentences(view.document)) if search.is_search(view.document) else headline.line(view.document)
+    said = (
+        " ".join(search.sentences(view.document)) if search.is_search(view.document) else headline.line(view.document)
+    )
     return {
         "Evaluation": view.title.removeprefix("Evaluate "),
         "Verdict": said.replace("`", ""),

@@ -28,8 +28,8 @@ SHOWN = 25
 
 
 def show(view: EvaluationView, shown: Sequence[str]) -> None:
-    """A run on the clock with every request, how latencies are spread, and the answers that changed most: it reads the records of
-    a level. `shown`: the variants on the charts."""
+    """A run on the clock with every request, how latencies are spread, and the answers that changed most: it reads the
+    records of a level. `shown`: the variants on the charts."""
     try:
         loads = {load.words: load for load in requests.loads(view)}
         at = st.segmented_control(
@@ -54,14 +54,24 @@ def _answers(view: EvaluationView, load: Load) -> None:
         return
     same = sum(pair.same for pair in pairs)
     said = f"{same} of {len(pairs)} answers have the same words as those of {plain(baseline)}."
-    chance = " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
-    own = " From its second turn on, a conversation goes on from the variant's own answers." if any(p.turn for p in pairs) else ""
+    chance = (
+        " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
+    )
+    own = (
+        " From its second turn on, a conversation goes on from the variant's own answers."
+        if any(p.turn for p in pairs)
+        else ""
+    )
     st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
     key = named(f"pairs-{load.key}-{variant}")
     picked = st.dataframe(
-        rows(pairs[:SHOWN]), hide_index=True, on_select="rerun", selection_mode="single-row", key=key,
+        rows(pairs[:SHOWN]),
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        key=key,
         alt="Prompts whose answers differ most",
-    )  # fmt: skip
+    )
     place = picked.selection.rows[0] if picked.selection.rows else 0
     _side_by_side(pairs[min(place, len(pairs) - 1)], baseline, variant)
 
@@ -101,11 +111,18 @@ def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     names = [result.name for result in document.variants]
     where = provenance(document)
     known = LATENCIES
-    metric = st.segmented_control(
-        "Spread of", list(known), default="ttft_ms", required=True, format_func=lambda name: known[name],
-        key=named("requests_spread"),
-        bind="query-params",
-    ) or "ttft_ms"  # fmt: skip
+    metric = (
+        st.segmented_control(
+            "Spread of",
+            list(known),
+            default="ttft_ms",
+            required=True,
+            format_func=lambda name: known[name],
+            key=named("requests_spread"),
+            bind="query-params",
+        )
+        or "ttft_ms"
+    )
     spread = {own: latencies.spread(view, own, load, metric) for own in shown}
     charts.show(charts_requests.distribution(metric, load.words, spread, places(document), where, theme), "ecdf")
     repeats = [str(number + 1) for number in range(document.options.repeats)]

@@ -15,8 +15,13 @@ def choose(document: Evaluation, key: str) -> Evaluation:
     if len(names) <= MANY:
         return document
     chosen = st.multiselect(
-        f"Variants on the charts (of {len(names)})", names, default=foremost(document), key=own(key), max_selections=2 * MOST,
-        bind="query-params", placeholder="The foremost",
+        f"Variants on the charts (of {len(names)})",
+        names,
+        default=foremost(document),
+        key=own(key),
+        max_selections=2 * MOST,
+        bind="query-params",
+        placeholder="The foremost",
         help="At first the baseline and those with most levels on the Pareto front. Tables have all of them.",
-    )  # fmt: skip
+    )
     return only(document, chosen or foremost(document))

@@ -1,4 +1,5 @@
-"""The figures of an evaluation as tables: the documentation page's metrics, every percentile, and what each server took."""
+"""The figures of an evaluation as tables: the documentation page's metrics, every percentile, and what each server
+took."""
 
 from __future__ import annotations
 
@@ -43,8 +44,12 @@ def show_search(document: Evaluation) -> None:
     """How each load kept the limits; nothing where loads were not searched for."""
     searched = search.rows(document)
     if searched:
-        st.dataframe(searched, hide_index=True, alt="How each load of the search kept the limits, one row a variant and load")
-        st.caption("Share within is of the requests whose latency was within each limit, in the order of the objectives.")
+        st.dataframe(
+            searched, hide_index=True, alt="How each load of the search kept the limits, one row a variant and load"
+        )
+        st.caption(
+            "Share within is of the requests whose latency was within each limit, in the order of the objectives."
+        )
 
 
 def servers(document: Evaluation) -> list[dict[str, str]]:

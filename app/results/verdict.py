@@ -1,4 +1,5 @@
-"""The verdict of an evaluation on a screen: one line, a word a variant and load, what to mind, and what would tell more."""
+"""The verdict of an evaluation on a screen: one line, a word a variant and load, what to mind, and what would tell
+more."""
 
 from __future__ import annotations
 
@@ -62,8 +63,8 @@ def say_warnings(document: Evaluation) -> None:
 
 
 def more_button(opened: Workspace, view: EvaluationView) -> None:
-    """One click measures what would decide it, and opens the job; nothing where more blocks would not. Where that was done, the
-    way to what came of it."""
+    """One click measures what would decide it, and opens the job; nothing where more blocks would not. Where that was
+    done, the way to what came of it."""
     document = view.document
     later = next(iter(continuing.later(opened, view.id)), None)
     if later is not None:
@@ -117,6 +118,9 @@ def say_sentences(document: Evaluation) -> None:
         return
     found: list[Verdict] = verdicts(document)
     if not found:
-        st.info("One variant was measured, so there is nothing to compare: add another for a verdict.", icon=":material/info:")
+        st.info(
+            "One variant was measured, so there is nothing to compare: add another for a verdict.",
+            icon=":material/info:",
+        )
     else:  # one element: a browser is slow with hundreds
         st.markdown("\n\n".join(f"{verdict_icon(verdict)} {message(verdict.text)}" for verdict in found))

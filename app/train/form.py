@@ -1,4 +1,5 @@
-"""What a person asks of a training: the model, the kind of draft, its loss, its time and prompts, and what few ask for."""
+"""What a person asks of a training: the model, the kind of draft, its loss, its time and prompts, and what few ask
+for."""
 
 from __future__ import annotations
 
@@ -47,9 +48,13 @@ def model(opened: Workspace) -> str:
     wanted = st.query_params.get("model") or (known[0] if known else "")
     choices = list(dict.fromkeys([*known, wanted]))
     chosen = st.selectbox(
-        "Model", choices, index=choices.index(wanted), accept_new_options=True, key=f"train-model-{wanted}",
+        "Model",
+        choices,
+        index=choices.index(wanted),
+        accept_new_options=True,
+        key=f"train-model-{wanted}",
         help="The model that the draft is for: it answers the prompts itself, and the draft learns to say what it says.",
-    )  # fmt: skip
+    )
     if chosen and st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
     return chosen or wanted
@@ -57,17 +62,30 @@ def model(opened: Workspace) -> str:
 
 def options() -> dict[str, Any]:
     """The fields of `Training`, as far as they were given."""
-    kind = st.radio("Draft", KINDS, format_func=lambda name: TITLES[name], key="train_kind", horizontal=True, bind="query-params")
+    kind = st.radio(
+        "Draft", KINDS, format_func=lambda name: TITLES[name], key="train_kind", horizontal=True, bind="query-params"
+    )
     st.caption(ABOUT[kind])
     left, right = st.columns(2)
     minutes = left.number_input(
-        "Minutes", min_value=1.0, max_value=MOST_MINUTES, value=10.0, step=5.0, key="train_minutes", bind="query-params",
+        "Minutes",
+        min_value=1.0,
+        max_value=MOST_MINUTES,
+        value=10.0,
+        step=5.0,
+        key="train_minutes",
+        bind="query-params",
         help="From the start of the job to the draft, the model's answers included.",
-    )  # fmt: skip
+    )
     loss = right.selectbox(
-        "Loss", LOSS_NAMES, index=LOSS_NAMES.index("lk_hybrid"), format_func=lambda name: LOSS_TITLES[name], key="train_loss",
-        help=LOSS_HELP, bind="query-params",
-    )  # fmt: skip
+        "Loss",
+        LOSS_NAMES,
+        index=LOSS_NAMES.index("lk_hybrid"),
+        format_func=lambda name: LOSS_TITLES[name],
+        key="train_loss",
+        help=LOSS_HELP,
+        bind="query-params",
+    )
     with st.popover("More", icon=":material/tune:"):
         tokens = st.number_input(
             "Tokens proposed a round", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
@@ -79,9 +97,13 @@ def options() -> dict[str, Any]:
 
 def _of_small() -> dict[str, Any]:
     start = st.radio(
-        "Begins as", ["fresh", "pruned"], key="train_start", horizontal=True, bind="query-params",
+        "Begins as",
+        ["fresh", "pruned"],
+        key="train_start",
+        horizontal=True,
+        bind="query-params",
         help="Fresh: a narrow model whose embeddings are the model's leading components. Pruned: some layers of the model.",
-    )  # fmt: skip
+    )
     layers = st.number_input("Layers", min_value=1, max_value=64, value=None, key="train_layers", bind="query-params")
     hidden = None
     if start == "fresh":
@@ -89,9 +111,15 @@ def _of_small() -> dict[str, Any]:
             "Width", min_value=32, max_value=65_536, value=None, step=32, key="train_hidden", bind="query-params"
         )
     own = st.slider(
-        "Share of its own answers", 0.0, 1.0, 0.0, 0.1, key="train_on-policy", bind="query-params",
+        "Share of its own answers",
+        0.0,
+        1.0,
+        0.0,
+        0.1,
+        key="train_on-policy",
+        bind="query-params",
         help="Batches whose answers the draft says itself, as DistillSpec has it.",
-    )  # fmt: skip
+    )
     return {"start": start, "layers": layers, "hidden": hidden, "on_policy": own}
 
 
@@ -99,10 +127,14 @@ def prompts(opened: Workspace) -> str | None:
     """A file of one's own; None for the bundled prompts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         path = st.text_input(
-            "Prompts", key=PROMPTS, bind="query-params", placeholder="bundled prompts, or the path of a file", width="stretch",
+            "Prompts",
+            key=PROMPTS,
+            bind="query-params",
+            placeholder="bundled prompts, or the path of a file",
+            width="stretch",
             help="JSONL or Parquet with `prompt` or `text`, or a text with one a paragraph. Prompts that evaluations hold out "
             "are left out. A chat model with few prompts writes more itself.",
-        )  # fmt: skip
+        )
         upload(opened, "train_upload", _put)
     return path.strip() or None
 
@@ -130,7 +162,11 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="train_again", on_click=once.renew, args=(PURPOSE,))
         return
-    options = {"disabled": asked.spec is None, "help": message(asked.obstacle) if asked.obstacle else None, **frozen(opened)}
+    options = {
+        "disabled": asked.spec is None,
+        "help": message(asked.obstacle) if asked.obstacle else None,
+        **frozen(opened),
+    }
     if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **options) and asked.spec:
         with shell.kept(REFUSED):
             job = training.submit(opened, asked.spec, submission=once.key(PURPOSE, fingerprint))

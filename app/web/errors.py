@@ -1,4 +1,5 @@
-"""What a page says when it fails in a way that nobody foresaw: an id, under which the whole error stands in the studio's log.
+"""What a page says when it fails in a way that nobody foresaw: an id, under which the whole error stands in the
+studio's log.
 
 The error itself may hold paths, queries and words of others, which are nothing for whoever looks at the page.
 """
@@ -18,7 +19,8 @@ ID_BYTES = 4
 
 
 def show(error: Exception) -> bool:
-    """Streamlit's `on_script_error`: answer True, since nothing else is to be shown. A sentence of ours is shown as it is."""
+    """Streamlit's `on_script_error`: answer True, since nothing else is to be shown. A sentence of ours is shown as it
+    is."""
     if isinstance(error, WhetstoneError):
         st.error(message(error), icon=":material/error:")
         return True

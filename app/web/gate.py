@@ -1,7 +1,8 @@
 """Nothing without signing in: an ASGI layer around all of Streamlit's, where the studio is shared.
 
-It stands before Streamlit's own pages, since a page is drawn over a WebSocket that tells whoever opens it paths of this machine
-and lets them clear caches. The flow itself is that of `st.login`: its routes, its cookies, its check of the token.
+It stands before Streamlit's own pages, since a page is drawn over a WebSocket that tells whoever opens it paths of this
+machine and lets them clear caches. The flow itself is that of `st.login`: its routes, its cookies, its check of the
+token.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ a {{ display: inline-block; padding: .6rem 1.2rem; border-radius: .5rem; backgro
 
 
 class Session(NamedTuple):
-    """One sign-in: what the provider said of the person, a key that no other sign-in has, and when it ends (Unix time)."""
+    """One sign-in: what the provider said of the person, a key that no other sign-in has, and when it ends (Unix
+    time)."""
 
     claims: dict[str, Any]
     key: str
@@ -56,7 +58,9 @@ class Session(NamedTuple):
 class Gate:
     """`cookie_secret`: what Streamlit signs its cookies with."""
 
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], sign_in: SignIn, cookie_secret: str) -> None:
+    def __init__(
+        self, app: Callable[[Message, Receive, Send], Awaitable[None]], sign_in: SignIn, cookie_secret: str
+    ) -> None:
         self._app, self._sign_in, self._secret = app, sign_in, cookie_secret
         self._signed_out: dict[str, float] = {}
         self._pages: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
@@ -82,7 +86,9 @@ class Gate:
             await self._start(scope, send)
         else:
             target = f"{START}?next={quote(_address(scope), safe='')}" if scope["method"] == "GET" else START
-            await _answer(send, 401, PAGE.format(sentence="Sign in to use this studio.", target=escape(target), label="Sign in"))
+            await _answer(
+                send, 401, PAGE.format(sentence="Sign in to use this studio.", target=escape(target), label="Sign in")
+            )
 
     def session(self, cookies: Mapping[str, str]) -> Session | None:
         """The sign-in, as long as that is not too long ago and has not been ended; None of a stranger."""
@@ -105,12 +111,17 @@ class Gate:
     def _sign_out(self, session: Session) -> None:
         """End this sign-in: its cookie opens nothing any more, and every page that it opened is disconnected."""
         now = time.time()
-        self._signed_out = {key: ends for key, ends in self._signed_out.items() if ends > now} | {session.key: session.ends}
+        self._signed_out = {key: ends for key, ends in self._signed_out.items() if ends > now} | {
+            session.key: session.ends
+        }
         for page in self._pages.pop(session.key, set()):
             page.set()
 
-    async def _let_in(self, scope: Message, receive: Receive, send: Send, cookies: Mapping[str, str], session: Session) -> None:
-        """On to Streamlit; after signing in to where the person wanted to go. A WebSocket ends when the sign-in does."""
+    async def _let_in(
+        self, scope: Message, receive: Receive, send: Send, cookies: Mapping[str, str], session: Session
+    ) -> None:
+        """On to Streamlit; after signing in to where the person wanted to go. A WebSocket ends when the sign-in
+        does."""
         wanted = cookies.get(NEXT, "")
         if scope["type"] == "http" and scope["path"] in {"/", START} and (wanted or scope["path"] == START):
             await _redirect(send, _own(unquote(wanted)), f"{NEXT}=; Path=/; Max-Age=0")
@@ -136,7 +147,8 @@ class Gate:
 
 
 def _until(receive: Receive, ended: asyncio.Event, ends: float) -> Receive:
-    """What the page sends, until the sign-in has ended: then it is disconnected, and what it sent at last is not answered."""
+    """What the page sends, until the sign-in has ended: then it is disconnected, and what it sent at last is not
+    answered."""
 
     async def receiving() -> Message:
         message, ending = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
@@ -165,7 +177,12 @@ def _address(scope: Message) -> str:
 
 def _own(address: str) -> str:
     """A place in this studio, else its first page."""
-    fine = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable() and len(address) <= LONGEST
+    fine = (
+        address.startswith("/")
+        and not address.startswith(("//", "/\\"))
+        and address.isprintable()
+        and len(address) <= LONGEST
+    )
     return address if fine else "/"
 
 

@@ -1,7 +1,8 @@
 """What the web server answers to, and what a browser may do with the answer: an ASGI layer around all of Streamlit's.
 
-A page of another site can make a browser send requests here under a name of its own (DNS rebinding) or from its own address, and
-can draw this studio in a frame. Only names and origins that are meant are answered, and every answer carries the policies.
+A page of another site can make a browser send requests here under a name of its own (DNS rebinding) or from its own
+address, and can draw this studio in a frame. Only names and origins that are meant are answered, and every answer
+carries the policies.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Origin(NamedTuple):
 
 
 class Guard:
-    """`hosts` are answered beside the names of loopback: names, whose pages come by https at its own port, or whole origins."""
+    """`hosts` are answered beside the names of loopback: names, whose pages come by https at its own port, or whole
+    origins."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], hosts: Iterable[str] = ()) -> None:
         listed = [_origin(host if "://" in host else f"https://{host}") for host in map(str.lower, hosts)]
@@ -58,7 +60,8 @@ class Guard:
             await _refuse(scope["type"], send)
 
     def allows(self, headers: Iterable[tuple[bytes, bytes]], *, secure: bool = False) -> bool:
-        """One Host that is meant; and no Origin, that of this very address, or one that the owner listed. `secure`: by TLS."""
+        """One Host that is meant; and no Origin, that of this very address, or one that the owner listed. `secure`: by
+        TLS."""
         hosts = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"host"]
         origins = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"origin"]
         if len(hosts) != 1 or len(origins) > 1:
@@ -70,8 +73,9 @@ class Guard:
         return all(_origin(origin) in meant for origin in origins)
 
     def _of_address(self, own: Origin, *, named: bool) -> set[Origin]:
-        """The origins of the address that was asked. One port is one server's, whichever scheme the browser sees; without a
-        port a listed name may be that of a proxy with TLS, and then a plain page of that name is another one."""
+        """The origins of the address that was asked. One port is one server's, whichever scheme the browser sees;
+        without a port a listed name may be that of a proxy with TLS, and then a plain page of that name is another
+        one."""
         if named:
             return {own._replace(scheme=scheme) for scheme in PORTS}
         return {own} if own.name in LOOPBACK else set()
@@ -84,7 +88,12 @@ def _origin(written: str) -> Origin | None:
         port = parts.port
     except ValueError:
         return None
-    if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc or written != f"{parts.scheme}://{parts.netloc}":
+    if (
+        parts.scheme not in PORTS
+        or not parts.hostname
+        or "@" in parts.netloc
+        or written != f"{parts.scheme}://{parts.netloc}"
+    ):
         return None
     return Origin(parts.scheme, parts.hostname, PORTS[parts.scheme] if port is None else port)
 

@@ -24,4 +24,6 @@ if asked is not None:
 actor, most_bytes = uploads()
 layers.append(Middleware(Uploads, actor=actor, most=most_bytes))
 secrets = None if asked is None else {"auth": asked[1]}
-app = App(Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=errors.show)
+app = App(
+    Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=errors.show
+)

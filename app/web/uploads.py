@@ -1,6 +1,8 @@
-"""Who may upload, and how much at once: an ASGI layer between the gate and Streamlit, which takes files of anybody with a page.
+"""Who may upload, and how much at once: an ASGI layer between the gate and Streamlit, which takes files of anybody with
+a page.
 
-Streamlit keeps an upload in memory from its last byte until the page is closed, whether or not the page makes use of it.
+Streamlit keeps an upload in memory from its last byte until the page is closed, whether or not the page makes use of
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def in_memory() -> Files:
 
 
 class Uploads:
-    """`actor` acts where nobody signs in; `most`: bytes in `storage` that one person's pages may hold, None is no limit."""
+    """`actor` acts where nobody signs in; `most`: bytes in `storage` that one person's pages may hold, None is no
+    limit."""
 
     def __init__(
         self,
@@ -57,9 +60,7 @@ class Uploads:
         # 2. The bytes: those in memory, those on their way, and those that are announced now.
         size = _announced(scope)
         if self._most is not None and self._held(actor.name) + self._under_way[actor.name] + size > self._most:
-            said = (
-                f"Your pages hold as many uploads as they may ({self._most / 1e6:.0f} MB): close other tabs, or reload this page."
-            )
+            said = f"Your pages hold as many uploads as they may ({self._most / 1e6:.0f} MB): close other tabs, or reload this page."
             await _refuse(send, 413, said)
             return
         # 3. The upload itself.

@@ -1,7 +1,8 @@
 """What every place of artifacts promises, whether a folder or a bucket. Nothing bypasses it.
 
-What lies in a place was put there once under an address of its own and never changes. Which addresses there are, and which
-artifact names them, stands in the ledger (`store.contents`), so that nothing is taken away that somebody names or is about to.
+What lies in a place was put there once under an address of its own and never changes. Which addresses there are, and
+which artifact names them, stands in the ledger (`store.contents`), so that nothing is taken away that somebody names or
+is about to.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ class Ledger(Protocol):
     """What a publication says to the store while it goes on, in short transactions of its own."""
 
     def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, Held]:
-        """An address in that place for each identity, with its bytes: that of the same content where it is there, else a new one
-        that was never used, the identity itself where it is `plain` and free."""
+        """An address in that place for each identity, with its bytes: that of the same content where it is there, else
+        a new one that was never used, the identity itself where it is `plain` and free."""
 
     def arrived(self, addresses: Iterable[str]) -> None:
         """Their bytes are there, for others too."""
 
 
 class Published(NamedTuple):
-    """An artifact that is whole in its place. It counts once a row names `contents`, in one commit (`store.contents.name`)."""
+    """An artifact that is whole in its place. It counts once a row names `contents`, in one commit
+    (`store.contents.name`)."""
 
     manifest: Manifest
     address: str
@@ -43,15 +45,15 @@ class Published(NamedTuple):
 
 
 class Place(ABC):
-    """`address` is that of the place, below which all others are. Besides what they name, methods raise OSError of a folder, and
-    what `aws.s3.Bucket` does of a bucket."""
+    """`address` is that of the place, below which all others are. Besides what they name, methods raise OSError of a
+    folder, and what `aws.s3.Bucket` does of a bucket."""
 
     address: str
 
     @abstractmethod
     def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:
-        """Verify the folder that a job made and put it here, its manifest last: a reader sees all or nothing. Called again after
-        an interruption it goes on.
+        """Verify the folder that a job made and put it here, its manifest last: a reader sees all or nothing. Called
+        again after an interruption it goes on.
 
         Raises ArtifactCorrupt.
         """
@@ -62,7 +64,8 @@ class Place(ABC):
 
     @abstractmethod
     def outline(self, address: str, manifest: Manifest) -> Path:
-        """That folder with at least the small files in it, configuration and tokenizer, for a page: with little patience.
+        """That folder with at least the small files in it, configuration and tokenizer, for a page: with little
+        patience.
 
         Raises ArtifactCorrupt.
         """

@@ -1,7 +1,9 @@
-"""Artifacts in a bucket: each file once under its SHA-256, whichever artifacts name it, and a manifest for each, written last.
+"""Artifacts in a bucket: each file once under its SHA-256, whichever artifacts name it, and a manifest for each,
+written last.
 
-`PREFIX/contents/SHA256.WORD` holds a file's bytes, `PREFIX/artifacts/ID.WORD` the manifest and where its contents are. The word
-is a new one for each upload, so that what was given up is never the same object as what came later (decision 0024).
+`PREFIX/contents/SHA256.WORD` holds a file's bytes, `PREFIX/artifacts/ID.WORD` the manifest and where its contents are.
+The word is a new one for each upload, so that what was given up is never the same object as what came later (decision
+0024).
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class _Stored(NamedTuple):
 def small(manifest: Manifest) -> dict[str, int]:
     """Bytes by path of what an outline has."""
     loose = [file for file in manifest.files if file.path.startswith(("model/", "draft/"))]
-    return {file.path: file.size for file in loose if file.size <= SMALL_BYTES and not file.path.endswith(".safetensors")}
+    return {
+        file.path: file.size for file in loose if file.size <= SMALL_BYTES and not file.path.endswith(".safetensors")
+    }
 
 
 class BucketPlace(Place):
@@ -77,7 +81,8 @@ class BucketPlace(Place):
         held = ledger.hold(f"{self.address}/{CONTENTS}", {sha: file.size for sha, file in by_hash.items()})
         total, done = sum(file.size for file in by_hash.values()), 0
         for sha, (address, arrived) in held.items():
-            if not (arrived and self._objects.has(self._key(address), by_hash[sha].size)):  # a restored ledger may be too old
+            # a restored ledger may be too old
+            if not (arrived and self._objects.has(self._key(address), by_hash[sha].size)):
                 self._objects.put(staged / by_hash[sha].path, self._key(address), partial(_tell, tell, done, total))
                 ledger.arrived([address])
             done += by_hash[sha].size
@@ -105,7 +110,9 @@ class BucketPlace(Place):
         if not all((folder / name).is_file() for name in wanted):
             stored = self._stored(address, self._hurried)
             with self._cache.filling(self._name(address)), files.disk_errors(folder):
-                transfer.download(_Contents(self._hurried, stored), wanted, folder, lambda fetched: None, patience_s=(0.5,))
+                transfer.download(
+                    _Contents(self._hurried, stored), wanted, folder, lambda fetched: None, patience_s=(0.5,)
+                )
         return folder
 
     @contextmanager
@@ -167,7 +174,9 @@ class BucketPlace(Place):
             for chunk in source.whole(file):
                 found.update(chunk)
             if found.hexdigest() != file.sha256:
-                raise ArtifactCorrupt(f"{file.path} of {manifest.id} in {self.address} is not the file the manifest describes.")
+                raise ArtifactCorrupt(
+                    f"{file.path} of {manifest.id} in {self.address} is not the file the manifest describes."
+                )
             done += file.size
             tell(done, total)
 
@@ -189,7 +198,9 @@ class BucketPlace(Place):
         except ObjectChanged:
             raise ArtifactCorrupt(f"{address} is not there any more: run the optimize job again.") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise ArtifactCorrupt(f"{address} is no manifest ({type(error).__name__}): run the optimize job again.") from None
+            raise ArtifactCorrupt(
+                f"{address} is no manifest ({type(error).__name__}): run the optimize job again."
+            ) from None
 
     def _sound(self, address: str, objects: Objects) -> bytes:
         """The bytes of the manifest, whose name has the beginning of their SHA-256; asked for twice at most."""
@@ -224,7 +235,9 @@ class _Contents:
         try:
             yield from self._objects.stream_from(self._keys[wanted.sha256], start, wanted.size)
         except (ObjectChanged, KeyError):
-            raise ArtifactCorrupt(f"{file} of {self.name} is not in its bucket any more: run the optimize job again.") from None
+            raise ArtifactCorrupt(
+                f"{file} of {self.name} is not in its bucket any more: run the optimize job again."
+            ) from None
 
     def whole(self, file: ArtifactFile) -> Iterator[bytes]:
         """All of it, over as many connections as it takes while each brings something."""
@@ -238,5 +251,7 @@ class _Contents:
                 if at == before:
                     raise
             if at == before:
-                raise ArtifactCorrupt(f"{file.path} of {self.name} ends after {at} of {file.size} bytes: run the job again.")
+                raise ArtifactCorrupt(
+                    f"{file.path} of {self.name} ends after {at} of {file.size} bytes: run the job again."
+                )
             before = at

@@ -1,7 +1,9 @@
-"""Artifacts of a bucket on this machine's disk: fetched when they are asked for, and given up again, the longest unused first.
+"""Artifacts of a bucket on this machine's disk: fetched when they are asked for, and given up again, the longest unused
+first.
 
-Whoever uses one holds its lock shared, and its process' end gives it back, whatever that end is. A folder is whole where it has
-its manifest, which is written last; until then it may hold some of its files, each of them verified when it arrived.
+Whoever uses one holds its lock shared, and its process' end gives it back, whatever that end is. A folder is whole
+where it has its manifest, which is written last; until then it may hold some of its files, each of them verified when
+it arrived.
 """
 
 from __future__ import annotations

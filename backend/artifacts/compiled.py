@@ -1,8 +1,8 @@
 """Compiled results by their key, in a folder or a bucket: `entries/KEY.json`, written last, and `files/KEY/SHA256`.
 
-A reader sees an entry whole or not at all, also while two write one: a file's name is its content, and two compilations of one
-key need not come to the same bytes. Every file is held to its SHA-256 when it is fetched, and an entry that is not what it says
-is removed. They can be made again, so no ledger counts them: they are a cache, not artifacts.
+A reader sees an entry whole or not at all, also while two write one: a file's name is its content, and two compilations
+of one key need not come to the same bytes. Every file is held to its SHA-256 when it is fetched, and an entry that is
+not what it says is removed. They can be made again, so no ledger counts them: they are a cache, not artifacts.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class _Bucket:
 
 
 class CompiledCache:
-    """Below `address`, a folder or s3://BUCKET/PREFIX. Raises OSError of a folder, and what `aws.s3.Bucket` does of a bucket."""
+    """Below `address`, a folder or s3://BUCKET/PREFIX. Raises OSError of a folder, and what `aws.s3.Bucket` does of a
+    bucket."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -110,7 +111,8 @@ class CompiledCache:
         return found
 
     def put(self, key: str, model: str, fields: Mapping[str, Any], folder: Path, versions: Mapping[str, str]) -> Entry:
-        """Its files first, the entry last. Where another was faster with the same key, the later entry counts, with its files."""
+        """Its files first, the entry last. Where another was faster with the same key, the later entry counts, with its
+        files."""
         described = folders.describe(folder)
         for file in described:
             self._store.put(folder / file.path, f"{FILES}/{key}/{file.sha256}")
@@ -120,7 +122,8 @@ class CompiledCache:
         return entry
 
     def fetch(self, key: str, folder: Path) -> Entry | None:
-        """Fill `folder`, which appears at once and whole; None where there is no such entry, or a damaged one, which goes."""
+        """Fill `folder`, which appears at once and whole; None where there is no such entry, or a damaged one, which
+        goes."""
         entry = next((each for each in self.entries() if each.key == key), None)
         if entry is None:
             return None
@@ -159,7 +162,9 @@ class CompiledCache:
 def of(settings: Settings) -> CompiledCache:
     """Below the place of artifacts where that is a bucket, so that all machines share it; else in the home's cache."""
     store = settings.artifact_store or ""
-    return CompiledCache(f"{store.rstrip('/')}/compiled" if store.startswith(SCHEME) else str(settings.cache / "compiled"))
+    return CompiledCache(
+        f"{store.rstrip('/')}/compiled" if store.startswith(SCHEME) else str(settings.cache / "compiled")
+    )
 
 
 def graphs(settings: Settings) -> Path:

@@ -14,7 +14,8 @@ from backend.domain.jobs.artifact import Manifest
 
 
 class FolderPlace(Place):
-    """`kept` remembers which files were hashed already. The identity of a content is the artifact's id: all of it is in one."""
+    """`kept` remembers which files were hashed already. The identity of a content is the artifact's id: all of it is in
+    one."""
 
     def __init__(self, folder: Path, path: Path) -> None:
         self.folder, self._kept = folder, path

@@ -48,11 +48,17 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
                 if path.suffix in KEPT and path.is_file():
                     shutil.copyfile(path, folder / "draft" / path.name)
         manifest = Manifest(
-            job=job, parent=spec.parent, draft=spec.draft, recipe=spec.recipe, recipe_hash=spec.recipe.hash,
-            files=folders.describe(folder), bytes_before=spec.parent.weights_bytes,
+            job=job,
+            parent=spec.parent,
+            draft=spec.draft,
+            recipe=spec.recipe,
+            recipe_hash=spec.recipe.hash,
+            files=folders.describe(folder),
+            bytes_before=spec.parent.weights_bytes,
             bytes_after=sum(size for name, size in sizes.items() if name.endswith(".safetensors")),
-            hardware={"place": spec.target}, seconds=document["seconds"],
-        )  # fmt: skip
+            hardware={"place": spec.target},
+            seconds=document["seconds"],
+        )
         folders.write_manifest(folder, manifest)
     return manifest
 
@@ -61,12 +67,16 @@ def _chosen(objects: list[S3Object], place: str) -> dict[str, S3Object]:
     """The model's own files by name: those beside the config.json that lies highest. Raises Unusable."""
     configs = [each.key for each in objects if PurePosixPath(each.key).name == CONFIG]
     if not configs:
-        raise Unusable(f"There is no {CONFIG} in {place}, so it is not weights that a server here reads: it stays in S3.")
+        raise Unusable(
+            f"There is no {CONFIG} in {place}, so it is not weights that a server here reads: it stays in S3."
+        )
     home = min(configs, key=lambda key: (key.count("/"), key)).removesuffix(CONFIG)
     beside = {each.key.removeprefix(home): each for each in objects if each.key.startswith(home)}
     found = {name: each for name, each in beside.items() if "/" not in name and PurePosixPath(name).suffix in KEPT}
     if not any(name.endswith(".safetensors") for name in found):
-        raise Unusable(f"There are no safetensors in {place}, so it is not weights that a server here reads: it stays in S3.")
+        raise Unusable(
+            f"There are no safetensors in {place}, so it is not weights that a server here reads: it stays in S3."
+        )
     return found
 
 

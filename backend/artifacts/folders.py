@@ -24,7 +24,8 @@ def describe(folder: Path) -> list[ArtifactFile]:
     """Path, size and sha256 of every file below `folder`, the manifest left out, sorted by path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return [
-        ArtifactFile(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=sha256(path)) for path in files
+        ArtifactFile(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=sha256(path))
+        for path in files
     ]
 
 
@@ -34,8 +35,8 @@ def sha256(path: Path) -> str:
 
 
 def served_files(variant: Variant) -> str | None:
-    """SHA-256 over names and contents of what it is served from: weights, configuration and tokenizer, a draft's too. None of a
-    URL; that of nothing where a folder is gone."""
+    """SHA-256 over names and contents of what it is served from: weights, configuration and tokenizer, a draft's too.
+    None of a URL; that of nothing where a folder is gone."""
     if variant.model_path is None:
         return None
     draft = variant.speculation.draft_path if variant.speculation else None
@@ -68,7 +69,9 @@ def read_manifest(folder: Path) -> Manifest:
     except WrittenByNewer:
         raise
     except (OSError, ValueError, Unreadable) as error:
-        raise ArtifactCorrupt(f"{folder.name} has no readable manifest ({type(error).__name__}): run the job again.") from error
+        raise ArtifactCorrupt(
+            f"{folder.name} has no readable manifest ({type(error).__name__}): run the job again."
+        ) from error
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
@@ -79,12 +82,14 @@ def verify(folder: Path, manifest: Manifest) -> None:
 def verified(folder: Path, artifact: str, path: Path) -> Manifest:
     """The manifest of the artifact of that id, whose files are what its id was made of.
 
-    A file is hashed once: `kept`, a folder, remembers its inode, size and mtime. Raises ArtifactCorrupt as `verify`, and where
-    the manifest is another artifact's.
+    A file is hashed once: `kept`, a folder, remembers its inode, size and mtime. Raises ArtifactCorrupt as `verify`,
+    and where the manifest is another artifact's.
     """
     manifest = read_manifest(folder)
     if manifest.id != artifact:
-        raise ArtifactCorrupt(f"The manifest of {artifact} is not the one it was published with: run the optimize job again.")
+        raise ArtifactCorrupt(
+            f"The manifest of {artifact} is not the one it was published with: run the optimize job again."
+        )
     memory = path / f"{artifact}.json"
     seen = _verify(folder, manifest, _remembered(memory))
     memory.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +111,9 @@ def _verify(folder: Path, manifest: Manifest, seen: dict[str, list[Any]]) -> dic
     present = set()
     for path in folder.rglob("*"):
         if path.is_symlink():
-            raise ArtifactCorrupt(f"{path.relative_to(folder)} of {folder.name} is a link, which no artifact has: remove it.")
+            raise ArtifactCorrupt(
+                f"{path.relative_to(folder)} of {folder.name} is a link, which no artifact has: remove it."
+            )
         if path.is_file():
             present.add(path.relative_to(folder).as_posix())
     hashed = {}
@@ -118,7 +125,9 @@ def _verify(folder: Path, manifest: Manifest, seen: dict[str, list[Any]]) -> dic
         before = seen.get(name)
         hashed[name] = before if isinstance(before, list) and before[:3] == stamp else [*stamp, sha256(folder / name)]
         if status.st_size != file.size or hashed[name][3:] != [file.sha256]:
-            raise ArtifactCorrupt(f"{name} of {folder.name} is not the file the manifest describes: run the optimize job again.")
+            raise ArtifactCorrupt(
+                f"{name} of {folder.name} is not the file the manifest describes: run the optimize job again."
+            )
     extra = sorted(present - set(named) - {MANIFEST})
     if extra:
         raise ArtifactCorrupt(f"{extra[0]} of {folder.name} is not in the manifest: something else wrote there.")
@@ -139,7 +148,8 @@ def publish(staged: Path, destination: Path) -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Delete by renaming aside first, so that a half-deleted artifact is never seen under its name; also what was left aside."""
+    """Delete by renaming aside first, so that a half-deleted artifact is never seen under its name; also what was left
+    aside."""
     aside = folder.with_name(f".{folder.name}.deleted")
     if folder.exists():
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""Which place an artifact is in, and which one new ones go to. A size is written with its unit: `500GB`, `1.5 TiB`, `2000000`."""
+"""Which place an artifact is in, and which one new ones go to. A size is written with its unit: `500GB`, `1.5 TiB`,
+`2000000`."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def _bucket(settings: Settings, address: str) -> BucketPlace:
 
 
 def quota(settings: Settings) -> int | None:
-    """Bytes that artifacts may take; None for no bound. Raises RequestError where WHETSTONE_ARTIFACTS_QUOTA is no size."""
+    """Bytes that artifacts may take; None for no bound. Raises RequestError where WHETSTONE_ARTIFACTS_QUOTA is no
+    size."""
     return size(settings.artifacts_quota, "WHETSTONE_ARTIFACTS_QUOTA")
 
 

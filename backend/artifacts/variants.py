@@ -17,13 +17,19 @@ def of(settings: Settings, path: str, manifest: Manifest, source: str) -> Varian
     folder = places.of(settings, path).outline(path, manifest)
     compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
     return Variant(
-        name=manifest.recipe.name, source=source, kind="artifact", model_path=str(folder / "model"),
-        original_path=manifest.parent.path, serving=manifest.recipe.serving,
+        name=manifest.recipe.name,
+        source=source,
+        kind="artifact",
+        model_path=str(folder / "model"),
+        original_path=manifest.parent.path,
+        serving=manifest.recipe.serving,
         speculation=_speculation(settings, manifest.recipe, folder),
         compile_cache=str(folder / "compile_cache") if compiled else None,
-        neuron=manifest.compile_key if manifest.for_neuron else None, recipe_hash=manifest.recipe_hash,
-        bytes_on_disk=manifest.bytes_after, stored_at=None if str(folder) == path else path,
-    )  # fmt: skip
+        neuron=manifest.compile_key if manifest.for_neuron else None,
+        recipe_hash=manifest.recipe_hash,
+        bytes_on_disk=manifest.bytes_after,
+        stored_at=None if str(folder) == path else path,
+    )
 
 
 def _speculation(settings: Settings, recipe: Recipe, folder: Path) -> Speculation | None:

@@ -1,7 +1,8 @@
-"""Objects of a bucket that are written once under a key of their own: uploads in parts that go on where they stopped, removal.
+"""Objects of a bucket that are written once under a key of their own: uploads in parts that go on where they stopped,
+removal.
 
-Every part carries its SHA-256, which S3 compares; after the last one the checksum over all parts is compared here. What is busy,
-throttled or dropped is tried again by botocore (standard mode). Knows nothing of artifacts.
+Every part carries its SHA-256, which S3 compares; after the last one the checksum over all parts is compared here. What
+is busy, throttled or dropped is tried again by botocore (standard mode). Knows nothing of artifacts.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Objects(Bucket):
 
 
 class _Upload:
-    """One file in parts. An upload that was begun before under this key goes on: what S3 has of it is not sent again."""
+    """One file in parts. An upload that was begun before under this key goes on: what S3 has of it is not sent
+    again."""
 
     def __init__(self, bucket: Objects, path: Path, key: str, part_bytes: int, told: Callable[[int], None]) -> None:
         self.bucket, self.path, self.part_bytes, self._told = bucket, path, part_bytes, told
@@ -124,7 +126,9 @@ class _Upload:
     def run(self) -> None:
         client = self.bucket._client
         begun = self.bucket.begun(self.where["Key"])
-        upload = begun[-1] if begun else client.create_multipart_upload(**self.where, ChecksumAlgorithm="SHA256")["UploadId"]
+        upload = (
+            begun[-1] if begun else client.create_multipart_upload(**self.where, ChecksumAlgorithm="SHA256")["UploadId"]
+        )
         self.where["UploadId"] = upload
         listed = self.bucket._listed("list_parts", "Parts", **self.where) if begun else []
         there = {part["PartNumber"]: part for part in listed}
@@ -144,7 +148,9 @@ class _Upload:
         if there is not None and _is(there, content, checksum):
             tag = there["ETag"]
         else:
-            sent = self.bucket._client.upload_part(**self.where, PartNumber=number, Body=content, ChecksumSHA256=checksum)
+            sent = self.bucket._client.upload_part(
+                **self.where, PartNumber=number, Body=content, ChecksumSHA256=checksum
+            )
             tag = sent["ETag"]
         with self._lock:
             self.arrived += len(content)
@@ -163,7 +169,8 @@ class _Upload:
 
 
 def _is(part: dict[str, Any], content: bytes, checksum: str) -> bool:
-    """Whether S3 has these bytes as that part: by its SHA-256, else by its tag, which is the MD5 unless a key of KMS encrypts."""
+    """Whether S3 has these bytes as that part: by its SHA-256, else by its tag, which is the MD5 unless a key of KMS
+    encrypts."""
     if part.get("ChecksumSHA256"):
         return bool(part["ChecksumSHA256"] == checksum)
     tag = str(part["ETag"]).strip('"')

@@ -1,8 +1,8 @@
 """Published on-demand prices of SageMaker hosting instances, by the AWS Pricing API. Failures come back as sentences.
 
-An answer is a page of products, each one JSON document as text (botocore, pricing/2017-10-15, GetProducts): `product.attributes`
-says which instance and what for, `terms.OnDemand` what an hour costs. Credentials are found by boto3 and kept nowhere. Knows
-nothing of the bundled snapshot.
+An answer is a page of products, each one JSON document as text (botocore, pricing/2017-10-15, GetProducts):
+`product.attributes` says which instance and what for, `terms.OnDemand` what an hour costs. Credentials are found by
+boto3 and kept nowhere. Knows nothing of the bundled snapshot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class _Product(NamedTuple):
 def hosting_prices(region: str | None = None) -> PriceList:
     """Every instance's hosting price in the region; None: the region of the environment, else us-east-1.
 
-    Raises UnknownRegion, AccessRefused (no credentials, or they may not), PricesUnavailable (away, busy, or nothing usable).
+    Raises UnknownRegion, AccessRefused (no credentials, or they may not), PricesUnavailable (away, busy, or nothing
+    usable).
     """
     with _explained():
         client, region = _client(region)
@@ -60,7 +61,9 @@ def hosting_prices(region: str | None = None) -> PriceList:
     products, skipped = _products(texts)
     if not products:
         why = f"; {skipped[0]}" if skipped else ""
-        raise PricesUnavailable(f"The AWS Pricing API names no hosting price in {region}{why}: the prices there are stay.")
+        raise PricesUnavailable(
+            f"The AWS Pricing API names no hosting price in {region}{why}: the prices there are stay."
+        )
     now = datetime.now(UTC)
     prices = tuple(_price(product, region, now) for product in products)
     return PriceList(region, prices, tuple(skipped))
@@ -69,9 +72,12 @@ def hosting_prices(region: str | None = None) -> PriceList:
 def _price(product: _Product, region: str, now: datetime) -> InstancePrice:
     published = f", list of {product.published}" if product.published else ""
     return InstancePrice(
-        instance=product.instance, region=region, usd_per_hour=product.usd_per_hour, as_of=now,
+        instance=product.instance,
+        region=region,
+        usd_per_hour=product.usd_per_hour,
+        as_of=now,
         source=f"AWS Pricing API, {SERVICE} {COMPONENT}{published}",
-    )  # fmt: skip
+    )
 
 
 def _client(region: str | None) -> tuple[Any, str]:
@@ -83,14 +89,17 @@ def _client(region: str | None) -> tuple[Any, str]:
     known = session.get_available_regions("sagemaker")
     if chosen not in known:
         near = ", ".join(nearest(chosen, ["us-east-1", *known]))
-        raise UnknownRegion(f"There is no AWS region {chosen[:40]!r} with SageMaker prices in USD: the nearest are {near}.")
+        raise UnknownRegion(
+            f"There is no AWS region {chosen[:40]!r} with SageMaker prices in USD: the nearest are {near}."
+        )
     retries = {"max_attempts": 3, "mode": "standard"}
     config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries)
     return session.client("pricing", region_name=api_region(chosen), config=config), chosen
 
 
 def api_region(region: str) -> str:
-    """The Pricing API answers for every region, but only in three (botocore, endpoints.json: api.pricing): the nearest."""
+    """The Pricing API answers for every region, but only in three (botocore, endpoints.json: api.pricing): the
+    nearest."""
     if region.startswith("ap-"):
         return "ap-south-1"
     return "eu-central-1" if region.startswith(("eu-", "af-", "me-", "il-")) else "us-east-1"
@@ -102,7 +111,9 @@ def _texts(client: Any, region: str) -> Iterator[object]:
     pages = client.get_paginator("get_products").paginate(ServiceCode=SERVICE, Filters=filters, FormatVersion="aws_v1")
     for number, page in enumerate(pages):
         if number == MOST_PAGES:
-            raise PricesUnavailable(f"The AWS Pricing API's answer has more than {MOST_PAGES} pages: the prices there are stay.")
+            raise PricesUnavailable(
+                f"The AWS Pricing API's answer has more than {MOST_PAGES} pages: the prices there are stay."
+            )
         yield from page.get("PriceList", [])
 
 
@@ -122,18 +133,23 @@ def _products(texts: list[object]) -> tuple[list[_Product], list[str]]:
         before = products.setdefault(product.instance, product)
         if before.usd_per_hour != product.usd_per_hour and product.instance not in twice:
             twice.add(product.instance)
-            skipped.append(f"{product.instance} has two prices, {before.usd_per_hour:g} and {product.usd_per_hour:g} USD an hour")
+            skipped.append(
+                f"{product.instance} has two prices, {before.usd_per_hour:g} and {product.usd_per_hour:g} USD an hour"
+            )
     return [product for name, product in products.items() if name not in twice], skipped
 
 
 def parse(text: object) -> _Product | None:
-    """The price of one product; None for what is no hosting instance by the hour. Raises ValueError with a sentence's words."""
+    """The price of one product; None for what is no hosting instance by the hour. Raises ValueError with a sentence's
+    words."""
     try:
         document: Any = json.loads(str(text))
         attributes = document["product"]["attributes"]
         name = attributes.get("instanceName") or str(attributes.get("instanceType", "")).removesuffix(f"-{COMPONENT}")
         dimensions = [
-            dimension for offer in document["terms"]["OnDemand"].values() for dimension in offer["priceDimensions"].values()
+            dimension
+            for offer in document["terms"]["OnDemand"].values()
+            for dimension in offer["priceDimensions"].values()
         ]
         prices = {str(one["pricePerUnit"]["USD"]) for one in dimensions if one.get("unit") in HOURS}
         published = str(document.get("publicationDate") or "")[:10]
@@ -185,5 +201,7 @@ def _sentence(code: str) -> WhetstoneError:
     if code in UNKNOWN_KEYS:
         return AccessRefused(f"AWS does not accept the credentials in use ({code}): {CREDENTIALS}.")
     if code in BUSY:
-        return PricesUnavailable(f"The AWS Pricing API is busy ({code}): try again in a minute; the prices there are stay.")
+        return PricesUnavailable(
+            f"The AWS Pricing API is busy ({code}): try again in a minute; the prices there are stay."
+        )
     return PricesUnavailable(f"The AWS Pricing API answered {code or 'with an error'}: the prices there are stay.")

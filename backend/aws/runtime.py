@@ -1,7 +1,7 @@
 """Requests to endpoints in service, signed one by one (Signature Version 4): for whoever sends and reads them itself.
 
-botocore finds where the region's runtime is, and the credentials, which it renews where they can be; it neither sends nor reads
-anything here, since the load generator stamps each read of the socket. Knows nothing of what is asked.
+botocore finds where the region's runtime is, and the credentials, which it renews where they can be; it neither sends
+nor reads anything here, since the load generator stamps each read of the socket. Knows nothing of what is asked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ SERVICE, SIGNED_AS = "sagemaker-runtime", "sagemaker"
 
 
 class Signer:
-    """Of one region. Raises AccessRefused where there are no credentials, and for a region that does not exist Refused."""
+    """Of one region. Raises AccessRefused where there are no credentials, and for a region that does not exist
+    Refused."""
 
     def __init__(self, region: str) -> None:
         from botocore.exceptions import NoCredentialsError
@@ -27,7 +28,8 @@ class Signer:
             self._credentials.get_frozen_credentials()  # those of a role are fetched now, not under load
 
     def headers(self, path: str, body: bytes, fields: dict[str, str]) -> dict[str, str]:
-        """`fields` and those that sign them, for a POST of `body` to `path`; Host and Content-Length are the sender's."""
+        """`fields` and those that sign them, for a POST of `body` to `path`; Host and Content-Length are the
+        sender's."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 

@@ -1,6 +1,7 @@
 """Objects of one S3 bucket: listing, ranges of bytes, checksums. Failures come back as sentences.
 
-Credentials are found by boto3 as everywhere else (environment, profile, role) and kept nowhere. Knows nothing of models.
+Credentials are found by boto3 as everywhere else (environment, profile, role) and kept nowhere. Knows nothing of
+models.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from backend.transfer import SourceDropped
 
 CONNECT_SECONDS, READ_SECONDS = 10, 30
 CHUNK_BYTES = 1 << 20
-CREDENTIALS = (
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of this command and of `whetstone up`"
-)
+CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of this command and of `whetstone up`"
 REFUSED = frozenset({"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "AccountProblem"})
-BAD_KEYS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
+BAD_KEYS = frozenset(
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+)
 GONE = frozenset({"NoSuchKey", "PreconditionFailed", "404", "412", "InvalidRange", "416"})
 """Codes of an object that is not what the listing said."""
 
@@ -34,7 +35,8 @@ class ConnectionLost(SourceDropped):
 
 
 class S3Object(NamedTuple):
-    """`tag` is the ETag with its quotes: another content has another. Empty for a key under which there is ever only one."""
+    """`tag` is the ETag with its quotes: another content has another. Empty for a key under which there is ever only
+    one."""
 
     key: str
     size: int
@@ -59,7 +61,8 @@ def _loader() -> Any:
 
 
 class Bucket:
-    """One bucket. Every method raises AccessRefused, UnknownModel (no such bucket), SourceUnreachable or ConnectionLost."""
+    """One bucket. Every method raises AccessRefused, UnknownModel (no such bucket), SourceUnreachable or
+    ConnectionLost."""
 
     rights = "read {place}: you need s3:ListBucket and s3:GetObject there"
     tries = 3
@@ -69,12 +72,15 @@ class Bucket:
 
         self.name = name
         retries = {"max_attempts": self.tries, "mode": "standard"}
-        config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries, max_pool_connections=32)
+        config = Config(
+            connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries, max_pool_connections=32
+        )
         with self._explained():
             self._client = client("s3", None, config)
 
     def objects(self, prefix: str, *, deep: bool = False) -> list[S3Object]:
-        """The objects directly below the prefix (which ends with a slash, or is empty for the whole bucket), or however deep."""
+        """The objects directly below the prefix (which ends with a slash, or is empty for the whole bucket), or however
+        deep."""
         with self._explained():
             found = self._listed("list_objects_v2", "Contents", Prefix=prefix, **({} if deep else {"Delimiter": "/"}))
         return [S3Object(one["Key"], one["Size"], one["ETag"]) for one in found]
@@ -96,10 +102,12 @@ class Bucket:
             yield from self._get(wanted, start, wanted.size)["Body"].iter_chunks(CHUNK_BYTES)
 
     def checksum(self, wanted: S3Object) -> tuple[str, str] | None:
-        """(`sha256` or `md5`, hex) where S3 has one over the whole object: a tag is its md5 unless it came in parts or is
-        encrypted with a key of KMS or the customer's own."""
+        """(`sha256` or `md5`, hex) where S3 has one over the whole object: a tag is its md5 unless it came in parts or
+        is encrypted with a key of KMS or the customer's own."""
         with self._explained(wanted.key):
-            head = self._client.head_object(Bucket=self.name, Key=wanted.key, IfMatch=wanted.tag, ChecksumMode="ENABLED")
+            head = self._client.head_object(
+                Bucket=self.name, Key=wanted.key, IfMatch=wanted.tag, ChecksumMode="ENABLED"
+            )
         if head.get("ChecksumSHA256") and head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
             return "sha256", base64.b64decode(head["ChecksumSHA256"].split("-")[0]).hex()
         keyed = head.get("SSECustomerAlgorithm") or head.get("ServerSideEncryption", "AES256") != "AES256"
@@ -132,7 +140,9 @@ class Bucket:
                 f"The connection to s3://{self.name} broke ({type(error).__name__}): check the network and try again."
             ) from None
         except (exceptions.BotoCoreError, ValueError) as error:
-            raise SourceUnreachable(f"S3 cannot be asked ({error}): check the AWS settings in the environment.") from None
+            raise SourceUnreachable(
+                f"S3 cannot be asked ({error}): check the AWS settings in the environment."
+            ) from None
 
     def _sentence(self, code: str, key: str | None) -> WhetstoneError:
         place = f"s3://{self.name}" + (f"/{key}" if key else "")
@@ -146,4 +156,6 @@ class Bucket:
             return ObjectChanged(f"{place} was changed or removed since it was listed: import the model again.")
         if code in {"SlowDown", "InternalError", "ServiceUnavailable", "500", "503", "RequestTimeout"}:
             return ConnectionLost(f"S3 is busy ({code}): try again in a minute.")
-        return SourceUnreachable(f"S3 answered {code or 'with an error'} for {place}: check the region and the address.")
+        return SourceUnreachable(
+            f"S3 answered {code or 'with an error'} for {place}: check the region and the address."
+        )

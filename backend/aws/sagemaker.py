@@ -1,7 +1,7 @@
 """Calls of SageMaker and its neighbours, with timeouts and retries; failures come back as one clear sentence.
 
-Credentials and region are found by boto3 as everywhere else (environment, profile, role) and kept nowhere. Knows nothing of jobs,
-models or endpoints.
+Credentials and region are found by boto3 as everywhere else (environment, profile, role) and kept nowhere. Knows
+nothing of jobs, models or endpoints.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Service:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """What botocore raises inside becomes a sentence. Credentials that AWS does not accept are then looked for anew."""
+        """What botocore raises inside becomes a sentence. Credentials that AWS does not accept are then looked for
+        anew."""
         from botocore import exceptions
         from botocore.parsers import ResponseParserError
 
@@ -93,7 +94,11 @@ class Service:
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError):
             self._client = None
             raise AccessRefused(f"There are no AWS credentials: {CREDENTIALS}.") from None
-        except (exceptions.CredentialRetrievalError, exceptions.TokenRetrievalError, exceptions.UnauthorizedSSOTokenError):
+        except (
+            exceptions.CredentialRetrievalError,
+            exceptions.TokenRetrievalError,
+            exceptions.UnauthorizedSSOTokenError,
+        ):
             self._client = None
             raise Expired(f"The AWS credentials in use cannot be renewed: sign in again, or {CREDENTIALS}.") from None
         except exceptions.ProfileNotFound:
@@ -101,11 +106,15 @@ class Service:
         except exceptions.NoRegionError:
             raise Refused("No AWS region is given: set AWS_DEFAULT_REGION, such as us-east-1.") from None
         except exceptions.ParamValidationError as error:
-            raise Refused(f"{self._words} does not take the request: {_line(str(error.kwargs.get('report', error)))}.") from None
+            raise Refused(
+                f"{self._words} does not take the request: {_line(str(error.kwargs.get('report', error)))}."
+            ) from None
         except ResponseParserError:
             raise Busy(f"The answer of {self._words} broke off: check the network.") from None
         except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
-            raise Busy(f"The answer of {self._words} did not arrive ({type(error).__name__}): check the network.") from None
+            raise Busy(
+                f"The answer of {self._words} did not arrive ({type(error).__name__}): check the network."
+            ) from None
         except (exceptions.BotoCoreError, ValueError) as error:
             raise Refused(f"{self._words} cannot be asked ({_line(str(error))}): check the AWS settings.") from None
 
@@ -125,7 +134,8 @@ class Service:
             return AccessRefused(f"AWS does not accept the credentials in use ({code}): {CREDENTIALS}.")
         if code in DENIED:
             return AccessRefused(f"AWS refuses: the credentials in use need {self._action(error, message)}.")
-        if code in THROTTLED or code in BROKEN or status >= 500 or code in {"429", "400"}:  # a number: the answer names no code
+        # a number: the answer names no code
+        if code in THROTTLED or code in BROKEN or status >= 500 or code in {"429", "400"}:
             return Busy(f"{self._words} is busy ({code or status}): try again in a minute.")
         if code in LACKING or message.startswith("Could not find"):
             return Lacking(f"{self._words} knows nothing of that name: {message}.")
@@ -134,7 +144,8 @@ class Service:
         return Refused(f"{self._words} refuses {error.operation_name} ({code}): {message}.")
 
     def _action(self, error: Any, message: str) -> str:
-        """As an IAM policy names it: the message does where it is another than the one asked for, such as iam:PassRole."""
+        """As an IAM policy names it: the message does where it is another than the one asked for, such as
+        iam:PassRole."""
         named = PERFORM.search(message)
         return named["action"] if named else f"{PREFIXES.get(self.name, self.name)}:{error.operation_name}"
 

@@ -8,16 +8,28 @@ from backend.present import command
 
 FLAGS = {
     # load options, of a switch the end that may be wrong
-    **command.FLAGS, **terms.FLAGS, "endpoint": "--chat", "stream": "--no-stream", "quality": "--no-quality",
+    **command.FLAGS,
+    **terms.FLAGS,
+    "endpoint": "--chat",
+    "stream": "--no-stream",
+    "quality": "--no-quality",
     # what is wanted of an instance that `auto` chooses
-    "wanted": "--goal", "min_output_tokens_per_s": "--min-tokens-per-s",
+    "wanted": "--goal",
+    "min_output_tokens_per_s": "--min-tokens-per-s",
     # what a report is made anew with
-    "limits.ttft_p95_ms": "--ttft-p95", "limits.tpot_p95_ms": "--tpot-p95", "request_limits.ttft_ms": "--request-ttft",
-    "request_limits.tpot_ms": "--request-tpot", "per_hour": "--price-per-hour",
+    "limits.ttft_p95_ms": "--ttft-p95",
+    "limits.tpot_p95_ms": "--tpot-p95",
+    "request_limits.ttft_ms": "--request-ttft",
+    "request_limits.tpot_ms": "--request-tpot",
+    "per_hour": "--price-per-hour",
     # a catalog's filter
-    "origins": "--origin", "techniques": "--technique", "families": "--family", "licences": "--licence",
-    "min_parameters": "--min-size", "max_parameters": "--max-size",
-}  # fmt: skip
+    "origins": "--origin",
+    "techniques": "--technique",
+    "families": "--family",
+    "licences": "--licence",
+    "min_parameters": "--min-size",
+    "max_parameters": "--max-size",
+}
 """Of fields whose flag is not their own name."""
 
 

@@ -20,9 +20,9 @@ def noted() -> Iterator[threading.Event]:
 
     Python raises KeyboardInterrupt wherever the main thread is. Within a weakref's callback or a `__del__`, of which a
     database session has many, it is printed as ignored and gone, and between a job's submission and the wait for it it
-    would leave the job running. So whoever waits looks at the event, and must not wait for long. Raises KeyboardInterrupt at
-    the end of the outermost where the event is set and no other exception says so. A signal that the command was started to
-    ignore stays ignored; SIGQUIT (Ctrl-\\) ends the command at once.
+    would leave the job running. So whoever waits looks at the event, and must not wait for long. Raises
+    KeyboardInterrupt at the end of the outermost where the event is set and no other exception says so. A signal that
+    the command was started to ignore stays ignored; SIGQUIT (Ctrl-\\) ends the command at once.
     """
     global _noting
     if _noting is not None or threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,5 @@
-"""`whetstone`: the same verbs as the service. Exit 0 done, 1 the work failed, 2 the request was wrong, 130 interrupted."""
+"""`whetstone`: the same verbs as the service. Exit 0 done, 1 the work failed, 2 the request was wrong, 130
+interrupted."""
 
 from __future__ import annotations
 
@@ -36,10 +37,20 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 VERBS: dict[str, Callable[..., None]] = {
-    "up": studio.up, "demo": studio.demo, "audit": studio.audit, "optimize": optimize.command, "train": train.command,
-    "payoff": payoff.command, "evaluate": evaluate.evaluate, "report": report.report_command, "doctor": upkeep.examine,
-    "activity": upkeep.tell_activity, "backup": upkeep.back_up, "restore": upkeep.restore, "deploy": endpoints.deploy,
-}  # fmt: skip
+    "up": studio.up,
+    "demo": studio.demo,
+    "audit": studio.audit,
+    "optimize": optimize.command,
+    "train": train.command,
+    "payoff": payoff.command,
+    "evaluate": evaluate.evaluate,
+    "report": report.report_command,
+    "doctor": upkeep.examine,
+    "activity": upkeep.tell_activity,
+    "backup": upkeep.back_up,
+    "restore": upkeep.restore,
+    "deploy": endpoints.deploy,
+}
 for name, verb in VERBS.items():
     app.command(name)(verb)
 app.add_typer(bench.app, name="bench", help="Run the load generator alone, or import what another one wrote.")
@@ -50,7 +61,9 @@ app.add_typer(endpoints.app, name="endpoints", help="What runs on SageMaker: lis
 app.add_typer(engines.app, name="engines", help="The environments that optimize and serve: list, install, remove.")
 app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")
 app.add_typer(
-    models.app, name="models", help="Models of your own, from a folder, a hub or S3: look at one, import it, list, forget."
+    models.app,
+    name="models",
+    help="Models of your own, from a folder, a hub or S3: look at one, import it, list, forget.",
 )
 app.add_typer(presets.app, name="presets", help="Recipes to start from: list, show, apply, save, export, import.")
 app.add_typer(recipe.app, name="recipe", help="Check a recipe, estimate what it needs, list the bundled ones.")

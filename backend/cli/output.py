@@ -1,4 +1,5 @@
-"""How the command line speaks: one JSON document on standard output with --json, else text; progress on standard error."""
+"""How the command line speaks: one JSON document on standard output with --json, else text; progress on standard
+error."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from backend.service import Workspace, damaged
 from backend.service.jobs.jobs import JobView
 
 err = sys.stderr
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
+]
 
 
 def emit(document: Any, *, as_json: bool, text: str) -> None:

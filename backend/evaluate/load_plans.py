@@ -1,4 +1,5 @@
-"""From the options of an evaluation to the plans of its levels: closed loop, rate, ramp, trace. Knows nothing of variants."""
+"""From the options of an evaluation to the plans of its levels: closed loop, rate, ramp, trace. Knows nothing of
+variants."""
 
 from __future__ import annotations
 
@@ -46,19 +47,30 @@ def plan(
     asked = options.model_dump(include=set(RequestOptions.model_fields))
     asked["warmup_seconds"] = options.warmup_seconds if load.mode == "rate" else 0.0
     return LoadPlan(
-        **asked, url=url, model=model, prompts=prompts, bearer_env=bearer, load=load, process=options.process, seed=options.seed,
-        ramp_from=options.ramp[0] if options.ramp else 0.0, requests=None if load.mode == "ramp" else wanted,
+        **asked,
+        url=url,
+        model=model,
+        prompts=prompts,
+        bearer_env=bearer,
+        load=load,
+        process=options.process,
+        seed=options.seed,
+        ramp_from=options.ramp[0] if options.ramp else 0.0,
+        requests=None if load.mode == "ramp" else wanted,
         seconds=None if load.mode == "trace" else options.seconds,
-    )  # fmt: skip
+    )
 
 
 def search(
-    options: EvaluateOptions, measure: Callable[[Load, int, int], tuple[Records, Audit]], report: Callable[[Found], None]
+    options: EvaluateOptions,
+    measure: Callable[[Load, int, int], tuple[Records, Audit]],
+    report: Callable[[Found], None],
 ) -> None:
     """Sweep for the highest level that keeps the objectives; `report` gets each level as soon as it is measured.
 
-    `measure(load, requests, look)` runs one level once. An undecided level is measured up to LOOKS times and judged over all its
-    requests; what then is still undecided counts as not kept. Ends early where the client held the level back.
+    `measure(load, requests, look)` runs one level once. An undecided level is measured up to LOOKS times and judged
+    over all its requests; what then is still undecided counts as not kept. Ends early where the client held the level
+    back.
     """
     objectives = [objective.parse(text) for text in options.sweep]
     lowest = min(options.loads)
@@ -93,8 +105,12 @@ def mark(levels: Sequence[Level], found: Sequence[Found], options: EvaluateOptio
     marked = []
     for each, level in pairs:
         check = SloCheck(
-            objectives=options.sweep, verdict=each.check.verdict, shares=each.check.shares, intervals=each.check.intervals,
-            highest=bool(held) and each.load.value == max(held), knee=each.load.value == bend,
-        )  # fmt: skip
+            objectives=options.sweep,
+            verdict=each.check.verdict,
+            shares=each.check.shares,
+            intervals=each.check.intervals,
+            highest=bool(held) and each.load.value == max(held),
+            knee=each.load.value == bend,
+        )
         marked.append(level.model_copy(update={"slo": check}))
     return marked

@@ -1,7 +1,7 @@
 """What a server that was not started here tells of its guesses at `/metrics`, as vLLM does. Knows nothing of load.
 
-It may tell nothing, or hang: that is no error, and costs at most `LIMIT_S`, once. The counters are the server's, so whatever
-others ask of it in the meantime is counted too.
+It may tell nothing, or hang: that is no error, and costs at most `LIMIT_S`, once. The counters are the server's, so
+whatever others ask of it in the meantime is counted too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Energy counters of this machine: processor packages by Linux powercap (RAPL), NVIDIA GPUs by NVML. Reads only.
 
-RAPL: /sys/class/powercap/intel-rapl:N holds `energy_uj`, microjoules that start anew after `max_energy_range_uj` (Linux,
-Documentation/power/powercap). A package and its DRAM are counted; cores and uncore are within the package and `psys` holds it, so
-those are left out. Many kernels let only root read them. NVML: nvmlDeviceGetTotalEnergyConsumption, millijoules since the driver
-was loaded, from Volta on (NVML API reference). Knows nothing of what runs meanwhile.
+RAPL: /sys/class/powercap/intel-rapl:N holds `energy_uj`, microjoules that start anew after `max_energy_range_uj`
+(Linux, Documentation/power/powercap). A package and its DRAM are counted; cores and uncore are within the package and
+`psys` holds it, so those are left out. Many kernels let only root read them. NVML: nvmlDeviceGetTotalEnergyConsumption,
+millijoules since the driver was loaded, from Volta on (NVML API reference). Knows nothing of what runs meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Counter(NamedTuple):
 
 
 def read(powercap: Path | None = None, library: str = NVML) -> dict[str, Counter]:
-    """Every counter that can be read now, by a name such as `package-0 (RAPL)` or `GPU 0 (NVML)`; none where there is none."""
+    """Every counter that can be read now, by a name such as `package-0 (RAPL)` or `GPU 0 (NVML)`; none where there is
+    none."""
     return {**_rapl(powercap or POWERCAP), **_nvml(library)}
 
 

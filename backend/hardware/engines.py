@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import EngineMissing
 from backend.domain.evaluation.document import Variant
-from backend.domain.machine.environments import COMPRESS, ENVIRONMENTS, QUALITY, RAY, SERVE, STUDIO, EnvironmentInfo, find
+from backend.domain.machine.environments import (
+    COMPRESS,
+    ENVIRONMENTS,
+    QUALITY,
+    RAY,
+    SERVE,
+    STUDIO,
+    EnvironmentInfo,
+    find,
+)
 from backend.domain.neuron.stacks import STACKS
 from backend.domain.recipe import libraries
 from backend.domain.recipe.techniques import supported
@@ -49,7 +58,9 @@ def engine_python(settings: Settings, name: str) -> Path:
         return Path(sys.executable)
     if marker(settings.engines, name) is None:
         more = " --index URL" if environment.vendor else ""
-        raise EngineMissing(f"The engine `{name}` is not installed: install it with `whetstone engines install {name}{more}`.")
+        raise EngineMissing(
+            f"The engine `{name}` is not installed: install it with `whetstone engines install {name}{more}`."
+        )
     return settings.engines / name / "bin" / "python"
 
 
@@ -126,10 +137,12 @@ def _by_library(hardware: str) -> str:
 
 
 def _reason(environment: EnvironmentInfo, installed: bool) -> str | None:
-    if environment is SERVE and not probe.accelerators() and not {"avx2", "avx512f", "asimddp"} & set(probe.probe()["flags"]):
+    if (
+        environment is SERVE
+        and not probe.accelerators()
+        and not {"avx2", "avx512f", "asimddp"} & set(probe.probe()["flags"])
+    ):
         return f"needs {environment.hardware}; this machine has neither"
     if environment.vendor and not installed:
-        return (
-            f"not installed: its packages come from AWS's own index, `whetstone engines install {environment.name} --index URL`"
-        )
+        return f"not installed: its packages come from AWS's own index, `whetstone engines install {environment.name} --index URL`"
     return None if installed else f"not installed: run `whetstone engines install {environment.name}`"

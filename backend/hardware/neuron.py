@@ -1,8 +1,9 @@
-"""The AWS Neuron devices (Inferentia, Trainium) attached here, as neuron-ls lists them. Knows nothing of what runs on them.
+"""The AWS Neuron devices (Inferentia, Trainium) attached here, as neuron-ls lists them. Knows nothing of what runs on
+them.
 
-`neuron-ls --json-output` prints a JSON array, one object a device: `neuron_device` its number, `nc_count` its NeuronCores,
-`logical_neuroncore_config` how many physical ones each of them is, `memory_size` in bytes, `bdf`, `connected_to` and
-`neuron_processes` (AWS Neuron documentation, Neuron LS user guide).
+`neuron-ls --json-output` prints a JSON array, one object a device: `neuron_device` its number, `nc_count` its
+NeuronCores, `logical_neuroncore_config` how many physical ones each of them is, `memory_size` in bytes, `bdf`,
+`connected_to` and `neuron_processes` (AWS Neuron documentation, Neuron LS user guide).
 """
 
 from __future__ import annotations

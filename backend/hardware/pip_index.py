@@ -17,7 +17,8 @@ DEFAULT = re.compile(r"Base URL of the Python Package Index \(default\s+(https?:
 def default_host() -> str | None:
     """The host of pip's own default index, in small letters; None where pip is not here or says it in another way.
 
-    pip's help shows the default after its configuration was read (pip 26, _internal/cli/parser.py), so it is asked without any.
+    pip's help shows the default after its configuration was read (pip 26, _internal/cli/parser.py), so it is asked
+    without any.
     """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     asked = subprocess.run(

@@ -1,4 +1,5 @@
-"""What this machine has: processor and its features, memory, accelerators, compiler, disk. Reads only; imports no torch.
+"""What this machine has: processor and its features, memory, accelerators, compiler, disk. Reads only; imports no
+torch.
 
 Knows nothing of engines or models.
 """
@@ -150,7 +151,9 @@ def has_compiler(python: Path | None = None) -> bool:
 
 def compiler() -> str | None:
     """The C++ compiler torch's inductor would take: $CXX, else g++, else clang++."""
-    return next((found for name in (os.environ.get("CXX"), "g++", "clang++") if name and (found := shutil.which(name))), None)
+    return next(
+        (found for name in (os.environ.get("CXX"), "g++", "clang++") if name and (found := shutil.which(name))), None
+    )
 
 
 @lru_cache(maxsize=8)

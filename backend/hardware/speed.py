@@ -1,8 +1,9 @@
-"""How fast this machine's processor reads memory, streams weights and multiplies: the best of many repetitions, kept in a file.
+"""How fast this machine's processor reads memory, streams weights and multiplies: the best of many repetitions, kept in
+a file.
 
-The best, as STREAM takes it (McCalpin 1995; stream.c: arrays of four times the last-level cache, the best of NTIMES): what else
-runs here, a thread that wakes a tick late, or pages not yet mapped only ever take away. The repetitions of each kernel lie apart,
-since a busy moment lasts longer than one of them. Knows nothing of models.
+The best, as STREAM takes it (McCalpin 1995; stream.c: arrays of four times the last-level cache, the best of NTIMES):
+what else runs here, a thread that wakes a tick late, or pages not yet mapped only ever take away. The repetitions of
+each kernel lie apart, since a busy moment lasts longer than one of them. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ CACHES = Path("/sys/devices/system/cpu")
 
 
 class Speed(NamedTuple):
-    """All cores together. `bandwidth`: bytes/s read. `weights`: bytes/s at which a matrix-vector product goes through bfloat16
-    weights, which is what decoding does. `flops`: 16-bit operations/s."""
+    """All cores together. `bandwidth`: bytes/s read. `weights`: bytes/s at which a matrix-vector product goes through
+    bfloat16 weights, which is what decoding does. `flops`: 16-bit operations/s."""
 
     bandwidth: float
     weights: float
@@ -62,8 +63,8 @@ class Measured(NamedTuple):
 
 
 def processor(cache: Path) -> Speed:
-    """The best of what was measured of this processor. Calls measure until ATTEMPTS fell into quiet moments, or MOST_ATTEMPTS
-    were made; after that the kept figures are the answer."""
+    """The best of what was measured of this processor. Calls measure until ATTEMPTS fell into quiet moments, or
+    MOST_ATTEMPTS were made; after that the kept figures are the answer."""
     attempts = _kept(cache / FILE, _key())
     if sum(not each.busy for each in attempts) < ATTEMPTS and len(attempts) < MOST_ATTEMPTS:
         attempts = [*attempts, _attempt()]
@@ -130,7 +131,9 @@ def array_bytes(caches: Path = CACHES) -> int:
     last: dict[str, int] = {}
     for index in caches.glob("cpu[0-9]*/cache/index3"):
         with suppress(OSError, ValueError):
-            last[(index / "shared_cpu_list").read_text()] = int((index / "size").read_text().strip().removesuffix("K")) << 10
+            last[(index / "shared_cpu_list").read_text()] = (
+                int((index / "size").read_text().strip().removesuffix("K")) << 10
+            )
     most = min(MOST_BYTES, probe.total_memory() // MEMORY_SHARE)
     return max(min(LEAST_BYTES, most), min(4 * sum(last.values()), most))
 

@@ -12,8 +12,8 @@ from backend.settings import Settings
 
 
 def chosen(settings: Settings) -> Launcher:
-    """The launcher of this home's jobs: those that AWS runs go there, what computes to the cluster where there is one. What
-    belongs to this machine stays on it, such as installs, imports and servers on its loopback."""
+    """The launcher of this home's jobs: those that AWS runs go there, what computes to the cluster where there is one.
+    What belongs to this machine stays on it, such as installs, imports and servers on its loopback."""
     return Divided(ours(settings), SageMakerLauncher(settings), is_managed)
 
 

@@ -1,7 +1,9 @@
-"""Endpoints of SageMaker: made, updated in place, and taken away with everything that was made for them (decision 0029).
+"""Endpoints of SageMaker: made, updated in place, and taken away with everything that was made for them (decision
+0029).
 
-Each step can be sent again: a command that was killed between any two calls goes on when it is called once more. What there is
-stands in AWS alone. Nothing of this was ever run on AWS: it is tested against a server of the published shapes.
+Each step can be sent again: a command that was killed between any two calls goes on when it is called once more. What
+there is stands in AWS alone. Nothing of this was ever run on AWS: it is tested against a server of the published
+shapes.
 """
 
 from __future__ import annotations
@@ -55,10 +57,12 @@ class Deployments(Endpoints):
     # making
 
     def deploy(self, deployment: Deployment, folder: Path, files: Mapping[str, int], say: Say) -> Endpoint:
-        """Upload what is missing, make the three, wait until it is in service. Called again after it was killed, it goes on.
+        """Upload what is missing, make the three, wait until it is in service. Called again after it was killed, it
+        goes on.
 
-        What fails after the upload takes everything back, but one that was in service before; an upload that breaks stays as far
-        as it came, for the next try. Raises DeployFailed, NotNow where that name is taken by another deployment.
+        What fails after the upload takes everything back, but one that was in service before; an upload that breaks
+        stays as far as it came, for the next try. Raises DeployFailed, NotNow where that name is taken by another
+        deployment.
         """
         there = self.find(deployment.id)
         if there is not None and there.version != deployment.version:
@@ -87,7 +91,8 @@ class Deployments(Endpoints):
                 self._patiently(call)
 
     def _patiently(self, call: requests.Call) -> None:
-        """AWS may not see yet what was made a moment ago, and refuses what names it (the API's own words of `CreateEndpoint`)."""
+        """AWS may not see yet what was made a moment ago, and refuses what names it (the API's own words of
+        `CreateEndpoint`)."""
         waited = 0.0
         while True:
             try:
@@ -149,12 +154,15 @@ class Deployments(Endpoints):
 
     # updating
 
-    def update(self, deployment: Deployment, rollout: Rollout, folder: Path, files: Mapping[str, int], say: Say) -> list[Finding]:
-        """New instances with that deployment, to which the endpoint goes over; proven, and only then is the old one removed.
+    def update(
+        self, deployment: Deployment, rollout: Rollout, folder: Path, files: Mapping[str, int], say: Say
+    ) -> list[Finding]:
+        """New instances with that deployment, to which the endpoint goes over; proven, and only then is the old one
+        removed.
 
-        Where AWS goes back, or where it serves something else than what was deployed, the old one serves on and everything new
-        is taken away. AWS stops no update that it has begun: interrupted then, it goes on there, and the same call sees it
-        through. Raises NotFound, NotNow, DeployFailed.
+        Where AWS goes back, or where it serves something else than what was deployed, the old one serves on and
+        everything new is taken away. AWS stops no update that it has begun: interrupted then, it goes on there, and the
+        same call sees it through. Raises NotFound, NotNow, DeployFailed.
         """
         there = self.show(deployment.id)
         self._check(there, deployment)
@@ -182,7 +190,9 @@ class Deployments(Endpoints):
     def _check(self, there: Endpoint, deployment: Deployment) -> None:
         """Raises NotNow."""
         if there.state != "InService" and deployment.version not in (there.version, there.pending):
-            raise NotNow(f"{there.id} is {there.state}, and only what is in service can be updated: see it again later.")
+            raise NotNow(
+                f"{there.id} is {there.state}, and only what is in service can be updated: see it again later."
+            )
         if there.pending not in (None, deployment.version):
             raise NotNow(f"{there.id} is being updated to something else: see it again later.")
         if there.instance not in (None, deployment.instance) and self._scaled(there.name):
@@ -199,7 +209,8 @@ class Deployments(Endpoints):
         return any(page["ScalableTargets"] for page in pages)
 
     def _go_over(self, deployment: Deployment, call: requests.Call, say: Say) -> None:
-        """What AWS refuses leaves nothing. Interrupted here, nobody knows whether it has begun: nothing is removed then."""
+        """What AWS refuses leaves nothing. Interrupted here, nobody knows whether it has begun: nothing is removed
+        then."""
         try:
             self._shift(call, say)
         except WhetstoneError as error:
@@ -207,7 +218,8 @@ class Deployments(Endpoints):
             raise
 
     def _shift(self, call: requests.Call, say: Say) -> None:
-        """Whose answer was lost may have begun, and is then refused a second time: what comes of it is seen by waiting."""
+        """Whose answer was lost may have begun, and is then refused a second time: what comes of it is seen by
+        waiting."""
         say(call.operation.replace("_", " "))
         try:
             self._patiently(call)
@@ -306,15 +318,18 @@ class Deployments(Endpoints):
     ) -> bool:
         """Configurations, weights, and last the models, by which the weights are found; whether there were any.
 
-        `known` is removed whether lists have it yet or not, and `alone`: nothing else; `keep` stays. Weights that a model
-        which stays is served from stay too. Where nothing stays, the endpoint's folder goes with uploads that broke.
+        `known` is removed whether lists have it yet or not, and `alone`: nothing else; `keep` stays. Weights that a
+        model which stays is served from stay too. Where nothing stays, the endpoint's folder goes with uploads that
+        broke.
         """
         models = self._made("list_models", "Models", "Model", endpoint_id)
         configurations = self._configurations(endpoint_id)
         own = {known.version} if known else set()
         going = own if alone else ({*models, *configurations} | own) - ({keep.version} if keep else set())
         data = {each: self._data(each, endpoint_id) for each in {*models, *configurations}}
-        staying = {uri for each, uris in data.items() if each not in going for uri in uris} | ({keep.data} if keep else set())
+        staying = {uri for each, uris in data.items() if each not in going for uri in uris} | (
+            {keep.data} if keep else set()
+        )
         weights = {uri for each in going for uri in data.get(each, ())} | ({known.data} if known else set())
         if not (alone or keep):
             weights = {uri.rsplit("/", 2)[0] + "/" for uri in weights}
@@ -336,7 +351,9 @@ class Deployments(Endpoints):
 
     def _made(self, operation: str, members: str, kind: str, endpoint_id: str) -> list[str]:
         """The names of models or configurations that were made for it, the newest first."""
-        pages = self._sagemaker.pages(operation, NameContains=PREFIX + endpoint_id, SortBy="CreationTime", SortOrder="Descending")
+        pages = self._sagemaker.pages(
+            operation, NameContains=PREFIX + endpoint_id, SortBy="CreationTime", SortOrder="Descending"
+        )
         rows = [(each[f"{kind}Name"], each[f"{kind}Arn"]) for page in pages for each in page[members]]
         named = [(name, arn) for name, arn in rows if is_version(name, PREFIX + endpoint_id)]
         return [name for name, arn in named if tags_of(self._sagemaker, arn).get(TAG) == endpoint_id]

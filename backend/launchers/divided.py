@@ -10,7 +10,8 @@ from backend.launchers.base import Launcher
 
 
 class Divided(Launcher):
-    """Handles are those of the two, `second` being no `Divided` itself. `takes`: whether that one has the job of this channel."""
+    """Handles are those of the two, `second` being no `Divided` itself. `takes`: whether that one has the job of this
+    channel."""
 
     name = "divided"
 

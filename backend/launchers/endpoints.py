@@ -1,7 +1,7 @@
 """Endpoints of SageMaker that are ours: listed, asked and proven. What makes and changes them is in `deployments`.
 
-What there is stands in AWS alone, marked by tags; nothing of it is kept here. Nothing of this was ever run on AWS: it is tested
-against a server of the published shapes (decision 0029).
+What there is stands in AWS alone, marked by tags; nothing of it is kept here. Nothing of this was ever run on AWS: it
+is tested against a server of the published shapes (decision 0029).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ LOGGED_WITHIN_S = 60.0
 class Endpoint(NamedTuple):
     """As AWS has it now. `instances` are those that run; None where AWS does not say the instance (yet).
 
-    What is served is read from the tags of the configuration in use, since an update changes that and not the endpoint's own.
+    What is served is read from the tags of the configuration in use, since an update changes that and not the
+    endpoint's own.
     """
 
     id: str
@@ -58,11 +59,14 @@ def home_region(region: str | None) -> str:
 
 
 def tags_of(sagemaker: Service, arn: str) -> dict[str, str]:
-    return {each["Key"]: each["Value"] for page in sagemaker.pages("list_tags", ResourceArn=arn) for each in page["Tags"]}
+    return {
+        each["Key"]: each["Value"] for page in sagemaker.pages("list_tags", ResourceArn=arn) for each in page["Tags"]
+    }
 
 
 class Endpoints:
-    """Those of one region (None: the environment's). Methods raise what `aws.sagemaker.Service` and `aws.s3.Bucket` do."""
+    """Those of one region (None: the environment's). Methods raise what `aws.sagemaker.Service` and `aws.s3.Bucket`
+    do."""
 
     def __init__(self, region: str | None = None, sleep: Callable[[float], None] | None = None) -> None:
         self._region, self._sleep = region, sleep or time.sleep
@@ -76,7 +80,9 @@ class Endpoints:
 
     def listing(self) -> list[Endpoint]:
         """The newest first. One that goes away meanwhile is left out."""
-        pages = self._sagemaker.pages("list_endpoints", NameContains=PREFIX, SortBy="CreationTime", SortOrder="Descending")
+        pages = self._sagemaker.pages(
+            "list_endpoints", NameContains=PREFIX, SortBy="CreationTime", SortOrder="Descending"
+        )
         names = [each["EndpointName"] for page in pages for each in page["Endpoints"]]
         endpoints = [self._read(name) for name in names if name.startswith(PREFIX)]
         return [each for each in endpoints if each is not None]
@@ -109,27 +115,38 @@ class Endpoints:
         served = tags_of(self._sagemaker, configuration["EndpointConfigArn"]) if configuration else tags
         running = sum(each.get("CurrentInstanceCount") or 0 for each in stated.get("ProductionVariants", []))
         return Endpoint(
-            id=tags[TAG], name=name, region=stated["EndpointArn"].split(":")[3], state=stated["EndpointStatus"],
-            reason=stated.get("FailureReason"), since=stated["CreationTime"], version=version,
+            id=tags[TAG],
+            name=name,
+            region=stated["EndpointArn"].split(":")[3],
+            state=stated["EndpointStatus"],
+            reason=stated.get("FailureReason"),
+            since=stated["CreationTime"],
+            version=version,
             pending=stated.get("PendingDeploymentSummary", {}).get("EndpointConfigName"),
-            configured=configuration.get("CreationTime"), instances=running,
+            configured=configuration.get("CreationTime"),
+            instances=running,
             instance=configuration["ProductionVariants"][0]["InstanceType"] if configuration else None,
-            artifact=served.get(ARTIFACT, ""), owner=tags.get(OWNER), variant=served.get(NAME, ""),
+            artifact=served.get(ARTIFACT, ""),
+            owner=tags.get(OWNER),
+            variant=served.get(NAME, ""),
             quantized=served.get(QUANTIZED),
-        )  # fmt: skip
+        )
 
     def _model(self, name: str) -> dict[str, Any]:
         return self._sagemaker.call("describe_model", ModelName=name)
 
     def deployed(self, endpoint: Endpoint) -> dict[str, Any]:
-        """What an update of it keeps, as fields of a deployment. Raises NotFound where model or configuration are gone."""
+        """What an update of it keeps, as fields of a deployment. Raises NotFound where model or configuration are
+        gone."""
         configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=endpoint.version)
         return requests.read(self._model(configuration["ProductionVariants"][0]["ModelName"]), configuration)
 
     def alarms(self, prefix: str = PREFIX) -> dict[str, bool]:
         """Of every alarm whose name begins so, whether it went off."""
         pages = self._service("cloudwatch").pages("describe_alarms", AlarmNamePrefix=prefix)
-        return {each["AlarmName"]: each["StateValue"] == "ALARM" for page in pages for each in page.get("MetricAlarms", [])}
+        return {
+            each["AlarmName"]: each["StateValue"] == "ALARM" for page in pages for each in page.get("MetricAlarms", [])
+        }
 
     def traffic(self, endpoint: Endpoint, now: datetime) -> metrics.Traffic:
         """What was asked of it. CloudWatch follows by some minutes."""
@@ -146,7 +163,8 @@ class Endpoints:
     # proving
 
     def prove(self, endpoint_id: str, patience_s: float = LOGGED_WITHIN_S) -> list[Finding]:
-        """Ask it once, and read in the engine's log what it serves. Raises NotFound, NotNow where it is not in service."""
+        """Ask it once, and read in the engine's log what it serves. Raises NotFound, NotNow where it is not in
+        service."""
         endpoint = self.show(endpoint_id)
         if endpoint.state != "InService":
             raise NotNow(f"{endpoint_id} is {endpoint.state}, so it cannot be asked.")
@@ -164,12 +182,15 @@ class Endpoints:
         """The container's answer to one request."""
         runtime = Service("sagemaker-runtime", self._region)
         with runtime.explained():
-            answer = runtime.client.invoke_endpoint(EndpointName=name, ContentType="application/json", Body=json.dumps(body))
+            answer = runtime.client.invoke_endpoint(
+                EndpointName=name, ContentType="application/json", Body=json.dumps(body)
+            )
             content: bytes = answer["Body"].read()
             return content
 
     def _log(self, found: Endpoint) -> list[str]:
-        """Of what serves it now. None where there is no log, or where the credentials may not read it: nothing is proven then."""
+        """Of what serves it now. None where there is no log, or where the credentials may not read it: nothing is
+        proven then."""
         logs = self._service("logs")
         with suppress(WhetstoneError):
             group = f"/aws/sagemaker/Endpoints/{found.name}"

@@ -16,8 +16,8 @@ __all__ = ["InService", "findings", "home_region", "look"]
 
 
 class InService(NamedTuple):
-    """`instances`: how many of which run; empty of a serverless one. `id` and `artifact` are None where it is not ours. An
-    update changes the configuration, so that says which artifact is served."""
+    """`instances`: how many of which run; empty of a serverless one. `id` and `artifact` are None where it is not ours.
+    An update changes the configuration, so that says which artifact is served."""
 
     name: str
     region: str
@@ -27,11 +27,14 @@ class InService(NamedTuple):
 
 
 def look(name: str, region: str) -> InService:
-    """Of that name, or the one that Whetstone calls so. Raises NotFound, NotNow where it does not serve, and what AWS refuses."""
+    """Of that name, or the one that Whetstone calls so. Raises NotFound, NotNow where it does not serve, and what AWS
+    refuses."""
     sagemaker = Service("sagemaker", region)
     try:
         stated = sagemaker.call("describe_endpoint", EndpointName=name)
-        configuration = sagemaker.call("describe_endpoint_config", EndpointConfigName=stated.get("EndpointConfigName", name))
+        configuration = sagemaker.call(
+            "describe_endpoint_config", EndpointConfigName=stated.get("EndpointConfigName", name)
+        )
         own, served = (tags_of(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
     except Lacking:
         if not name.startswith(PREFIX):
@@ -52,7 +55,8 @@ def look(name: str, region: str) -> InService:
 
 
 def findings(endpoint: InService) -> list[Finding]:
-    """Of an endpoint of ours what its answer and its log prove now; none of another, of which it is not known what it should be.
+    """Of an endpoint of ours what its answer and its log prove now; none of another, of which it is not known what it
+    should be.
 
     Raises what AWS refuses."""
     return Endpoints(endpoint.region).prove(endpoint.id, patience_s=0.0) if endpoint.id else []

@@ -1,7 +1,7 @@
 """Workers as processes of this machine: a session of their own each, found again by pid and start time.
 
-A worker outlives the supervisor that started it. Everything a job starts carries WHETSTONE_JOB in its environment, which is
-what `sweep` goes by: a process that changed its group or session is still found.
+A worker outlives the supervisor that started it. Everything a job starts carries WHETSTONE_JOB in its environment,
+which is what `sweep` goes by: a process that changed its group or session is still found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SWEEP_GRACE_S = 5.0
 
 
 class LocalLauncher(Launcher):
-    """`home` tells two homes' jobs apart in the mark. A handle's data: `pid`, and `started`, the process's start time."""
+    """`home` tells two homes' jobs apart in the mark. A handle's data: `pid`, and `started`, the process's start
+    time."""
 
     name = "local"
 
@@ -60,9 +61,12 @@ class LocalLauncher(Launcher):
     def _cold(self, job_id: str, channel: Channel, log: BinaryIO) -> Worker:
         child = subprocess.Popen(
             [self.python, "-m", "backend.worker", channel.address],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             env=self._environment(self._mark(job_id)),
-        )  # fmt: skip
+        )
         self._children[child.pid] = child
         return Worker(child.pid, processes.started(child.pid))
 
@@ -76,7 +80,11 @@ class LocalLauncher(Launcher):
             if code is not None:
                 del self._children[child.pid]
             return Outcome(alive=code is None, code=code)
-        outcome = self._template.look(Worker(handle.data["pid"], handle.data["started"])) if self._template is not None else None
+        outcome = (
+            self._template.look(Worker(handle.data["pid"], handle.data["started"]))
+            if self._template is not None
+            else None
+        )
         return outcome or Outcome(alive=_process(handle) is not None)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:

@@ -1,7 +1,9 @@
-"""The launcher of SageMaker's optimization jobs. It never waits for AWS: each attempt has a follower; `poll` says what that saw.
+"""The launcher of SageMaker's optimization jobs. It never waits for AWS: each attempt has a follower; `poll` says what
+that saw.
 
-`start` asks AWS for nothing: the handle, with the name by which the job is found again, stands in the store before the first
-`poll` has it created. So no job ever runs there that no row names, and a supervisor that dies at any point submits none twice.
+`start` asks AWS for nothing: the handle, with the name by which the job is found again, stands in the store before the
+first `poll` has it created. So no job ever runs there that no row names, and a supervisor that dies at any point
+submits none twice.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ SLICE_S = 2.0
 POLLED_S = 15.0
 """A follower whose supervisor asks no more creates nothing: that one has lost the job, and another may have it."""
 SETTLE_S = 20.0
-"""How long a job that was perhaps created may be unknown to AWS (eventual consistency) before it counts as never created."""
+"""How long a job that was perhaps created may be unknown to AWS (eventual consistency) before it counts as never
+created."""
 GONE_S = 180.0
 """How long one that was certainly created may be unknown before it counts as deleted."""
 TOLD_S = 60.0
@@ -57,13 +60,18 @@ def is_managed(channel: Channel) -> bool:
 
 
 class SageMakerLauncher(Launcher):
-    """A handle's data: `name` of the optimization job, `folder` and `attempt` of the channel. Its place becomes the job's ARN."""
+    """A handle's data: `name` of the optimization job, `folder` and `attempt` of the channel. Its place becomes the
+    job's ARN."""
 
     name = "sagemaker"
 
     def __init__(
-        self, settings: Settings, *, pace: Callable[[], Pace] = Pace, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:  # fmt: skip
+        self,
+        settings: Settings,
+        *,
+        pace: Callable[[], Pace] = Pace,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._settings, self._pace, self._clock = settings, pace, clock
         self._followers: dict[str, Follower] = {}
         self._stops: dict[str, Stop] = {}
@@ -109,9 +117,10 @@ class SageMakerLauncher(Launcher):
     def _handle(self, job_id: str, folder: Path) -> Handle:
         name = requests.job_name(job_id, int(folder.name))
         return Handle(
-            launcher=self.name, place=f"optimization job {name} of SageMaker",
+            launcher=self.name,
+            place=f"optimization job {name} of SageMaker",
             data={"name": name, "folder": str(folder.parent), "attempt": int(folder.name)},
-        )  # fmt: skip
+        )
 
     def _follow(self, handle: Handle, *, fresh: bool = False) -> Follower:
         name = str(handle.data["name"])
@@ -120,13 +129,15 @@ class SageMakerLauncher(Launcher):
             spec = ManagedSpec.model_validate_json(channel.spec())
             worker = JobChannel(Path(channel.address))
             self._followers[name] = Follower(spec, name, worker, self._pace(), self._clock, fresh=fresh)
-            if (said := channel.result()) is not None and said.outcome == "succeeded":  # its result is on its way into its place
+            # its result is on its way into its place
+            if (said := channel.result()) is not None and said.outcome == "succeeded":
                 self._followers[name].over()
         return self._followers[name]
 
 
 class Stop:
-    """Asks AWS, in a thread of its own, to stop a job whose follower is gone; `accepted` once it does, or the job has ended."""
+    """Asks AWS, in a thread of its own, to stop a job whose follower is gone; `accepted` once it does, or the job has
+    ended."""
 
     def __init__(self, region: str | None, name: str, pace: Pace) -> None:
         self.accepted = threading.Event()
@@ -145,12 +156,19 @@ class Stop:
 
 
 class Follower:
-    """Of one attempt: creates its job, asks how it stands, stops it, and says what happened through the job's channel, in a
-    thread of its own. `settled`: nothing of it runs at AWS, or it is stopping there."""
+    """Of one attempt: creates its job, asks how it stands, stops it, and says what happened through the job's channel,
+    in a thread of its own. `settled`: nothing of it runs at AWS, or it is stopping there."""
 
     def __init__(
-        self, spec: ManagedSpec, name: str, channel: JobChannel, pace: Pace, clock: Callable[[], datetime], *, fresh: bool
-    ) -> None:  # fmt: skip
+        self,
+        spec: ManagedSpec,
+        name: str,
+        channel: JobChannel,
+        pace: Pace,
+        clock: Callable[[], datetime],
+        *,
+        fresh: bool,
+    ) -> None:
         self._spec, self._name, self._channel, self._pace, self._clock = spec, name, channel, pace, clock
         self._service, self._once = Service(region=spec.region), Service(region=spec.region, tries=1)
         self._state, self.why, self.settled = Outcome(alive=True), "it was not asked yet", threading.Event()
@@ -214,8 +232,8 @@ class Follower:
         return self._pace.well(changed=changed)
 
     def _not_answered(self, error: Exception) -> float:
-        """AWS is away or busy, the credentials do not do any more, or the disk is full: the job there goes on, and so does this
-        one."""
+        """AWS is away or busy, the credentials do not do any more, or the disk is full: the job there goes on, and so
+        does this one."""
         self._failed, self.why = self._failed + 1, str(error).rstrip(".")
         logging.warning("%s: %s", self._name, error)
         if self._failed >= MANY or not isinstance(error, Busy):
@@ -256,7 +274,9 @@ class Follower:
             self._refused = str(error)
             return False if self._tried else self._never()
         self._known = True
-        self._channel.emit(Event(kind="phase", phase="sagemaker", message=f"SageMaker has the optimization job {self._name}."))
+        self._channel.emit(
+            Event(kind="phase", phase="sagemaker", message=f"SageMaker has the optimization job {self._name}.")
+        )
         return True
 
     def _upload(self, folder: Path) -> bool:
@@ -325,7 +345,9 @@ class Follower:
             self._told_at = time.monotonic()
             message, cost = seen.sentence(self._spec.price_per_hour, now), seen.cost(self._spec.price_per_hour, now)
             data = {"status": seen.status, **({} if cost is None else {"usd": round(cost, 4)})}
-            self._channel.emit(Event(kind="progress", phase="sagemaker", message=message if changed else None, data=data))
+            self._channel.emit(
+                Event(kind="progress", phase="sagemaker", message=message if changed else None, data=data)
+            )
         return changed
 
     def _end(self, seen: Seen, now: datetime) -> None:

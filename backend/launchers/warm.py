@@ -1,7 +1,7 @@
 """Workers forked from a template that has imported already what every worker imports (`backend.worker.warm`).
 
-A convenience that may fail: where the template does not answer, `start` says so, nothing of that worker runs or will run, and the
-launcher starts it cold.
+A convenience that may fail: where the template does not answer, `start` says so, nothing of that worker runs or will
+run, and the launcher starts it cold.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class Template:
 
 
 def _speaks(end: socket.socket, seconds: float) -> bool:
-    """Whether something can be read there within that time, its end included. `select` knows no descriptor above 1,023."""
+    """Whether something can be read there within that time, its end included. `select` knows no descriptor above
+    1,023."""
     waiting = select.poll()
     waiting.register(end, select.POLLIN)
     return bool(waiting.poll(seconds * 1000))

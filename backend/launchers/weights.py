@@ -1,7 +1,7 @@
 """Uploads weights that lie here to S3, for a job of AWS's.
 
-They go into a folder named by their content, so that nobody's are ever taken for others', and what arrived there once is not sent
-again. A file in parts that was begun before a kill goes on (`aws.objects`).
+They go into a folder named by their content, so that nobody's are ever taken for others', and what arrived there once
+is not sent again. A file in parts that was begun before a kill goes on (`aws.objects`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Causal attention in 16 bit on a processor: blocks of queries against the keys they may see, or the one query of a next token.
+"""Causal attention in 16 bit on a processor: blocks of queries against the keys they may see, or the one query of a
+next token.
 
-torch's own kernel computes 16-bit attention on processors several times slower than the products it is made of, and heads that
-share keys have them copied first. Where anything but a plain mask is asked, torch's kernel is called as before. Knows tensors
-and transformers' interface only.
+torch's own kernel computes 16-bit attention on processors several times slower than the products it is made of, and
+heads that share keys have them copied first. Where anything but a plain mask is asked, torch's kernel is called as
+before. Knows tensors and transformers' interface only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def install(model: Any) -> None:
 def _attend(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, **options: Any
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention function: `query` [batch, heads, tokens, head size]; returns [batch, tokens, heads, head size]."""
+    """transformers' attention function: `query` [batch, heads, tokens, head size]; returns [batch, tokens, heads, head
+    size]."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     scale = options.get("scaling") or query.shape[-1] ** -0.5
@@ -57,12 +59,14 @@ def _plain(module: Any, query: torch.Tensor, key: torch.Tensor, options: dict[st
 
 
 def _special(options: dict[str, Any]) -> bool:
-    return any(options.get(name) is not None for name in ("position_bias", "softcap", "s_aux")) or bool(options.get("dropout"))
+    return any(options.get(name) is not None for name in ("position_bias", "softcap", "s_aux")) or bool(
+        options.get("dropout")
+    )
 
 
 def next_token(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """softmax(Q K' + mask) V for Q [batch, heads, 1, head size], scaled already, and K, V of as many heads or fewer. The `mask`
-    [batch, 1, 1, tokens] says which keys may be seen, or is added."""
+    """softmax(Q K' + mask) V for Q [batch, heads, 1, head size], scaled already, and K, V of as many heads or fewer.
+    The `mask` [batch, 1, 1, tokens] says which keys may be seen, or is added."""
     import torch
 
     grouped = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
@@ -73,7 +77,8 @@ def next_token(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """softmax(Q K' + causal mask) V for Q [batch, heads, tokens, head size], scaled already, and K, V of as many heads or fewer.
+    """softmax(Q K' + causal mask) V for Q [batch, heads, tokens, head size], scaled already, and K, V of as many heads
+    or fewer.
 
     Heads that share keys stand under each other in one product.
     """
@@ -91,7 +96,9 @@ def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     return out.view(query.shape)
 
 
-def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor, above: torch.Tensor) -> None:
+def _causal(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor, above: torch.Tensor
+) -> None:
     """Fill `out`, like `query` [heads, sharing, tokens, head size]; `key` and `value` [heads, tokens, head size].
 
     `above` [block, block] is the mask inside a block on the diagonal.

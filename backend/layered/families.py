@@ -1,8 +1,8 @@
 """Which linears of a decoder layer share an input, and what feeds them: one row a family, no algorithm.
 
-Names are module paths inside a decoder layer as transformers builds it; `*` stands for every expert. Where checkpoints name
-something differently, `stored` says how. A family with several layouts has several rows; the first whose `when` the model's
-config meets is taken.
+Names are module paths inside a decoder layer as transformers builds it; `*` stands for every expert. Where checkpoints
+name something differently, `stored` says how. A family with several layouts has several rows; the first whose `when`
+the model's config meets is taken.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Layout = Callable[[Any], "torch.Tensor"]
 class Group(NamedTuple):
     """Linears that read the same input. Serving engines fuse them, so they are quantized all or none.
 
-    A group with experts may also name linears that every token passes through (a shared expert).
-    `producer` computes that input up to an elementwise product without this channel's scale: the norm before (`layout` None), or
-    the linear whose output rows are the input channels by `layout`. None: nothing that scales could be folded into.
-    `others` read the same input and stay 16-bit (a router): what is folded into the norm is undone in their columns.
+    A group with experts may also name linears that every token passes through (a shared expert). `producer` computes
+    that input up to an elementwise product without this channel's scale: the norm before (`layout` None), or the linear
+    whose output rows are the input channels by `layout`. None: nothing that scales could be folded into. `others` read
+    the same input and stay 16-bit (a router): what is folded into the norm is undone in their columns.
     """
 
     linears: tuple[str, ...]
@@ -44,8 +44,8 @@ class Experts(NamedTuple):
 
 
 class Family(NamedTuple):
-    """`layers` is the module path of the list of decoder layers, `norm` of what stands between the last one and the output head,
-    `head` what checkpoints call that head."""
+    """`layers` is the module path of the list of decoder layers, `norm` of what stands between the last one and the
+    output head, `head` what checkpoints call that head."""
 
     groups: tuple[Group, ...]
     layers: str = "model.layers"
@@ -138,7 +138,9 @@ _DOWN = Group(("mlp.down_proj",), "mlp.up_proj", intermediate)
 
 _LLAMA = Family((Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "post_attention_layernorm"), _DOWN))
 _GEMMA = _LLAMA._replace(norm_offset=1.0)
-_GEMMA_2 = _GEMMA._replace(groups=(Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "pre_feedforward_layernorm"), _DOWN))
+_GEMMA_2 = _GEMMA._replace(
+    groups=(Group(_QKV, "input_layernorm"), _OUTPUT, Group(_GATED, "pre_feedforward_layernorm"), _DOWN)
+)
 _COHERE = _LLAMA._replace(groups=(Group((*_QKV, *_GATED), "input_layernorm"), _OUTPUT, _DOWN))
 
 
@@ -151,7 +153,9 @@ def _experts(gate: str, up: str, down: str) -> Family:
 
 
 _MIXTRAL = _experts("w1", "w3", "w2")._replace(stored=(("block_sparse_moe.", "mlp."),))
-_QWEN_MOE = _experts("gate_proj", "up_proj", "down_proj")._replace(when={"mlp_only_layers": [], "decoder_sparse_step": 1})
+_QWEN_MOE = _experts("gate_proj", "up_proj", "down_proj")._replace(
+    when={"mlp_only_layers": [], "decoder_sparse_step": 1}
+)
 _SHARED = "mlp.shared_expert."
 _ROUTED_QKV, _ROUTED_OUTPUT, _ROUTED_FED, _ROUTED_DOWN = _QWEN_MOE.groups
 _QWEN_2_MOE = _QWEN_MOE._replace(
@@ -213,9 +217,12 @@ _BLOCKS = Family((), "transformer.h", "transformer.ln_f", attention="self_attent
 
 
 def _blocks(before_attention: str | None, before_mlp: str | None, layout: Layout) -> Family:
-    """BLOOM and Falcon: one fused projection and a plain feed-forward; None where the norm's output is the residual too."""
+    """BLOOM and Falcon: one fused projection and a plain feed-forward; None where the norm's output is the residual
+    too."""
     attention = Group(("self_attention.query_key_value",), before_attention)
-    return _BLOCKS._replace(groups=(attention, _fused_output(layout), Group(("mlp.dense_h_to_4h",), before_mlp), _BLOCK_DOWN))
+    return _BLOCKS._replace(
+        groups=(attention, _fused_output(layout), Group(("mlp.dense_h_to_4h",), before_mlp), _BLOCK_DOWN)
+    )
 
 
 def _parallel(layout: Layout) -> Family:
@@ -267,7 +274,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
 
 
 def family_of(model_type: str, config: Any) -> Family:
-    """The row whose layout `config` (transformers') has. Raises ImpossibleStack for a family or layout that has no row."""
+    """The row whose layout `config` (transformers') has. Raises ImpossibleStack for a family or layout that has no
+    row."""
     if model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise ImpossibleStack(f"The native engine cannot quantize models of type {model_type!r} yet: it knows {known}.")

@@ -1,4 +1,5 @@
-"""The hidden states between two layers, of all calibration sequences: in memory, or in files mapped into it when they are large.
+"""The hidden states between two layers, of all calibration sequences: in memory, or in files mapped into it when they
+are large.
 
 Two buffers take turns, so that what entered a layer stays whole until the layer is done. Knows no model.
 """
@@ -22,7 +23,9 @@ CHUNK = 1 << 24
 class Hidden:
     """`entering` and `leaving` [sequences, length, features] fp32; `turn` is the number of layers done."""
 
-    def __init__(self, shape: tuple[int, int, int], folder: Path, turn: int = 0, spill_bytes: int = SPILL_BYTES) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int], folder: Path, turn: int = 0, spill_bytes: int = SPILL_BYTES
+    ) -> None:
         self.shape, self.folder, self.turn = shape, folder, turn
         self.spilled = 4 * shape[0] * shape[1] * shape[2] > spill_bytes
         self._buffers = [self._buffer(0), self._buffer(1)]

@@ -18,9 +18,9 @@ KEPT = 1 << 29
 def kept_memory() -> Iterator[None]:
     """While this lasts, glibc keeps up to half a gigabyte of freed memory in place of giving it back.
 
-    Each batch frees what the next one takes again, and every page that comes back from the system is filled with zeros first: a
-    tenth of the time. Afterwards free memory is given back, and the limits are those that glibc's own rule ends at. Where the C
-    library is another, nothing is done.
+    Each batch frees what the next one takes again, and every page that comes back from the system is filled with zeros
+    first: a tenth of the time. Afterwards free memory is given back, and the limits are those that glibc's own rule
+    ends at. Where the C library is another, nothing is done.
     """
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim"):

@@ -1,7 +1,8 @@
-"""A model without its weights: transformers' modules on the meta device, of which one decoder layer at a time gets storage.
+"""A model without its weights: transformers' modules on the meta device, of which one decoder layer at a time gets
+storage.
 
-Also runs everything that stands before the first layer, once, and keeps what the model hands to each layer (rotary embeddings,
-masks); and what stands after the last one, up to the logits. Knows families and files, no quantization.
+Also runs everything that stands before the first layer, once, and keeps what the model hands to each layer (rotary
+embeddings, masks); and what stands after the last one, up to the logits. Knows families and files, no quantization.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class _Recorded(Exception):
 
 
 class Outline:
-    """`source` gives plain weights, whatever its config.json says of quantization. `config` is transformers'; `count` the number
-    of decoder layers; `cache` stands in every layer's call, as transformers' caches do (by itself one that keeps nothing).
+    """`source` gives plain weights, whatever its config.json says of quantization. `config` is transformers'; `count`
+    the number of decoder layers; `cache` stands in every layer's call, as transformers' caches do (by itself one that
+    keeps nothing).
 
     Raises ImpossibleStack for a family without a row, ModelDamaged for a checkpoint that lacks a tensor of a layer.
     """
@@ -53,12 +55,17 @@ class Outline:
             del self.config.quantization_config
         self.family: Family = family_of(self.config.model_type, self.config)
         with torch.device("meta"):
-            self.model: Any = AutoModelForCausalLM.from_config(self.config, dtype=torch.float32, trust_remote_code=False).eval()
+            self.model: Any = AutoModelForCausalLM.from_config(
+                self.config, dtype=torch.float32, trust_remote_code=False
+            ).eval()
         self.model.requires_grad_(False)
         attention.install(self.model)
         self.layers = self.model.get_submodule(self.family.layers)
         self.tied = bool(self.config.get_text_config().tie_word_embeddings)
-        self._output, self._table = self._path(self.model.get_output_embeddings()), self._path(self.model.get_input_embeddings())
+        self._output, self._table = (
+            self._path(self.model.get_output_embeddings()),
+            self._path(self.model.get_input_embeddings()),
+        )
         self.count = len(self.layers)
         for layer in self.layers:
             self._as_stored(layer)
@@ -73,20 +80,26 @@ class Outline:
         return path + "."
 
     def _check_layer(self, number: int) -> None:
-        """Raises ModelDamaged where the checkpoint lacks a tensor of the layer, or holds one that nothing would read."""
+        """Raises ModelDamaged where the checkpoint lacks a tensor of the layer, or holds one that nothing would
+        read."""
         names, held = self.stored_names(number), self.layers[number].state_dict().keys()
         missing = held - names.values()
         if missing:
-            raise ModelDamaged(f"{self.stored_name(number, min(missing))} is missing: download or export the model again.")
+            raise ModelDamaged(
+                f"{self.stored_name(number, min(missing))} is missing: download or export the model again."
+            )
         self._check_left(name for name, path in names.items() if path not in held)
 
     def _check_outside(self) -> None:
-        """The same of what belongs to no layer, and of an output head that is stored although it is tied to the embedding."""
+        """The same of what belongs to no layer, and of an output head that is stored although it is tied to the
+        embedding."""
         import torch
 
         # What is computed outside the layers, and the layers that predict further tokens, which nothing here runs.
         state = self.model.state_dict()
-        inside = {path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")}
+        inside = {
+            path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")
+        }
         used = self._stored_outside(inside | self._head_paths())
         numbers = range(self.count + (getattr(self.config, "num_nextn_predict_layers", None) or 0))
         layers = {f"{self.root}{number}" for number in numbers}
@@ -108,7 +121,8 @@ class Outline:
         return self.root + name.removeprefix(self.root).partition(".")[0]
 
     def _check_left(self, names: Iterable[str]) -> None:
-        """Raises ModelDamaged for a tensor that nothing would read, unless it is a buffer that every loader computes anew."""
+        """Raises ModelDamaged for a tensor that nothing would read, unless it is a buffer that every loader computes
+        anew."""
         unread = min((name for name in names if not is_harmless(name, self.source.tensors.get(name))), default=None)
         if unread is not None:
             raise ModelDamaged(
@@ -166,14 +180,17 @@ class Outline:
         return [name for name in self.source.plain() if not name.startswith(self.root) or name not in numbered]
 
     def stored_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Of every tensor that the model reads: its name in the checkpoint, and the shape that config.json asks for there.
+        """Of every tensor that the model reads: its name in the checkpoint, and the shape that config.json asks for
+        there.
 
         Raises ModelDamaged where one outside the layers is missing.
         """
         from torch import nn
 
         state = {path: tuple(tensor.shape) for path, tensor in self.model.state_dict().items()}
-        outside = {path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")}
+        outside = {
+            path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")
+        }
         for name, path in self._stored_outside(outside | self._head_paths()).items():
             yield name, state[path]
         for number, layer in enumerate(self.layers):
@@ -215,7 +232,9 @@ class Outline:
             turned = turn and path in linears
             state[path] = loaded.T.contiguous() if turned else loaded
             if state[path].shape != shapes[path]:
-                raise ModelDamaged(f"{name} has not the shape that config.json asks for: download or export the model again.")
+                raise ModelDamaged(
+                    f"{name} has not the shape that config.json asks for: download or export the model again."
+                )
         module.load_state_dict(state, strict=False, assign=True)
         module.requires_grad_(False)
 
@@ -258,7 +277,8 @@ class Outline:
         return self.family.layers.partition(".")[0] + "."
 
     def _stored_outside(self, paths: set[str]) -> dict[str, str]:
-        """Of tensors outside the layers: each name in the checkpoint and its path. Raises ModelDamaged where one is missing."""
+        """Of tensors outside the layers: each name in the checkpoint and its path. Raises ModelDamaged where one is
+        missing."""
         found = {name: path for name in self.outside_names() if (path := self._outside(name, paths))}
         missing = paths - set(found.values())
         if missing:
@@ -275,7 +295,9 @@ class Outline:
         """Whether all that stands after the last layer is the same in the other checkpoint, bit by bit."""
         import torch
 
-        mine, its = ({path: name for name, path in each._stored_outside(each._head_paths()).items()} for each in (self, other))
+        mine, its = (
+            {path: name for name, path in each._stored_outside(each._head_paths()).items()} for each in (self, other)
+        )
         if mine.keys() != its.keys():
             return False
         pairs = ((self.source.one(mine[path]), other.source.one(its[path])) for path in mine)
@@ -288,8 +310,9 @@ class Outline:
 
     @contextmanager
     def head(self, device: str) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-        """From what left the last layer [rows, hidden] to logits [rows, vocabulary]: the last norm and the output head, with what
-        the family does to logits (scales, soft caps), by the model's own forward. Loaded for as long as this runs.
+        """From what left the last layer [rows, hidden] to logits [rows, vocabulary]: the last norm and the output head,
+        with what the family does to logits (scales, soft caps), by the model's own forward. Loaded for as long as this
+        runs.
         """
         import torch
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, MoeModelOutputWithPast
@@ -353,7 +376,8 @@ def moved(value: Any, device: str) -> Any:
 
 
 def split_experts(fused: Any, names: Experts) -> Any:
-    """A drop-in for a module with fused `gate_up_proj` [experts, 2 x intermediate, hidden]; its children are numbered."""
+    """A drop-in for a module with fused `gate_up_proj` [experts, 2 x intermediate, hidden]; its children are
+    numbered."""
     from torch import nn
 
     hidden, width, device = fused.hidden_dim, fused.intermediate_dim, fused.down_proj.device
@@ -364,7 +388,8 @@ def split_experts(fused: Any, names: Experts) -> Any:
             return combined_experts(list(self), names, activation[0], hidden, chosen, weights)
 
     class Unfilled(nn.Linear):
-        """Without random values, which take most of the time that tens of thousands of linears on the meta device take."""
+        """Without random values, which take most of the time that tens of thousands of linears on the meta device
+        take."""
 
         def reset_parameters(self) -> None:
             pass
@@ -377,7 +402,12 @@ def split_experts(fused: Any, names: Experts) -> Any:
 
 
 def combined_experts(
-    experts: list[Any], names: Experts, activation: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+    experts: list[Any],
+    names: Experts,
+    activation: Any,
+    hidden: torch.Tensor,
+    chosen: torch.Tensor,
+    weights: torch.Tensor,
 ) -> torch.Tensor:
     """The weighted sum of the chosen experts [tokens, hidden]; `chosen` and `weights` are [tokens, experts a token]."""
     import torch

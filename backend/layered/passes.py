@@ -51,7 +51,13 @@ class Passes:
     """
 
     def __init__(
-        self, outline: Outline, tokens: torch.Tensor, devices: Sequence[str], warn: Callable[[str], None], *, half: bool = False
+        self,
+        outline: Outline,
+        tokens: torch.Tensor,
+        devices: Sequence[str],
+        warn: Callable[[str], None],
+        *,
+        half: bool = False,
     ) -> None:
         self.half = half
         self.outline, self.tokens, self.devices, self.warn = outline, tokens, tuple(devices), warn
@@ -78,12 +84,18 @@ class Passes:
         return self._calls[size][number]
 
     def through(
-        self, number: int, hidden: Hidden, taps: Callable[[str], dict[str, T]] | None, keep: bool, tick: Callable[[float], None]
+        self,
+        number: int,
+        hidden: Hidden,
+        taps: Callable[[str], dict[str, T]] | None,
+        keep: bool,
+        tick: Callable[[float], None],
     ) -> dict[str, T]:
         """Run layer `number` (filled, on the first device) over all sequences; return what was tapped, by path.
 
-        `taps` makes fresh taps for a device; `keep` stores what leaves the layer; `tick` hears the share done. A device that
-        runs out of memory gets half the sequences at a time from then on. Raises WorkError when one sequence is too much.
+        `taps` makes fresh taps for a device; `keep` stores what leaves the layer; `tick` hears the share done. A device
+        that runs out of memory gets half the sequences at a time from then on. Raises WorkError when one sequence is
+        too much.
         """
         layers = [self.outline.layers[number], *(self.outline.replica(number, device) for device in self.devices[1:])]
         while True:

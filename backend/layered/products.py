@@ -1,7 +1,8 @@
-"""How matrices are multiplied: fp32 by the fastest library that is exact, calibration in bfloat16 where the hardware has it.
+"""How matrices are multiplied: fp32 by the fastest library that is exact, calibration in bfloat16 where the hardware
+has it.
 
-A model is served in 16 bit, so its calibration may run in 16 bit: weights and inputs of linears and attention are, the residual
-stream and norms stay fp32, statistics are summed in fp32. Knows no model and no algorithm.
+A model is served in 16 bit, so its calibration may run in 16 bit: weights and inputs of linears and attention are, the
+residual stream and norms stay fp32, statistics are summed in fp32. Knows no model and no algorithm.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ EXACT = 1e-5
 def fast_products() -> Iterator[None]:
     """While this lasts, fp32 products on the processor are oneDNN's where those are exact.
 
-    MKL, torch's own choice, reaches half of oneDNN's speed on processors that are not Intel's. torch hands fp32 products to
-    oneDNN only where bfloat16 arithmetic is allowed, and oneDNN uses that only on processors with matrix tiles (AMX). Which of
-    the two happens is tried, not assumed.
+    MKL, torch's own choice, reaches half of oneDNN's speed on processors that are not Intel's. torch hands fp32
+    products to oneDNN only where bfloat16 arithmetic is allowed, and oneDNN uses that only on processors with matrix
+    tiles (AMX). Which of the two happens is tried, not assumed.
     """
     import torch
 
@@ -48,7 +49,8 @@ def _exact() -> bool:
 
 
 def half_precision(device: str, wanted: bool = True) -> Any:
-    """A context in which linears and attention run in bfloat16 on `device`; none where the hardware would emulate it."""
+    """A context in which linears and attention run in bfloat16 on `device`; none where the hardware would emulate
+    it."""
     import torch
 
     kind = device.partition(":")[0]
@@ -76,8 +78,9 @@ def has_int8(kind: str) -> bool:
 def dynamic_scale(inputs: torch.Tensor, args: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the scale and the zero point of what a linear reads, as a server does at each call: one a token, or one.
 
-    `inputs` [tokens, features], as experts read them, or [sequences, tokens, features]; both answers broadcast against it.
-    compressed-tensors 0.17 takes the first two dimensions for sequences and tokens, and gives a matrix one scale for all.
+    `inputs` [tokens, features], as experts read them, or [sequences, tokens, features]; both answers broadcast against
+    it. compressed-tensors 0.17 takes the first two dimensions for sequences and tokens, and gives a matrix one scale
+    for all.
     """
     from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 

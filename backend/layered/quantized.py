@@ -1,16 +1,22 @@
-"""Reads a quantized checkpoint by the names and with the values of a plain one: each weight is dequantized as it is read.
+"""Reads a quantized checkpoint by the names and with the values of a plain one: each weight is dequantized as it is
+read.
 
-How a checkpoint is stored is told by `domain.model.stored`; what it does not know is refused, never guessed. compressed-tensors
-is read by that library, one module at a time: transformers' own loading does not reach every family (GPT-2's Conv1D, Falcon's own
-linear, experts with zero points, renamed heads). The other formats have one formula each, (number - zero) x scale:
+How a checkpoint is stored is told by `domain.model.stored`; what it does not know is refused, never guessed.
+compressed-tensors is read by that library, one module at a time: transformers' own loading does not reach every family
+(GPT-2's Conv1D, Falcon's own linear, experts with zero points, renamed heads). The other formats have one formula each,
+(number - zero) x scale:
 
-- FP8 and INT8 with `weight_scale` or `weight_scale_inv`, one scale a matrix, an output row, a block or a group. Both names
+- FP8 and INT8 with `weight_scale` or `weight_scale_inv`, one scale a matrix, an output row, a block or a group. Both
+names
   multiply (DeepSeek-V3's inference/kernel.py, `weight_dequant`; vLLM 0.32, layers/quantization/fp8.py and modelopt.py).
-- AutoAWQ's GEMM (AutoAWQ 0.2.9, utils/packing_utils.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups, out / 8] hold
-  eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups, out].
-- GPTQ (AutoGPTQ 0.7, nn_modules/qlinear/qlinear_cuda.py): `qweight` int32 [in x bits / 32, out] packs inputs from the lowest bits
-  up, `qzeros` int32 [groups, out x bits / 32] outputs; `g_idx` [in] names each input's group. Zero points are stored minus one,
-  in `gptq_v2` as they are.
+- AutoAWQ's GEMM (AutoAWQ 0.2.9, utils/packing_utils.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups, out
+/ 8] hold
+  eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups,
+  out].
+- GPTQ (AutoGPTQ 0.7, nn_modules/qlinear/qlinear_cuda.py): `qweight` int32 [in x bits / 32, out] packs inputs from the
+lowest bits
+  up, `qzeros` int32 [groups, out x bits / 32] outputs; `g_idx` [in] names each input's group. Zero points are stored
+  minus one, in `gptq_v2` as they are.
 """
 
 from __future__ import annotations
@@ -118,7 +124,9 @@ class Dequantized(Packed):
             return None
         groups = list(self.quantization.config_groups.values())
         if not groups:
-            raise ModelDamaged(f"{module} has scales, but no `config_groups` say what they are for: export the model again.")
+            raise ModelDamaged(
+                f"{module} has scales, but no `config_groups` say what they are for: export the model again."
+            )
         own = (group for group in groups if any(match_name(module, target) for target in group.targets))
         every = (group for group in groups if "Linear" in group.targets)
         return next(own, next(every, groups[0]))
@@ -139,7 +147,9 @@ class Dequantized(Packed):
         except (ValueError, KeyError, IndexError, AssertionError, RuntimeError) as error:
             if out_of_memory(error):
                 raise
-            raise ModelDamaged(f"compressed-tensors does not read {module} ({error}): export the model again.") from None
+            raise ModelDamaged(
+                f"compressed-tensors does not read {module} ({error}): export the model again."
+            ) from None
         return weight.T.contiguous() if self.transposed else weight
 
     def scale(self, name: str) -> torch.Tensor | None:
@@ -148,7 +158,9 @@ class Dequantized(Packed):
 
 
 def _for_the_library(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: document[key] for key in document if key not in {"dequantize", "use_optimized_inference", "run_compressed"}}
+    return {
+        key: document[key] for key in document if key not in {"dequantize", "use_optimized_inference", "run_compressed"}
+    }
 
 
 class Quantized(Packed):
@@ -176,8 +188,11 @@ class Quantized(Packed):
         module = name.removesuffix(".weight")
         kind = self.modules[module].kind
         formulas: dict[str, Callable[[str, Parts], torch.Tensor]] = {
-            stored.FP8.name: self._scaled, stored.INT8.name: self._scaled, stored.GPTQ.name: self._gptq, stored.AWQ.name: _awq,
-        }  # fmt: skip
+            stored.FP8.name: self._scaled,
+            stored.INT8.name: self._scaled,
+            stored.GPTQ.name: self._gptq,
+            stored.AWQ.name: _awq,
+        }
         local = {part.removeprefix(f"{module}."): tensor for part, tensor in held.items()}
         weight = formulas[kind.name](module, local)
         packed = kind in {stored.GPTQ, stored.AWQ}
@@ -213,8 +228,8 @@ class Quantized(Packed):
         return ((numbers - zeros[index]).float() * parts["scales"].float()[index]).T.contiguous()
 
     def _zero_points(self, module: str, zeros: torch.Tensor, bits: int) -> torch.Tensor:
-        """As they are subtracted. Those of symmetric weights are known, and are stored as they are or minus one by writers that
-        announce either (https://github.com/vllm-project/vllm/pull/38966)."""
+        """As they are subtracted. Those of symmetric weights are known, and are stored as they are or minus one by
+        writers that announce either (https://github.com/vllm-project/vllm/pull/38966)."""
         import torch
 
         middle, most = 1 << (bits - 1), (1 << bits) - 1
@@ -238,7 +253,8 @@ class Quantized(Packed):
 def spread(
     scale: torch.Tensor, shape: tuple[int, int], block: tuple[int, int] | None, *, transposed: bool = False
 ) -> torch.Tensor:
-    """A scale for each number of a matrix of that shape, or what broadcasts to it; `block` as `stored.shared` has it."""
+    """A scale for each number of a matrix of that shape, or what broadcasts to it; `block` as `stored.shared` has
+    it."""
     rows, columns = shape
     if scale.numel() == 1:
         return scale.reshape(())
@@ -276,7 +292,9 @@ def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tenso
     """The weight [out, in] fp32 of AutoAWQ's three tensors."""
     numbers, zeros = unpacked(qweight), unpacked(qzeros)
     size = len(numbers) // len(zeros)
-    return ((numbers - zeros.repeat_interleave(size, 0)).float() * scales.float().repeat_interleave(size, 0)).T.contiguous()
+    return (
+        (numbers - zeros.repeat_interleave(size, 0)).float() * scales.float().repeat_interleave(size, 0)
+    ).T.contiguous()
 
 
 def unpacked(packed: torch.Tensor) -> torch.Tensor:

@@ -57,7 +57,9 @@ class Source:
                 names = list(file.keys())
                 slices = {name: file.get_slice(name) for name in names}
                 self.files |= dict.fromkeys(slices, path)
-                self.tensors |= {name: Header(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
+                self.tensors |= {
+                    name: Header(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()
+                }
         index = folder / INDEX
         promised = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
         for name in promised.keys() - self.files.keys():
@@ -92,8 +94,8 @@ class Source:
 
 
 class Packed(Source):
-    """A checkpoint that stores weights in parts, under the names and with the values of a plain one as well: subclasses fill
-    `parts`, from the name of a weight to the stored names it is made of, and say how in `weight`."""
+    """A checkpoint that stores weights in parts, under the names and with the values of a plain one as well: subclasses
+    fill `parts`, from the name of a weight to the stored names it is made of, and say how in `weight`."""
 
     parts: dict[str, list[str]]
 

@@ -1,9 +1,10 @@
-"""The one loader of a model's tokenizer: what its own tokenizer.json says, whatever class is named for it; and its chat template.
+"""The one loader of a model's tokenizer: what its own tokenizer.json says, whatever class is named for it; and its chat
+template.
 
-transformers 5 builds the class that tokenizer_config.json or the model's type names. Many classes take only the vocabulary from
-tokenizer.json and rebuild the normalizer, the pre-tokenizer and the decoder (transformers 5.17,
-tokenization_utils_tokenizers.py, convert_to_native_format). A byte-level file under `LlamaTokenizerFast` then loses every space.
-Knows no weights.
+transformers 5 builds the class that tokenizer_config.json or the model's type names. Many classes take only the
+vocabulary from tokenizer.json and rebuild the normalizer, the pre-tokenizer and the decoder (transformers 5.17,
+tokenization_utils_tokenizers.py, convert_to_native_format). A byte-level file under `LlamaTokenizerFast` then loses
+every space. Knows no weights.
 """
 
 from __future__ import annotations
@@ -30,12 +31,20 @@ LINES = (
     "🙂👩‍💻 done",
     "3,141.59 in 2024: 1234567890",
 )
-"""What is read by class and by file to compare them: code, spaces, accents, contractions, scripts, emoji, digits, line breaks."""
+"""What is read by class and by file to compare them: code, spaces, accents, contractions, scripts, emoji, digits, line
+breaks."""
 PARTS = ("normalizer", "pre_tokenizer", "decoder")
 OPTIONS = (
-    "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "dropout",
-    "max_input_chars_per_word", "unk_id",
-)  # fmt: skip
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+    "dropout",
+    "max_input_chars_per_word",
+    "unk_id",
+)
 """Settings of the four kinds of models of the `tokenizers` library."""
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 PORTABLE = "PreTrainedTokenizerFast"
@@ -50,8 +59,8 @@ MANY_BYTES = 128_000_000
 class Reading(NamedTuple):
     """`own`: tokenizer.json is taken as it is, since the class that is named for it is made otherwise.
 
-    `named` is that class. `differs` says on what text they were seen to differ, or why the class cannot be built; None where only
-    their settings differ, or nothing does.
+    `named` is that class. `differs` says on what text they were seen to differ, or why the class cannot be built; None
+    where only their settings differ, or nothing does.
     """
 
     tokenizer: Any
@@ -145,7 +154,8 @@ def _first(error: Exception) -> str:
 
 
 def _compared(folder: Path, built: Any, own: Any) -> Reading:
-    """The class's where it is made as the file says, else the file's with the special tokens that only the class knows."""
+    """The class's where it is made as the file says, else the file's with the special tokens that only the class
+    knows."""
     if isinstance(built, Exception):
         settings = folder / SETTINGS
         named = json.loads(settings.read_bytes()).get("tokenizer_class") if settings.is_file() else None
@@ -182,7 +192,8 @@ def _text(tokenizer: Any, text: str) -> str:
 
 
 def _settings(tokenizer: Any) -> list[Any]:
-    """What decides the ids of any text, as values to compare; None of a tokenizer that is not of the `tokenizers` library."""
+    """What decides the ids of any text, as values to compare; None of a tokenizer that is not of the `tokenizers`
+    library."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return [None]
@@ -205,10 +216,11 @@ def _plain(state: Any) -> Any:
 
 
 def prepared(folder: Path, cache: Path) -> Path | None:
-    """A folder below `cache` from which transformers builds what `load` gives; None where it does so from the model's own.
+    """A folder below `cache` from which transformers builds what `load` gives; None where it does so from the model's
+    own.
 
-    A server and lm-eval load a tokenizer by its folder. The model's type can choose the class as well (Qwen2 does), so this one
-    has no config.json of a model. The user's files stay as they are. Made once for the same files.
+    A server and lm-eval load a tokenizer by its folder. The model's type can choose the class as well (Qwen2 does), so
+    this one has no config.json of a model. The user's files stay as they are. Made once for the same files.
     """
     into = cache / digest(folder)[:24]
     if not into.exists():
@@ -221,7 +233,8 @@ def prepared(folder: Path, cache: Path) -> Path | None:
 
 
 def digest(folder: Path) -> str:
-    """sha256 over all that decides how text is read: the tokenizer's files, config.json and the release of transformers."""
+    """sha256 over all that decides how text is read: the tokenizer's files, config.json and the release of
+    transformers."""
     found = hashlib.sha256(version("transformers").encode())
     for path in (folder / "config.json", *_files(folder)):
         content = path.read_bytes() if path.is_file() else b""
@@ -276,14 +289,16 @@ class NoChat(Exception):
 def chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool = False) -> str:
     """A conversation of (role, text) turns in the tokenizer's chat template, as vLLM 0.32 writes it.
 
-    Where the template takes a turn's content as a list of typed parts, it is given so (vLLM, renderers/hf.py, content format
-    "openai"). Raises NoChat where the template raises, or leaves a text out.
+    Where the template takes a turn's content as a list of typed parts, it is given so (vLLM, renderers/hf.py, content
+    format "openai"). Raises NoChat where the template raises, or leaves a text out.
     """
     if not loaded.chat_template:
         raise NoChat("it has none")
     why = "it leaves out what is said"
     for typed in (False, True):
-        messages = [{"role": role, "content": [{"type": "text", "text": text}] if typed else text} for role, text in turns]
+        messages = [
+            {"role": role, "content": [{"type": "text", "text": text}] if typed else text} for role, text in turns
+        ]
         try:
             found: str = loaded.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer_follows)
         except Exception as error:  # noqa: BLE001  a template raises what it likes
@@ -300,11 +315,14 @@ def _check_known(loaded: Any, text: str) -> None:
     rows = getattr(loaded, "embedding_rows", None)
     beyond = [number for number in _ids(loaded, text) if rows is not None and number >= rows]
     if beyond:
-        raise NoChat(f"it writes {loaded.convert_ids_to_tokens(beyond[0])}, token {beyond[0]}, and the embedding has {rows} rows")
+        raise NoChat(
+            f"it writes {loaded.convert_ids_to_tokens(beyond[0])}, token {beyond[0]}, and the embedding has {rows} rows"
+        )
 
 
 def chat_problem(loaded: Any) -> str | None:
-    """Why a plain question and its answer cannot be written in the chat template; None where they can, or there is none."""
+    """Why a plain question and its answer cannot be written in the chat template; None where they can, or there is
+    none."""
     if not loaded.chat_template:
         return None
     if isinstance(loaded.chat_template, dict) and "default" not in loaded.chat_template:
@@ -318,7 +336,8 @@ def chat_problem(loaded: Any) -> str | None:
 
 
 def written(loaded: Any, prompt: str, answer: str) -> str:
-    """A prompt and its answer in the chat template; one under the other where it has none, or none that can write them."""
+    """A prompt and its answer in the chat template; one under the other where it has none, or none that can write
+    them."""
     try:
         return chat(loaded, [("user", prompt), ("assistant", answer)])
     except NoChat:

@@ -1,4 +1,5 @@
-"""A model without weights, as transformers reads its config and builds its class, and what is wrong with them in a sentence."""
+"""A model without weights, as transformers reads its config and builds its class, and what is wrong with them in a
+sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def read_config(folder: Path) -> Any:
 
 
 def problem(config: Any) -> str | None:
-    """Why the model of that config cannot be built on the meta device; None where it can, or is no text model by itself."""
+    """Why the model of that config cannot be built on the meta device; None where it can, or is no text model by
+    itself."""
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
@@ -37,7 +39,9 @@ def problem(config: Any) -> str | None:
 
 def cannot_build(error: Exception) -> str:
     """The sentence for what a model's class raised."""
-    return f"transformers cannot build the model that config.json describes ({_first_line(error)}): correct config.json."
+    return (
+        f"transformers cannot build the model that config.json describes ({_first_line(error)}): correct config.json."
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -9,9 +9,14 @@ from typing import Any
 from backend.domain.evaluation.document import EvaluateOptions
 
 FLAGS = {
-    "columns": "--column", "endpoint": "--chat/--completions", "input_output_ratio": "--ratio", "process": "--poisson",
-    "timeout_s": "--timeout", "until_decided": "--until-decided", "warmup_requests": "--warmup",
-}  # fmt: skip
+    "columns": "--column",
+    "endpoint": "--chat/--completions",
+    "input_output_ratio": "--ratio",
+    "process": "--poisson",
+    "timeout_s": "--timeout",
+    "until_decided": "--until-decided",
+    "warmup_requests": "--warmup",
+}
 """Of fields whose flag is not their own name."""
 DEFAULT = EvaluateOptions()
 

@@ -1,4 +1,5 @@
-"""The figures of a preset, each kind in a type of its own so that they cannot be mixed up: estimated, and measured. Pure.
+"""The figures of a preset, each kind in a type of its own so that they cannot be mixed up: estimated, and measured.
+Pure.
 
 Published figures are `presets.Claim`. Knows nothing of where evaluations are kept.
 """
@@ -45,7 +46,8 @@ class MeasuredLevel(Frozen):
 
 
 class Measurement(Frozen):
-    """A variant with the preset's model and recipe, as one evaluation measured it. `verdicts` hold it against the baseline."""
+    """A variant with the preset's model and recipe, as one evaluation measured it. `verdicts` hold it against the
+    baseline."""
 
     evaluation: str
     bundled: bool
@@ -61,7 +63,8 @@ class Measurement(Frozen):
     quality: Quality | None
     verdicts: tuple[str, ...]
     came_round: bool = False
-    """Of what comes with Whetstone: measured before prompts were asked once (decision 0019), so that no hit rate is known."""
+    """Of what comes with Whetstone: measured before prompts were asked once (decision 0019), so that no hit rate is
+    known."""
 
     @property
     def provenance(self) -> str:
@@ -80,7 +83,12 @@ class Measurement(Frozen):
 
 
 def find(
-    evaluation: Evaluation, wanted: Recipe, identity: str, recipes: Mapping[str, str] | None = None, *, bundled: bool = False
+    evaluation: Evaluation,
+    wanted: Recipe,
+    identity: str,
+    recipes: Mapping[str, str] | None = None,
+    *,
+    bundled: bool = False,
 ) -> Measurement | None:
     """What the evaluation measured of that recipe on its baseline's model; None where it did not.
 
@@ -103,8 +111,12 @@ def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bu
     options = evaluation.options
     hour = options.hour_of(result.variant)
     return Measurement(
-        evaluation=identity, bundled=bundled, variant=result.name, baseline=evaluation.variants[0].name,
-        measured_at=evaluation.measured_at, hardware=hardware_line(evaluation.hardware),
+        evaluation=identity,
+        bundled=bundled,
+        variant=result.name,
+        baseline=evaluation.variants[0].name,
+        measured_at=evaluation.measured_at,
+        hardware=hardware_line(evaluation.hardware),
         versions=versions_line(evaluation.versions),
         workload=evaluation.workload.name,
         price_per_hour=None if hour is None else hour * (1 - options.discount),
@@ -112,21 +124,25 @@ def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bu
         quality=result.quality,
         verdicts=tuple(verdict.text for verdict in verdicts(evaluation) if verdict.variant == result.name),
         came_round=bundled and any(level.prefix_cache_hit_rate is None for level in result.levels),
-    )  # fmt: skip
+    )
 
 
 def _level(level: Level) -> MeasuredLevel:
     return MeasuredLevel(
-        concurrency=level.concurrency, repeats=level.repeats, output_tokens_per_s=level.output_tokens_per_s,
+        concurrency=level.concurrency,
+        repeats=level.repeats,
+        output_tokens_per_s=level.output_tokens_per_s,
         output_tokens_per_s_per_request=level.output_tokens_per_s_per_request,
-        ttft_ms_p50=level.ttft_ms.p50 if level.ttft_ms else None, tpot_ms_p50=level.tpot_ms.p50 if level.tpot_ms else None,
+        ttft_ms_p50=level.ttft_ms.p50 if level.ttft_ms else None,
+        tpot_ms_p50=level.tpot_ms.p50 if level.tpot_ms else None,
         price_per_million_output=level.price.per_million_output if level.price else None,
         sound=is_sound(level),
-    )  # fmt: skip
+    )
 
 
 def unique(found: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    """Each evaluation once, the latest first: a demonstration holds the bundled ones too, and its own copy leads somewhere."""
+    """Each evaluation once, the latest first: a demonstration holds the bundled ones too, and its own copy leads
+    somewhere."""
     kept: dict[str, Measurement] = {}
     for measurement in found:
         if measurement.evaluation not in kept or kept[measurement.evaluation].bundled:

@@ -1,4 +1,5 @@
-"""What a report shows beside the evaluation document: single requests, changed answers, a what-if, other tools' results. Pure.
+"""What a report shows beside the evaluation document: single requests, changed answers, a what-if, other tools'
+results. Pure.
 
 Bounded, whatever the evaluation: a few loads, a few variants, samples that say what they are samples of.
 """
@@ -56,7 +57,8 @@ class Answers(Frozen):
 
 
 class Changed(Frozen):
-    """Answers of a variant against the baseline's: of `compared` pairs, `same` have the same words; the most different ones."""
+    """Answers of a variant against the baseline's: of `compared` pairs, `same` have the same words; the most different
+    ones."""
 
     compared: int
     same: int
@@ -147,7 +149,8 @@ def shown_variants(evaluation: Evaluation) -> list[str]:
 def spreads(records: Mapping[str, Sequence[RequestRecord]]) -> dict[str, dict[str, Spread]]:
     """Of measured records by variant."""
     return {
-        metric: {name: spread for name, own in records.items() if (spread := _spread(metric, own)).count} for metric in LATENCIES
+        metric: {name: spread for name, own in records.items() if (spread := _spread(metric, own)).count}
+        for metric in LATENCIES
     }
 
 
@@ -169,9 +172,12 @@ def run_of(records: Sequence[RequestRecord]) -> Run:
     emptied = {name: RequestRecord.model_fields[name].get_default() for name in LIGHT}
     light = tuple(record.model_copy(update=emptied) for record in shown[:MOST_REQUESTS])
     return Run(
-        requests=len(records), streams=len(numbers), shown_streams=len({r.stream for r in light}), records=light,
+        requests=len(records),
+        streams=len(numbers),
+        shown_streams=len({r.stream for r in light}),
+        records=light,
         window=steady_window(records),
-    )  # fmt: skip
+    )
 
 
 def changed(pairs: Iterable[Pair]) -> Changed:
@@ -186,7 +192,11 @@ def changed(pairs: Iterable[Pair]) -> Changed:
 def _answers(pair: Pair, score: float) -> Answers:
     block, prompt, first, second = pair
     return Answers(
-        prompt=None if prompt is None else cut(prompt), block=block, baseline=cut(first), variant=cut(second), token_f1=score
+        prompt=None if prompt is None else cut(prompt),
+        block=block,
+        baseline=cut(first),
+        variant=cut(second),
+        token_f1=score,
     )
 
 

@@ -1,4 +1,5 @@
-"""How a variant is served and asked outside the studio: vLLM's command for a shell, and a client in curl and in Python."""
+"""How a variant is served and asked outside the studio: vLLM's command for a shell, and a client in curl and in
+Python."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def command(variant: Variant) -> str:
 
 
 def curl(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:
-    """One question to a server that answers at `url`; `chat` puts the model's own template around it. `key_file` holds the key
-    that the server wants, where it wants one."""
+    """One question to a server that answers at `url`; `chat` puts the model's own template around it. `key_file` holds
+    the key that the server wants, where it wants one."""
     body = shlex.quote(json.dumps(_body(served_name, chat=chat), ensure_ascii=False))
     place = "chat/completions" if chat else "completions"
     key = f'  -H "Authorization: Bearer $(cat {shlex.quote(key_file)})" \\\n' if key_file else ""

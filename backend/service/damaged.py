@@ -1,5 +1,5 @@
-"""Rows of the store whose document cannot be read: lists leave them out, so here they are named. Damaged ones can be removed;
-what a newer version of Whetstone wrote is never removed."""
+"""Rows of the store whose document cannot be read: lists leave them out, so here they are named. Damaged ones can be
+removed; what a newer version of Whetstone wrote is never removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _KINDS: dict[Kind, tuple[type[Any], str, Callable[[str], object]]] = {
 
 
 class Damaged(NamedTuple):
-    """`id` is the row's key, for a model its folder; `why` is a sentence. `newer`: a newer version of Whetstone wrote it."""
+    """`id` is the row's key, for a model its folder; `why` is a sentence. `newer`: a newer version of Whetstone wrote
+    it."""
 
     kind: Kind
     id: str
@@ -39,8 +40,11 @@ class Damaged(NamedTuple):
     newer: bool = False
 
 
-def listing(workspace: Workspace, kinds: Sequence[Kind] = tuple(_KINDS), among: Sequence[str] | None = None) -> list[Damaged]:
-    """Every one of these kinds, or of those keys, each document read once: of a long list a page asks for the part it shows."""
+def listing(
+    workspace: Workspace, kinds: Sequence[Kind] = tuple(_KINDS), among: Sequence[str] | None = None
+) -> list[Damaged]:
+    """Every one of these kinds, or of those keys, each document read once: of a long list a page asks for the part it
+    shows."""
     return [found for kind in kinds for found in _of(workspace, kind, among)]
 
 

@@ -1,8 +1,9 @@
-"""What a person writes as a path, without surprises: too long, a user who does not exist, a null byte are just not there.
+"""What a person writes as a path, without surprises: too long, a user who does not exist, a null byte are just not
+there.
 
-Where others reach the studio they name files of the rooms of its home that hold what people bring, of the checkout's assets and
-of the folders that the owner listed, and of no others: the home also holds the secret that sign-ins are signed with, the
-database, logs and settings.
+Where others reach the studio they name files of the rooms of its home that hold what people bring, of the checkout's
+assets and of the folders that the owner listed, and of no others: the home also holds the secret that sign-ins are
+signed with, the database, logs and settings.
 """
 
 from __future__ import annotations
@@ -25,9 +26,26 @@ from backend.settings import Settings
 ROOMS = ("workloads", "calibration", "texts", "tasks", "models")
 """Folders of the home that hold what people bring. Artifacts have a folder of their own (`Settings.artifacts`)."""
 PSEUDO = {
-    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
-    "mqueue", "nsfs", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs",
-}  # fmt: skip
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fusectl",
+    "mqueue",
+    "nsfs",
+    "proc",
+    "pstore",
+    "securityfs",
+    "selinuxfs",
+    "sysfs",
+    "tracefs",
+}
 """File systems of Linux that hold no data of anybody (proc(5), sysfs(5), filesystems(5))."""
 WRITTEN_AS_PATH = (".", "/", "~")
 PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
@@ -66,31 +84,41 @@ def file(source: str) -> Path | None:
 
 
 def folder(source: str) -> Path | None:
-    """The folder of that name, or None. Raises RequestError where others reach the studio and it is none of those that they may
-    name."""
+    """The folder of that name, or None. Raises RequestError where others reach the studio and it is none of those that
+    they may name."""
     return _confined(source, Path.is_dir)
 
 
 def check_on_disk(path: Path) -> None:
-    """Raises RequestError where the kernel makes up what lies there, as /proc/self/mem, which has neither a size nor an end."""
+    """Raises RequestError where the kernel makes up what lies there, as /proc/self/mem, which has neither a size nor an
+    end."""
     mounts = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
     kind = next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
     if kind in PSEUDO:
-        raise RequestError(f"{path} is no file on a disk but made by the kernel ({kind}): copy what you mean into a file.")
+        raise RequestError(
+            f"{path} is no file on a disk but made by the kernel ({kind}): copy what you mean into a file."
+        )
 
 
 def nameable(path: Path, chosen: Settings) -> bool:
-    """Whether somebody else may name that resolved path. A listed folder that holds the home opens nothing of the home."""
-    roots = [chosen.home.joinpath(room).resolve() for room in ROOMS] + [settings.ASSETS, chosen.artifacts, *chosen.import_folders]
+    """Whether somebody else may name that resolved path. A listed folder that holds the home opens nothing of the
+    home."""
+    roots = [chosen.home.joinpath(room).resolve() for room in ROOMS] + [
+        settings.ASSETS,
+        chosen.artifacts,
+        *chosen.import_folders,
+    ]
     if path.is_relative_to(chosen.home):
         roots = [root for root in roots if not chosen.home.is_relative_to(root)]
     return any(path.is_relative_to(root) for root in roots)
 
 
 def check_specification(spec: BaseModel, is_remembered: Callable[[Path], bool]) -> None:
-    """Check every path of a job's specification, also of one that is repeated and was written before others reached the studio.
+    """Check every path of a job's specification, also of one that is repeated and was written before others reached the
+    studio.
 
-    `is_remembered`: whether a model was imported from that folder, which may be used wherever it lies. Raises RequestError.
+    `is_remembered`: whether a model was imported from that folder, which may be used wherever it lies. Raises
+    RequestError.
     """
     chosen = settings.load()
     for written in _named(spec) if chosen.shared else ():

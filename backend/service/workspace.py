@@ -1,7 +1,7 @@
 """A workspace: the settings and the store of one home, and whom it acts for. A demonstration's can only be read.
 
-Every change in this house goes through `Workspace.change`, which checks the actor's role and leaves a record in the audit trail
-in the same transaction; `check` is for refusing early, before any work.
+Every change in this house goes through `Workspace.change`, which checks the actor's role and leaves a record in the
+audit trail in the same transaction; `check` is for refusing early, before any work.
 """
 
 from __future__ import annotations
@@ -53,12 +53,18 @@ class Workspace:
             raise NotAllowed(why)
 
     def change(
-        self, action: Action, target: str, work: Callable[[Any], T], *, detail: str | None = None,
+        self,
+        action: Action,
+        target: str,
+        work: Callable[[Any], T],
+        *,
+        detail: str | None = None,
         changed: Callable[[T], bool] = lambda _: True,
-    ) -> T:  # fmt: skip
+    ) -> T:
         """`work` in a short write transaction with a record of it, where the actor may do that to that target.
 
-        `changed`: whether what `work` answered with is a change at all. Raises ReadOnly, NotAllowed and what `work` raises.
+        `changed`: whether what `work` answered with is a change at all. Raises ReadOnly, NotAllowed and what `work`
+        raises.
         """
         self.check(action)
 
@@ -97,7 +103,8 @@ class ReadOnlyStore(Store):
 
 
 def system_actor(chosen: Settings) -> Actor:
-    """Whoever uses the command line, or pages without signing in. Raises RequestError where WHETSTONE_ROLE is no role."""
+    """Whoever uses the command line, or pages without signing in. Raises RequestError where WHETSTONE_ROLE is no
+    role."""
     if chosen.role not in list(Role):
         raise RequestError(f"WHETSTONE_ROLE is `{chosen.role[:40]}`: set it to {', '.join(Role)}, or leave it out.")
     return Actor(name=chosen.owner, role=Role(chosen.role))
@@ -106,7 +113,8 @@ def system_actor(chosen: Settings) -> Actor:
 def open_workspace(settings: Settings | None = None, *, patience_s: float = PATIENCE_S) -> Workspace:
     """Open the home that the environment names. `patience_s`: seconds that a change waits for another's.
 
-    It acts for the system's user on the command line. Raises StoreUnavailable, RequestError where WHETSTONE_ROLE is no role.
+    It acts for the system's user on the command line. Raises StoreUnavailable, RequestError where WHETSTONE_ROLE is no
+    role.
     """
     chosen = settings or configuration.load()
     actor = system_actor(chosen)

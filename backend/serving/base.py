@@ -1,4 +1,5 @@
-"""The loopback ports that a server may take, and what is installed beside its interpreter. Knows no particular engine."""
+"""The loopback ports that a server may take, and what is installed beside its interpreter. Knows no particular
+engine."""
 
 from __future__ import annotations
 

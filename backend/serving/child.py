@@ -1,8 +1,9 @@
 """The keeper: starts one command and outlives nothing. Standard library only; runs under any interpreter, as a script.
 
 It stands between a worker and a model server. It is the child subreaper of everything the server starts (prctl(2),
-PR_SET_CHILD_SUBREAPER), so a process whose own parent was killed becomes its child and cannot escape; and it looks at its
-parent twice a second, so that nothing remains when the worker is killed with SIGKILL. Knows nothing of vLLM or HTTP.
+PR_SET_CHILD_SUBREAPER), so a process whose own parent was killed becomes its child and cannot escape; and it looks at
+its parent twice a second, so that nothing remains when the worker is killed with SIGKILL. Knows nothing of vLLM or
+HTTP.
 
     python child.py PARENT_PID GRACE_SECONDS SCRATCH_FOLDER COMMAND...
 
@@ -105,7 +106,8 @@ def _forget_openmp() -> None:
 
 
 def _watch(pid: int, parent: int, grace: float, codes: dict[int, int]) -> None:
-    """Return when the command ended, or when it did not within `grace` seconds of being asked to, or the parent is gone."""
+    """Return when the command ended, or when it did not within `grace` seconds of being asked to, or the parent is
+    gone."""
     deadline: float | None = None
     while _reap(codes) and pid not in codes:
         info = signal.sigtimedwait(WATCHED, POLL_SECONDS)

@@ -1,7 +1,7 @@
 """Fills vLLM's compile cache ahead of time and packs it, so that the next start, elsewhere, need not compile.
 
-vLLM keys its cache by the model's path among others; `VllmServer` gives it one that never changes, which is what makes a
-cache relocatable. Knows nothing of artifacts or jobs.
+vLLM keys its cache by the model's path among others; `VllmServer` gives it one that never changes, which is what makes
+a cache relocatable. Knows nothing of artifacts or jobs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ COMPILED = ("*.so", "*.cubin", "*.ptx", "artifact_compile_range_*", "model")
 def build(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Progress) -> dict[str, Any]:
     """Start the variant once with an empty cache, stop it, and put the filled cache in `out_dir` with its key.
 
-    Returns the key: processor, vllm, torch, python, and `seconds`, what the first start took. `out_dir` must not exist; it
-    appears at once and complete. Raises ServerFailed.
+    Returns the key: processor, vllm, torch, python, and `seconds`, what the first start took. `out_dir` must not exist;
+    it appears at once and complete. Raises ServerFailed.
     """
     with files.staged_folder(out_dir) as staging:
         fresh = variant.model_copy(update={"compile_cache": None})
@@ -44,4 +44,6 @@ def _prune(folder: Path) -> None:
     for locks in list(folder.rglob("locks")):
         shutil.rmtree(locks)
     if not any(next(folder.rglob(pattern), None) for pattern in COMPILED):
-        raise ServerFailed("vLLM compiled nothing at start, so there is no compile cache to keep: leave the `compile` step out.")
+        raise ServerFailed(
+            "vLLM compiled nothing at start, so there is no compile cache to keep: leave the `compile` step out."
+        )

@@ -1,4 +1,5 @@
-"""What a compile cache is good for: the processor, vLLM, torch and Python it was built with. Read and compared, not built.
+"""What a compile cache is good for: the processor, vLLM, torch and Python it was built with. Read and compared, not
+built.
 
 Knows nothing of servers.
 """
@@ -14,7 +15,12 @@ from backend.domain.machine import keys
 from backend.serving.base import distributions
 
 KEY_FILE = "key.json"
-LABELS = {"processor": "another processor", "vllm": "another vLLM", "torch": "another torch", "python": "another Python"}
+LABELS = {
+    "processor": "another processor",
+    "vllm": "another vLLM",
+    "torch": "another torch",
+    "python": "another Python",
+}
 
 
 def current(python: Path) -> dict[str, Any]:
@@ -25,7 +31,9 @@ def current(python: Path) -> dict[str, Any]:
         "processor": processor(),
         "vllm": f"{vllm} {installed.get(vllm, 'missing')}",
         "torch": installed.get("torch", "missing").partition("+")[0],
-        "python": next((folder.parent.name for folder in python.parent.parent.glob("lib/python3*/site-packages")), "missing"),
+        "python": next(
+            (folder.parent.name for folder in python.parent.parent.glob("lib/python3*/site-packages")), "missing"
+        ),
     }
 
 

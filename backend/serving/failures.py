@@ -43,7 +43,10 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         r"Python\.h: No such file",
         "compilation needs the Python headers: install python3-dev, or set serving.enforce_eager",
     ),
-    (r"Address already in use|\[Errno 98\]", "its port was taken by another process: start it again, or give another port"),
+    (
+        r"Address already in use|\[Errno 98\]",
+        "its port was taken by another process: start it again, or give another port",
+    ),
     (
         r"(?:draft|speculative)[^\n]{0,80}vocab|vocab[^\n]{0,80}(?:draft|speculative)",
         "the draft model has another vocabulary than the target: use a draft made for this model, or `heterogeneous_vocab`",

@@ -1,7 +1,8 @@
 """How vLLM serves what was compiled for Neuron: command line, variables and the folder of graphs of each stack.
 
-Two plugins bear one name. NxD Inference is served by vllm-neuron up to 0.5 (a5ef7c8, worker/neuronx_distributed_model_loader.py),
-vLLM Neuron by vllm-neuron from 0.21 on (SDK 2.33, docs/guides/reference-configuration.md). Knows nothing of processes.
+Two plugins bear one name. NxD Inference is served by vllm-neuron up to 0.5 (a5ef7c8,
+worker/neuronx_distributed_model_loader.py), vLLM Neuron by vllm-neuron from 0.21 on (SDK 2.33,
+docs/guides/reference-configuration.md). Knows nothing of processes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def arguments(variant: Variant, plan: CompilePlan, draft: str) -> list[str]:
     """Of shapes, precision and buckets as they were compiled; `draft` is the draft's folder as the server finds it."""
     chosen = ["--tensor-parallel-size", str(plan.tensor_parallel), "--max-model-len", str(plan.positions)]
     chosen += ["--max-num-seqs", str(plan.batch), "--dtype", options.DTYPES[plan.dtype]]
-    if plan.stack == "nxd-inference":  # graphs without blocks of cache: the loader would take the default for a prefix cache
+    # graphs without blocks of cache: the loader would take the default for a prefix cache
+    if plan.stack == "nxd-inference":
         chosen += ["--no-enable-prefix-caching", *_additional("override_neuron_config", options.nxd(plan))]
     else:
         chosen += ["--max-num-batched-tokens", str(plan.positions), "--kv-cache-dtype", plan.cache or "auto"]

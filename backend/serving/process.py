@@ -25,7 +25,8 @@ from backend import processes
 KEEPER = Path(__file__).with_name("child.py")
 SAMPLE_SECONDS = 1.0
 SOCKET_ROOM = 40
-"""Longest folder name that leaves room for ours and a ZeroMQ socket's: a Unix socket's path has at most 107 characters."""
+"""Longest folder name that leaves room for ours and a ZeroMQ socket's: a Unix socket's path has at most 107
+characters."""
 KEEPER_SECONDS = 10.0
 """What the keeper needs beyond the grace to sweep and leave."""
 
@@ -33,8 +34,8 @@ KEEPER_SECONDS = 10.0
 class ServerProcess:
     """One command under a keeper. Use as a context manager, or call `stop`, which may be called twice.
 
-    `environment` is complete, as for `subprocess`. The command's working directory and TMPDIR is a private folder that goes
-    with the process; `links` are symbolic links made in it, name -> target.
+    `environment` is complete, as for `subprocess`. The command's working directory and TMPDIR is a private folder that
+    goes with the process; `links` are symbolic links made in it, name -> target.
     """
 
     def __init__(
@@ -96,7 +97,8 @@ class ServerProcess:
 
     @property
     def peak_rss_bytes(self) -> int:
-        """Most that all processes together held at one instant, as `processes.usage` counts it, sampled every second."""
+        """Most that all processes together held at one instant, as `processes.usage` counts it, sampled every
+        second."""
         return self._peak
 
     def poll(self) -> int | None:

@@ -1,4 +1,5 @@
-"""Reads a start of vLLM from its log while it grows: when each phase ended, and whether what was compiled before was loaded.
+"""Reads a start of vLLM from its log while it grows: when each phase ended, and whether what was compiled before was
+loaded.
 
 vLLM stamps its lines to the second; the moments here are of this process's clock, as the lines are seen.
 """
@@ -23,8 +24,8 @@ MARKS = (
     ),
     ("warm_up_s", re.compile(r"init engine \(")),
 )
-"""The line with which each phase ends, in vLLM 0.32 (of `compile_s` the last two are vllm-neuron's); the last such line counts:
-a draft has weights and a graph of its own."""
+"""The line with which each phase ends, in vLLM 0.32 (of `compile_s` the last two are vllm-neuron's); the last such line
+counts: a draft has weights and a graph of its own."""
 OTHER_SETTINGS = "the compile cache that came with it was made for other settings or versions"
 _COMPILED = re.compile(r"saved AOT compiled function|torch\.compile .*took")
 _ABANDONED = re.compile(r"Unable to find precompiled artifacts")
@@ -33,7 +34,8 @@ _AGAIN = re.compile(r"Compiling model again due to a load failure from .*?, reas
 
 
 class StartLog:
-    """The log from byte `since` on, of a start that begins now; `shipped` where a compile cache came with what is served."""
+    """The log from byte `since` on, of a start that begins now; `shipped` where a compile cache came with what is
+    served."""
 
     def __init__(self, log: Path, since: int, *, shipped: bool = False) -> None:
         self._log, self._place, self._shipped = log, since, shipped
@@ -72,7 +74,10 @@ class StartLog:
         """The phases of a server that answers now. A phase without its line belongs to the next one that has one."""
         spent: dict[str, float] = {}
         last = 0.0
-        for name, end in [*((name, self._ends.get(name)) for name, _ in MARKS), ("listen_s", time.monotonic() - self._began)]:
+        for name, end in [
+            *((name, self._ends.get(name)) for name, _ in MARKS),
+            ("listen_s", time.monotonic() - self._began),
+        ]:
             if end is not None and end >= last:
                 spent[name], last = round(end - last, 2), end
         kind = "eager" if "compile_s" not in self._ends else "cold" if self._compiled else "cached"

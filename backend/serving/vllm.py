@@ -32,11 +32,13 @@ PORT_ATTEMPTS = 3
 POLL_SECONDS = 0.1
 ANSWER_SECONDS = 120.0
 CPU_NICENESS = 5
-"""On CPU the server's threads spin on every core; whoever measures it must be let in between, or reads its answers late."""
+"""On CPU the server's threads spin on every core; whoever measures it must be let in between, or reads its answers
+late."""
 
 
 class VllmServer:
-    """One server. `start` and `stop`, or a context manager; `stop` may be called twice. `begin` and `look` are `start` in steps.
+    """One server. `start` and `stop`, or a context manager; `stop` may be called twice. `begin` and `look` are `start`
+    in steps.
 
     `held_tokens` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
     `vllm_options.kv_cache_bytes` makes of it (CPU only; a GPU takes vLLM's own share).
@@ -144,12 +146,15 @@ class VllmServer:
         if self._asked_port is not None:
             check_port(self._asked_port)
         self._attempts = 1 if self._asked_port is not None else PORT_ATTEMPTS
-        self._tokenizer = tokenizers.prepared(Path(self._variant.model_path or ""), self._cache_root / vllm_options.TOKENIZERS)
+        self._tokenizer = tokenizers.prepared(
+            Path(self._variant.model_path or ""), self._cache_root / vllm_options.TOKENIZERS
+        )
         self._began = time.monotonic()
         self._attempt()
 
     def look(self) -> bool:
-        """Wait a moment, and say whether it answers. Raises ServerFailed with one sentence; then nothing of it is left."""
+        """Wait a moment, and say whether it answers. Raises ServerFailed with one sentence; then nothing of it is
+        left."""
         try:
             if not self._is_ready():
                 return False
@@ -174,7 +179,8 @@ class VllmServer:
         self._port = self._asked_port or free_port()
         self._log_length = self.log.stat().st_size if self.log.exists() else 0
         command, environment = self._command(), self._environment()
-        self._key = served_keys.make(self._port)  # once nothing stands against the start, so that `stop` takes it away again
+        # once nothing stands against the start, so that `stop` takes it away again
+        self._key = served_keys.make(self._port)
         keyed = vllm_options.keyed(environment, self._key)
         self._process = ServerProcess(command, log=self.log, environment=keyed, links=self._links())
         self._log_start = StartLog(self.log, self._log_length, shipped=self._variant.compile_cache is not None)
@@ -212,7 +218,8 @@ class VllmServer:
             return False
 
     def first_answer(self) -> float:
-        """Ask for one token, which is the first that the server gives where nobody asked before; seconds. Raises ServerFailed."""
+        """Ask for one token, which is the first that the server gives where nobody asked before; seconds. Raises
+        ServerFailed."""
         began = time.monotonic()
         self.answer("/v1/completions", {"prompt": "a", "max_tokens": 1, "temperature": 0})
         seconds = time.monotonic() - began
@@ -221,7 +228,8 @@ class VllmServer:
         return seconds
 
     def metrics(self) -> dict[str, float]:
-        """Counters since the start, under the names of `domain.load.counters`; those of speculation only where it is on.
+        """Counters since the start, under the names of `domain.load.counters`; those of speculation only where it is
+        on.
 
         Raises ServerFailed when the server does not answer any more.
         """
@@ -232,7 +240,8 @@ class VllmServer:
         return counters.read(text)
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What it answers to a POST of JSON; the model is named here. Raises ServerFailed where it refuses or is gone."""
+        """What it answers to a POST of JSON; the model is named here. Raises ServerFailed where it refuses or is
+        gone."""
         asked = json.dumps({"model": self.served_name, **body})
         try:
             status, answered = self._ask(path, asked, ANSWER_SECONDS)
@@ -288,7 +297,15 @@ class VllmServer:
         chosen += self._read_by()
         yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
         tuned = self._tuning().arguments if kv is not None else ()
-        return [*yielding, str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen, *vllm_options.GUARDED, *tuned]
+        return [
+            *yielding,
+            str(self._python),
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            *chosen,
+            *vllm_options.GUARDED,
+            *tuned,
+        ]
 
     def _read_by(self) -> list[str]:
         """By which files it reads the model and its tokenizer, where that is not what vLLM would choose."""

@@ -1,4 +1,5 @@
-"""A variant's serving settings as vLLM's command-line options and environment variables. Pure but for reading config.json.
+"""A variant's serving settings as vLLM's command-line options and environment variables. Pure but for reading
+config.json.
 
 Knows nothing of processes, ports being free, or HTTP.
 """
@@ -20,7 +21,8 @@ from backend.settings import GUARD, PLUGIN
 TARGET_LINK = "target-model"
 DRAFT_LINK = "draft-model"
 TOKENIZER_LINK = "tokenizer"
-"""Names in the server's working directory: vLLM's compile cache is keyed by the model's path, and these never change."""
+"""Names in the server's working directory: vLLM's compile cache is keyed by the model's path, and these never
+change."""
 
 TOKENIZERS = "tokenizers"
 """The folder of tokenizers below the server's cache, that are given to it in place of the model's own."""
@@ -32,10 +34,11 @@ SEQUENCES = 32
 """Full-length sequences the cache is sized for where the recipe does not say; what is beyond waits in vLLM's queue."""
 MAX_KV_BYTES = 4 << 30
 NAMES = {
-    "heads": ("num_attention_heads", "n_head", "n_heads"), "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers"),
     "context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
-}  # fmt: skip
+}
 """What the families call a size in config.json, as catalog/config.py reads it."""
 ASSUMED_CONTEXT = 2048
 """vLLM's own where a config states none."""
@@ -64,19 +67,21 @@ class Tuning(NamedTuple):
 
 
 BLOCKTIME_MS = "5"
-"""How long a thread of Intel's OpenMP spins for more work before it sleeps: vLLM's own choice (utils/ompmultiprocessing.py)."""
+"""How long a thread of Intel's OpenMP spins for more work before it sleeps: vLLM's own choice
+(utils/ompmultiprocessing.py)."""
 
 
 NO_NCCL = "--disable-nccl-for-dp-synchronization"
-"""Changes nothing on a processor, but vLLM sets it with some speculation, and hashes it into the name of what it compiles."""
+"""Changes nothing on a processor, but vLLM sets it with some speculation, and hashes it into the name of what it
+compiles."""
 
 
 def tuning(tensor_parallel: int = 1) -> Tuning:
     """What serves fastest on a processor, by `benchmarks/serving_settings.py`; decision 0020.
 
-    The model runs in the engine's own process, which is forked (decision 0039): vLLM's third process costs a copy of all imports,
-    and two threads that wait for each other at every token. Layers that are alike are compiled once (decision 0040). Where the
-    model is cut over several, each has a process, its threads bound to all cores.
+    The model runs in the engine's own process, which is forked (decision 0039): vLLM's third process costs a copy of
+    all imports, and two threads that wait for each other at every token. Layers that are alike are compiled once
+    (decision 0040). Where the model is cut over several, each has a process, its threads bound to all cores.
     """
     if tensor_parallel > 1:
         return Tuning({"VLLM_CPU_OMP_THREADS_BIND": all_cores()})
@@ -118,8 +123,8 @@ def standard_files(variant: Variant) -> list[str]:
 def kv_cache_bytes(variant: Variant, held_tokens: int | None = None) -> int:
     """Bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens, at most MAX_KV_BYTES but at least for two.
 
-    Where the load is known, `held_tokens` of all its streams together, it is what those need, and at least one such sequence,
-    which vLLM insists on.
+    Where the load is known, `held_tokens` of all its streams together, it is what those need, and at least one such
+    sequence, which vLLM insists on.
 
     Per token and layer: 2 x KV heads x head size x bytes of an element; a draft's layers count as much as the target's,
     since vLLM pads all layers to one page size.
@@ -152,15 +157,17 @@ def _size(config: dict[str, Any], what: str, default: int | None = None) -> int:
     """A size under any of its names. Raises InvalidModel where the file has none and there is no default."""
     value = next((config[name] for name in NAMES[what] if config.get(name)), default)
     if value is None:
-        raise InvalidModel(f"config.json states no `{NAMES[what][0]}`, so the size of the cache is not known: set it there.")
+        raise InvalidModel(
+            f"config.json states no `{NAMES[what][0]}`, so the size of the cache is not known: set it there."
+        )
     return int(value)
 
 
 def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: str | None = None) -> dict[str, str]:
     """The server's whole environment, a `Tuning` left out. `proposers` is the folder of a class that the variant names.
 
-    On CPU Intel's OpenMP is preloaded as vLLM's installation guide asks: without it speculative decoding is several times
-    slower. The plugin is what PYTHONPATH is for.
+    On CPU Intel's OpenMP is preloaded as vLLM's installation guide asks: without it speculative decoding is several
+    times slower. The plugin is what PYTHONPATH is for.
     """
     chosen = {name: os.environ[name] for name in KEPT if name in os.environ}
     chosen |= {

@@ -11,8 +11,12 @@ from backend.domain.roles import RULES, Action, Actor, Kind
 from backend.store.tables import ArtifactRow, AuditRow, EvaluationRow, JobRow, ModelRow, PresetRow
 
 OWNED: dict[Kind, type[Any]] = {
-    "job": JobRow, "artifact": ArtifactRow, "evaluation": EvaluationRow, "preset": PresetRow, "model": ModelRow,
-}  # fmt: skip
+    "job": JobRow,
+    "artifact": ArtifactRow,
+    "evaluation": EvaluationRow,
+    "preset": PresetRow,
+    "model": ModelRow,
+}
 MOST_DETAIL, MAX_WORDS = 500, 8
 
 
@@ -25,7 +29,9 @@ def owner(session: Session, action: Action, target: str) -> str | None:
 
 def append(session: Session, actor: Actor, action: str, kind: str, target: str, detail: str | None = None) -> None:
     """In the transaction of the change itself, so that none of the two is there without the other."""
-    row = AuditRow(who=actor.name, role=str(actor.role or ""), origin=actor.origin, action=action, kind=kind, target=target)
+    row = AuditRow(
+        who=actor.name, role=str(actor.role or ""), origin=actor.origin, action=action, kind=kind, target=target
+    )
     row.detail = detail[:MOST_DETAIL].replace("\0", "") if detail else None
     session.add(row)
     session.flush()
@@ -43,7 +49,13 @@ class AuditFilter(NamedTuple):
 def _conditions(chosen: AuditFilter) -> list[Any]:
     columns = ((AuditRow.who, chosen.who), (AuditRow.origin, chosen.origins), (AuditRow.action, chosen.actions))
     found: list[Any] = [col(column).in_(values) for column, values in columns if values]
-    text = col(AuditRow.target).concat(" ").concat(col(AuditRow.kind)).concat(" ").concat(func.coalesce(AuditRow.detail, ""))
+    text = (
+        col(AuditRow.target)
+        .concat(" ")
+        .concat(col(AuditRow.kind))
+        .concat(" ")
+        .concat(func.coalesce(AuditRow.detail, ""))
+    )
     return found + [text.icontains(word, autoescape=True) for word in chosen.words.split()[:MAX_WORDS]]
 
 

@@ -23,7 +23,9 @@ MOST_VALUES = 500
 """Different families or licences that a form offers."""
 
 
-def row(model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0, at: datetime | None = None) -> CatalogRow:
+def row(
+    model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0, at: datetime | None = None
+) -> CatalogRow:
     """The row of a model; `draft` is the one it brings along, `at` when it came."""
     fields: dict[str, Any] = {"licence": getattr(model, "licence", None)}
     said = [model.id, model.architecture, model.model_type]
@@ -35,11 +37,21 @@ def row(model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0
     if isinstance(model, ModelCard):
         said.append(model.path)
     return CatalogRow(
-        source=source(model), name=model.id, origin=model.origin, rank=RANKS.get(model.origin, 1), position=position,
-        words=" ".join(said).casefold(), family=kinds.family(model), parameters=model.parameters, context=model.max_positions,
-        kv_bytes_per_token=model.kv_bytes_per_token, shape=kinds.shape(model, draft), card=model.model_dump_json(),
-        created_at=at or now(), **fields,
-    )  # fmt: skip
+        source=source(model),
+        name=model.id,
+        origin=model.origin,
+        rank=RANKS.get(model.origin, 1),
+        position=position,
+        words=" ".join(said).casefold(),
+        family=kinds.family(model),
+        parameters=model.parameters,
+        context=model.max_positions,
+        kv_bytes_per_token=model.kv_bytes_per_token,
+        shape=kinds.shape(model, draft),
+        card=model.model_dump_json(),
+        created_at=at or now(),
+        **fields,
+    )
 
 
 def source(model: ModelFacts) -> str:
@@ -63,12 +75,18 @@ def replace(session: Session, origins: Sequence[str], rows: Iterable[CatalogRow]
 def find(session: Session, name: str, origins: Sequence[str]) -> CatalogRow | None:
     """By source, id or hub id, in any case."""
     wanted = name.lower()
-    same = or_(func.lower(col(CatalogRow.source)) == wanted, func.lower(CatalogRow.name) == wanted, col(CatalogRow.hub) == wanted)
+    same = or_(
+        func.lower(col(CatalogRow.source)) == wanted,
+        func.lower(CatalogRow.name) == wanted,
+        col(CatalogRow.hub) == wanted,
+    )
     statement = select(CatalogRow).where(col(CatalogRow.origin).in_(origins), same)
     return session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position)).limit(1)).first()
 
 
-def listing(session: Session, chosen: CatalogFilter, target: str, *, limit: int | None, offset: int = 0) -> list[CatalogRow]:
+def listing(
+    session: Session, chosen: CatalogFilter, target: str, *, limit: int | None, offset: int = 0
+) -> list[CatalogRow]:
     """In the filter's order. `target` is what the fits are kept under for the place that the filter means."""
     own = (col(CatalogRow.rank), col(CatalogRow.position), col(CatalogRow.created_at).desc(), col(CatalogRow.name))
     ordered: tuple[Any, ...] = own
@@ -130,12 +148,15 @@ def unplanned(session: Session, place: str) -> list[CatalogRow]:
     """One model of each shape whose fits there are not known yet."""
     done = select(PlannedRow.shape).where(PlannedRow.place == place)
     listed = col(CatalogRow.origin).in_(kinds.LISTED)
-    first = select(func.min(CatalogRow.source)).where(listed, col(CatalogRow.shape).not_in(done)).group_by(CatalogRow.shape)
+    first = (
+        select(func.min(CatalogRow.source)).where(listed, col(CatalogRow.shape).not_in(done)).group_by(CatalogRow.shape)
+    )
     return list(session.exec(select(CatalogRow).where(col(CatalogRow.source).in_(first))))
 
 
 def save_fits(session: Session, place: str, fits: dict[str, set[tuple[str, str]]]) -> None:
-    """By shape: the (target, kind) pairs of that place which are valid. Shapes that another process saved meanwhile are left."""
+    """By shape: the (target, kind) pairs of that place which are valid. Shapes that another process saved meanwhile are
+    left."""
     done = set(session.exec(select(PlannedRow.shape).where(PlannedRow.place == place)))
     rows = [
         {"target": target, "kind": kind, "shape": shape}

@@ -1,8 +1,9 @@
-"""The ledger of artifacts' contents: what lies where, which artifact names it, which job names an artifact, what is given up.
+"""The ledger of artifacts' contents: what lies where, which artifact names it, which job names an artifact, what is
+given up.
 
-Nothing that somebody names is taken away, also where that one comes meanwhile: whoever names or gives up a row locks it first
-and looks then, in a further statement (SQLite lets one write at a time anyway). An address that was given up is never used again,
-so a removal may come as late as it likes.
+Nothing that somebody names is taken away, also where that one comes meanwhile: whoever names or gives up a row locks it
+first and looks then, in a further statement (SQLite lets one write at a time anyway). An address that was given up is
+never used again, so a removal may come as late as it likes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class Contents:
 def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], plain: bool) -> dict[str, Held]:
     at, holds = clock(session), {}
     for identity, size in sorted(wanted.items()):
-        same = (col(ContentRow.place) == place, col(ContentRow.identity) == identity, col(ContentRow.removed_at).is_(None))
+        same = (
+            col(ContentRow.place) == place,
+            col(ContentRow.identity) == identity,
+            col(ContentRow.removed_at).is_(None),
+        )
         usable = or_(col(ContentRow.arrived), col(ContentRow.job_id) == job_id)
         order = (col(ContentRow.arrived).desc(), col(ContentRow.address))
         row = session.exec(select(ContentRow).where(*same, usable).order_by(*order).limit(1).with_for_update()).first()
@@ -71,10 +76,14 @@ def name(session: Session, artifact_id: str, addresses: Sequence[str]) -> None:
     wanted = sorted(set(addresses))
     for some in _chunks(wanted):
         there = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_(None))
-        held = session.exec(select(ContentRow.address).where(*there).order_by(col(ContentRow.address)).with_for_update()).all()
+        held = session.exec(
+            select(ContentRow.address).where(*there).order_by(col(ContentRow.address)).with_for_update()
+        ).all()
         if len(held) != len(some):
             raise Fenced(f"What {artifact_id} is made of was removed meanwhile: nothing was registered.")
-    session.execute(insert(ArtifactContentRow), params=[{"artifact_id": artifact_id, "address": each} for each in wanted])
+    session.execute(
+        insert(ArtifactContentRow), params=[{"artifact_id": artifact_id, "address": each} for each in wanted]
+    )
 
 
 def use(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
@@ -82,7 +91,9 @@ def use(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
     for artifact in sorted(set(artifacts)):
         one = select(ArtifactRow.id).where(ArtifactRow.id == artifact).with_for_update(read=True)
         if session.exec(one).first() is None:
-            raise NotFound(f"There is no artifact {artifact} any more: `whetstone artifacts list` shows those that exist.")
+            raise NotFound(
+                f"There is no artifact {artifact} any more: `whetstone artifacts list` shows those that exist."
+            )
         session.execute(insert(ArtifactUseRow), params=[{"artifact_id": artifact, "job_id": job_id}])
 
 
@@ -99,7 +110,8 @@ def unused(session: Session, older_than: timedelta) -> list[str]:
 
 
 def _named() -> ColumnElement[bool]:
-    """By a job, ended or not, and with it by its evaluation or as its endpoint, or by a preset. Its own maker does not count."""
+    """By a job, ended or not, and with it by its evaluation or as its endpoint, or by a preset. Its own maker does not
+    count."""
     jobs = exists().where(col(ArtifactUseRow.artifact_id) == col(ArtifactRow.id))
     presets = exists().where(col(PresetRow.document).contains(col(ArtifactRow.id)))
     return or_(jobs, presets)
@@ -128,10 +140,13 @@ def withdraw(session: Session, job_id: str, addresses: Iterable[str]) -> list[st
 
 
 def give_up_unnamed(session: Session, places: Sequence[str], grace: timedelta) -> None:
-    """Give up what lies in these places, was held longer ago than that, and is named by no artifact and held by no job that goes
-    on."""
+    """Give up what lies in these places, was held longer ago than that, and is named by no artifact and held by no job
+    that goes on."""
     late = (col(ContentRow.removed_at).is_(None), col(ContentRow.held_at) <= clock(session) - grace, ~_in_use())
-    _give_up(session, session.exec(select(ContentRow.address).where(*late, _in(places)).order_by(col(ContentRow.address))).all())
+    _give_up(
+        session,
+        session.exec(select(ContentRow.address).where(*late, _in(places)).order_by(col(ContentRow.address))).all(),
+    )
 
 
 def _give_up(session: Session, addresses: Sequence[str], but: str | None = None) -> list[str]:
@@ -161,7 +176,8 @@ def given_up(session: Session, places: Sequence[str]) -> list[ContentRow]:
 
 
 def forget(session: Session, addresses: Iterable[str]) -> None:
-    """Their bytes are gone. The row of a plain address stays, so that it is not used again; the others bore a new word."""
+    """Their bytes are gone. The row of a plain address stays, so that it is not used again; the others bore a new
+    word."""
     plain = col(ContentRow.address) == col(ContentRow.place) + "/" + col(ContentRow.identity)
     for some in _chunks(addresses):
         gone = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_not(None))
@@ -183,7 +199,12 @@ def used(session: Session) -> int:
 
 
 def _in(places: Sequence[str]) -> ColumnElement[bool]:
-    return or_(*(or_(col(ContentRow.place) == at, col(ContentRow.place).startswith(f"{at}/", autoescape=True)) for at in places))
+    return or_(
+        *(
+            or_(col(ContentRow.place) == at, col(ContentRow.place).startswith(f"{at}/", autoescape=True))
+            for at in places
+        )
+    )
 
 
 def _chunks(addresses: Iterable[str]) -> Iterator[list[str]]:

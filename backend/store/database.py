@@ -33,14 +33,16 @@ RETRIES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
 PASSING = ("40001", "40P01", "57P0", "08")
 """SQLSTATEs: serialization failure, deadlock, the server is shutting down or starting, connection exceptions."""
 PATIENCE_S = 15.0
-"""How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event unsaid."""
+"""How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event
+unsaid."""
 
 
 NOTED = "changes"
 
 
 class Moved(NamedTuple):
-    """A job has another state. `after_s`: by the database's clock, since it was claimed, or submitted for one that now is."""
+    """A job has another state. `after_s`: by the database's clock, since it was claimed, or submitted for one that now
+    is."""
 
     job: str
     attempt: int
@@ -67,8 +69,8 @@ Change = Moved | Said | Renewed
 
 
 def note(session: Session, change: Change) -> None:
-    """What a transaction changed of jobs and leases, for those who keep logs and count (`Store.watch`), who hear of it once it
-    is committed: what was rolled back, or is done again, is told once or not at all."""
+    """What a transaction changed of jobs and leases, for those who keep logs and count (`Store.watch`), who hear of it
+    once it is committed: what was rolled back, or is done again, is told once or not at all."""
     session.info.setdefault(NOTED, []).append(change)
 
 
@@ -77,7 +79,8 @@ class StoreUnavailable(WorkError):
 
 
 class Store:
-    """One engine; a session a call. `watch` hears of each change that was committed; `retries` counts what `run` did again."""
+    """One engine; a session a call. `watch` hears of each change that was committed; `retries` counts what `run` did
+    again."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.retries = engine, 0
@@ -88,7 +91,8 @@ class Store:
         return self._transaction(self.engine)
 
     def upkeep(self) -> AbstractContextManager[Session]:
-        """A write of Whetstone's own, such as the catalog made anew from its files: a home that can only be read allows it."""
+        """A write of Whetstone's own, such as the catalog made anew from its files: a home that can only be read allows
+        it."""
         return self._transaction(self.engine)
 
     def read(self) -> AbstractContextManager[Session]:
@@ -96,14 +100,15 @@ class Store:
         return self._transaction(self.engine.execution_options(writes=False))
 
     def snapshot(self) -> AbstractContextManager[Session]:
-        """A read transaction in which all is as it was at its first statement, however long it takes and whoever writes."""
+        """A read transaction in which all is as it was at its first statement, however long it takes and whoever
+        writes."""
         options: dict[str, Any] = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
         return self._transaction(self.engine.execution_options(writes=False, **options))
 
     def run(self, work: Callable[[Session], T]) -> T:
-        """`work` in a short write transaction, from its start again where the database ended that for no fault of its own: a
-        serialization failure, a deadlock, a connection that was dropped, a restart. Whether a commit went through before a
-        connection was dropped is not known, so `work` must do no harm when it is done twice.
+        """`work` in a short write transaction, from its start again where the database ended that for no fault of its
+        own: a serialization failure, a deadlock, a connection that was dropped, a restart. Whether a commit went
+        through before a connection was dropped is not known, so `work` must do no harm when it is done twice.
         """
         for pause in RETRIES_S:
             try:
@@ -142,15 +147,17 @@ def _passing(error: BaseException | None) -> bool:
 
 def _sentence(error: DBAPIError) -> str:
     if "locked" in str(error.orig):
-        return "The database is locked by another program, so nothing was read or changed: try again when that has ended."
+        return (
+            "The database is locked by another program, so nothing was read or changed: try again when that has ended."
+        )
     return f"The database did not answer ({str(error.orig).splitlines()[0]}); try again."
 
 
 def open_store(settings: Settings, *, patience_s: float = PATIENCE_S) -> Store:
     """Open, and migrate to the newest schema where needed. `patience_s`: seconds that a write waits for another's.
 
-    Raises StoreUnavailable where the file is no database or locked, the server is away, or the schema is newer or too old;
-    HomeUnusable where the folder cannot be written or DATABASE_URL is no address.
+    Raises StoreUnavailable where the file is no database or locked, the server is away, or the schema is newer or too
+    old; HomeUnusable where the folder cannot be written or DATABASE_URL is no address.
     """
     url = home.prepare(settings)
     engine = _engine(url, patience_s)
@@ -214,7 +221,9 @@ def _migrate(engine: Engine, url: URL) -> None:
             if version == HEAD:
                 return
             if version is not None and version > HEAD:
-                raise StoreUnavailable(f"The database is of a newer Whetstone (schema {version}): update this checkout.")
+                raise StoreUnavailable(
+                    f"The database is of a newer Whetstone (schema {version}): update this checkout."
+                )
             if version is not None and not any(MIGRATIONS.glob(f"versions/v{version}_*.py")):
                 raise StoreUnavailable(
                     f"The database is of an older Whetstone (schema {version[:20]}) than this version can bring up to date: open "

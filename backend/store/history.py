@@ -1,4 +1,5 @@
-"""What jobs leave behind: events, artifacts, evaluations. Appends and reads; nothing here is ever changed afterwards."""
+"""What jobs leave behind: events, artifacts, evaluations. Appends and reads; nothing here is ever changed
+afterwards."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def states(session: Session, job_id: str) -> list[Event]:
 
 def newest(session: Session, job_id: str, *conditions: Any, limit: int) -> Iterator[Event]:
     """The newest of the job's events that meet the conditions, the latest first, each read when it is asked for."""
-    chosen = select(EventRow).where(EventRow.job_id == job_id, *conditions).order_by(col(EventRow.seq).desc()).limit(limit)
+    chosen = (
+        select(EventRow).where(EventRow.job_id == job_id, *conditions).order_by(col(EventRow.seq).desc()).limit(limit)
+    )
     return (Event.model_validate_json(row.document) for row in session.exec(chosen).all())
 
 
@@ -94,7 +97,10 @@ def latest_with(session: Session, job_id: str, field: str) -> Event | None:
 def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
     """(seq, event) pairs in order."""
     statement = (
-        select(EventRow).where(EventRow.job_id == job_id, col(EventRow.seq) > after).order_by(col(EventRow.seq)).limit(limit)
+        select(EventRow)
+        .where(EventRow.job_id == job_id, col(EventRow.seq) > after)
+        .order_by(col(EventRow.seq))
+        .limit(limit)
     )
     return [(row.seq, Event.model_validate_json(row.document)) for row in session.exec(statement)]
 
@@ -107,7 +113,8 @@ def continuing(session: Session, evaluation_id: str) -> Sequence[JobRow]:
 
 
 class JobFilter(NamedTuple):
-    """Which jobs; an empty field leaves its column alone. `words` must all stand in the title or the id, in any case."""
+    """Which jobs; an empty field leaves its column alone. `words` must all stand in the title or the id, in any
+    case."""
 
     states: Sequence[str] = ()
     kinds: Sequence[str] = ()
@@ -125,7 +132,9 @@ def job_columns(
     session: Session, chosen: JobFilter, columns: Sequence[str], *, limit: int = 50, offset: int = 0
 ) -> Sequence[RowMapping]:
     """The same without specifications and whatever else is not among `columns`: for a list of thousands."""
-    statement = sa_select(*(col(getattr(JobRow, name)) for name in columns)).where(*_conditions(chosen, in_time_order=True))
+    statement = sa_select(*(col(getattr(JobRow, name)) for name in columns)).where(
+        *_conditions(chosen, in_time_order=True)
+    )
     return session.execute(statement.order_by(*NEWEST).offset(offset).limit(limit)).mappings().all()
 
 
@@ -139,8 +148,8 @@ def count_jobs(session: Session, chosen: JobFilter) -> int:
 
 
 def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[ColumnElement[bool]]:
-    """`in_time_order` keeps the index on states out of it: a page of the newest is found by walking the one on times, where
-    SQLite would else read and sort every job of those states."""
+    """`in_time_order` keeps the index on states out of it: a page of the newest is found by walking the one on times,
+    where SQLite would else read and sort every job of those states."""
     conditions: list[ColumnElement[bool]] = []
     if chosen.states:
         state = func.coalesce(col(JobRow.state), "") if in_time_order else col(JobRow.state)
@@ -152,7 +161,9 @@ def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[Colum
 
 def with_words(words: str, *columns: str) -> list[ColumnElement[bool]]:
     """Each word stands in one of the columns, in any case."""
-    return [or_(*(col(column).icontains(word, autoescape=True) for column in columns)) for word in words.split()[:MAX_WORDS]]
+    return [
+        or_(*(col(column).icontains(word, autoescape=True) for column in columns)) for word in words.split()[:MAX_WORDS]
+    ]
 
 
 def queued(session: Session, states: Sequence[str]) -> list[JobRow]:
@@ -179,7 +190,9 @@ def artifacts(
 
 def artifact_bytes(session: Session, owner: str) -> int:
     """Of all that a person has."""
-    return int(session.exec(select(func.coalesce(func.sum(ArtifactRow.bytes), 0)).where(ArtifactRow.owner == owner)).one())
+    return int(
+        session.exec(select(func.coalesce(func.sum(ArtifactRow.bytes), 0)).where(ArtifactRow.owner == owner)).one()
+    )
 
 
 def evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
@@ -192,7 +205,9 @@ def evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
 
 def latest_artifacts_by_model(session: Session, *, limit: int = 100) -> list[ArtifactRow]:
     """The newest artifact of each model, newest first."""
-    newest = select(ArtifactRow.model, func.max(ArtifactRow.created_at).label("at")).group_by(ArtifactRow.model).subquery()
+    newest = (
+        select(ArtifactRow.model, func.max(ArtifactRow.created_at).label("at")).group_by(ArtifactRow.model).subquery()
+    )
     same = and_(col(ArtifactRow.model) == newest.c.model, col(ArtifactRow.created_at) == newest.c.at)
     statement = select(ArtifactRow).join(newest, same).order_by(col(ArtifactRow.created_at).desc()).limit(limit)
     return list(session.exec(statement))
@@ -220,9 +235,12 @@ def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
 def evaluation_titles(
     session: Session, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[tuple[str, str, str, datetime]]:
-    """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or the id."""
+    """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or
+    the id."""
     conditions = with_words(words, EvaluationRow.title, EvaluationRow.id) + same(EvaluationRow.owner, owner)
-    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(*conditions)
+    statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(
+        *conditions
+    )
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).offset(offset).limit(limit)))
 
 

@@ -1,4 +1,5 @@
-"""The folder of a home and the address of its database: for its owner alone, refused in a sentence where it cannot be."""
+"""The folder of a home and the address of its database: for its owner alone, refused in a sentence where it cannot
+be."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def prepare(settings: Settings) -> URL:
 
 
 def _made(database: Path) -> None:
-    """An empty file where there is none. One that is there is not even opened: closing any descriptor of it would drop the locks
-    that this process holds on it through SQLite (POSIX advisory locks; sqlite.org/howtocorrupt.html, 2.2)."""
+    """An empty file where there is none. One that is there is not even opened: closing any descriptor of it would drop
+    the locks that this process holds on it through SQLite (POSIX advisory locks; sqlite.org/howtocorrupt.html, 2.2)."""
     with suppress(FileExistsError):
         os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_FILE))
     if not os.access(database, os.R_OK | os.W_OK):
@@ -56,7 +57,8 @@ def _private(path: Path, mode: int) -> None:
 
 
 def url(settings: Settings) -> URL:
-    """As DATABASE_URL says (PostgreSQL by psycopg 3), else the home's own file, whatever its path. Raises HomeUnusable."""
+    """As DATABASE_URL says (PostgreSQL by psycopg 3), else the home's own file, whatever its path. Raises
+    HomeUnusable."""
     if settings.database_url is None:
         return URL.create("sqlite", database=str(settings.home / DATABASE))
     try:

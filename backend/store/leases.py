@@ -1,8 +1,9 @@
 """Who may speak for a job: claims of devices, leases with fencing tokens, and every change of a job's state.
 
-A job is claimed once, executed at least once, registered once. A claim is rows whose (host, device) is unique, so that of two
-supervisors on one host one gets them. A lease runs out by the database's clock; each new owner has a higher token, and whatever
-an earlier one still writes is refused: every change is one UPDATE that names state, attempt and token, its row count is checked.
+A job is claimed once, executed at least once, registered once. A claim is rows whose (host, device) is unique, so that
+of two supervisors on one host one gets them. A lease runs out by the database's clock; each new owner has a higher
+token, and whatever an earlier one still writes is refused: every change is one UPDATE that names state, attempt and
+token, its row count is checked.
 """
 
 from __future__ import annotations
@@ -86,13 +87,24 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
             if taken:
                 session.execute(insert(ClaimRow), params=taken)
             change(
-                session, lease(row), (JobState.QUEUED,), state=JobState.STARTING, token=found.token, lease_until=_until(at),
-                cancel_requested=False, started_at=at, segment=0, **owner, **fresh,
-            )  # fmt: skip
+                session,
+                lease(row),
+                (JobState.QUEUED,),
+                state=JobState.STARTING,
+                token=found.token,
+                lease_until=_until(at),
+                cancel_requested=False,
+                started_at=at,
+                segment=0,
+                **owner,
+                **fresh,
+            )
     except (IntegrityError, Fenced):
         return None
     audit.append(session, _actor(supervisor.id), "start", "job", row.id, f"attempt {row.attempt} on {supervisor.host}")
-    database.note(session, Moved(row.id, row.attempt, row.kind, JobState.STARTING, (at - row.created_at).total_seconds()))
+    database.note(
+        session, Moved(row.id, row.attempt, row.kind, JobState.STARTING, (at - row.created_at).total_seconds())
+    )
     return found
 
 
@@ -102,7 +114,8 @@ def devices(session: Session, job_id: str) -> list[str]:
 
 
 def change(session: Session, held: Lease, states: Iterable[JobState], **values: Any) -> None:
-    """Change columns of the job while it is in one of these states, at that attempt, under that token. Raises Fenced."""
+    """Change columns of the job while it is in one of these states, at that attempt, under that token. Raises
+    Fenced."""
     statement = update(JobRow).where(col(JobRow.id) == held.job, col(JobRow.attempt) == held.attempt)
     statement = statement.where(col(JobRow.token) == held.token, col(JobRow.state).in_(list(states)))
     if _changed(session, statement.values(**values)) != 1:
@@ -126,7 +139,9 @@ def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
     if state not in LIVE:  # after it: a change that is refused leaves a job that goes on its devices
         session.execute(delete(ClaimRow).where(col(ClaimRow.job_id) == held.job))
     if row is not None and row.supervisor and before_it in LIVE and state in TERMINAL:
-        audit.append(session, _actor(row.supervisor), "end", "job", held.job, f"{state}. {values.get('error') or ''}".strip())
+        audit.append(
+            session, _actor(row.supervisor), "end", "job", held.job, f"{state}. {values.get('error') or ''}".strip()
+        )
     if row is not None:
         after_s = (clock(session) - row.started_at).total_seconds() if row.started_at else None
         database.note(session, Moved(held.job, held.attempt, row.kind, state, after_s, values.get("error")))
@@ -146,11 +161,14 @@ def renew(session: Session, supervisor: SupervisorRow) -> None:
     """Write the supervisor's row with the time of now, and renew the leases that it still has. That it drains stays."""
     at = clock(session)
     _put(session, supervisor.model_copy(update={"heartbeat_at": at, "draining": False}))
-    database.note(session, Renewed(_changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at)))))
+    database.note(
+        session, Renewed(_changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at))))
+    )
 
 
 def adopt(session: Session, supervisor: SupervisorRow) -> None:
-    """Take over every live job of that host and home: whoever holds the home's file lock knows that no other has them."""
+    """Take over every live job of that host and home: whoever holds the home's file lock knows that no other has
+    them."""
     here = (col(JobRow.host) == supervisor.host, col(JobRow.home) == supervisor.home, col(JobRow.state).in_(LIVE))
     values = {"supervisor": supervisor.id, "token": JobRow.token + 1, "lease_until": _until(clock(session))}
     _changed(session, update(JobRow).where(*here).values(**values))
@@ -197,14 +215,20 @@ def jobs_held(session: Session) -> dict[str, tuple[str, ...]]:
 
 def expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
     """Others' live jobs whose lease has run out."""
-    late = (col(JobRow.lease_until) < clock(session), col(JobRow.state).in_(LIVE), col(JobRow.supervisor) != supervisor.id)
+    late = (
+        col(JobRow.lease_until) < clock(session),
+        col(JobRow.state).in_(LIVE),
+        col(JobRow.supervisor) != supervisor.id,
+    )
     return list(session.exec(select(JobRow).where(*late)))
 
 
 def supervisors_alive(session: Session) -> list[SupervisorRow]:
     """Those whose heartbeat is fresh."""
     fresh = clock(session) - timedelta(seconds=STALE_SECONDS)
-    statement = select(SupervisorRow).where(col(SupervisorRow.heartbeat_at) > fresh, col(SupervisorRow.stopped).is_(False))
+    statement = select(SupervisorRow).where(
+        col(SupervisorRow.heartbeat_at) > fresh, col(SupervisorRow.stopped).is_(False)
+    )
     return list(session.exec(statement))
 
 
@@ -217,12 +241,14 @@ def _until(at: datetime) -> datetime:
 
 
 def _put(session: Session, row: SupervisorRow) -> None:
-    """Insert the row, or bring the one that is there to it, except that it drains: in one statement, since the thread that beats
-    and the rounds both write it, and may both be the first."""
+    """Insert the row, or bring the one that is there to it, except that it drains: in one statement, since the thread
+    that beats and the rounds both write it, and may both be the first."""
     dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     values = row.model_dump()
     changed = {name: value for name, value in values.items() if name not in {"id", "draining"}}
-    session.execute(dialect.insert(SupervisorRow).values(**values).on_conflict_do_update(index_elements=["id"], set_=changed))
+    session.execute(
+        dialect.insert(SupervisorRow).values(**values).on_conflict_do_update(index_elements=["id"], set_=changed)
+    )
 
 
 def _changed(session: Session, statement: Any) -> int:

@@ -1,8 +1,8 @@
-"""Rows that are made of something else, such as a file of the checkout: which version of it they were made of, and when to make
-them anew.
+"""Rows that are made of something else, such as a file of the checkout: which version of it they were made of, and when
+to make them anew.
 
-A look costs one row while nothing has changed. Two processes may look at once: what has to be made is made outside of the
-transaction, and kept by the first.
+A look costs one row while nothing has changed. Two processes may look at once: what has to be made is made outside of
+the transaction, and kept by the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Write = Callable[[Session], None]
 
 
 def keep(store: Store, what: Made, version: str, make: Callable[[], Write]) -> None:
-    """Where `what` was made of another version, `make` it anew; what that answers writes the rows, within one transaction.
+    """Where `what` was made of another version, `make` it anew; what that answers writes the rows, within one
+    transaction.
 
     Raises what `make` does, and then nothing is written; StoreUnavailable.
     """

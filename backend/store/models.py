@@ -1,5 +1,5 @@
-"""The models a person has imported: remember, forget, list. One row a folder, replaced when it is imported again; what is
-remembered, or used for an artifact, stands in the catalog in the same transaction."""
+"""The models a person has imported: remember, forget, list. One row a folder, replaced when it is imported again; what
+is remembered, or used for an artifact, stands in the catalog in the same transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def remember(session: Session, row: ModelRow) -> ModelRow:
 
 
 def named(session: Session, name: str) -> ModelRow | None:
-    """By its name in any case, or by the hub id that the name begins with; the latest where there are several of that."""
+    """By its name in any case, or by the hub id that the name begins with; the latest where there are several of
+    that."""
     wanted = name.lower()
     exact = session.exec(select(ModelRow).where(func.lower(ModelRow.name) == wanted)).first()
     if exact is not None or "/" not in name:
@@ -71,7 +72,9 @@ def forget(session: Session, path: str) -> None:
     """Raises NotFound. A folder that artifacts were made from stays in the catalog as such."""
     row = session.get(ModelRow, path)
     if row is None:
-        raise NotFound(f"`{path}` was not imported, so there is nothing to forget: `whetstone models list` shows what was.")
+        raise NotFound(
+            f"`{path}` was not imported, so there is nothing to forget: `whetstone models list` shows what was."
+        )
     session.delete(row)
     catalog.drop(session, path)
     for card in readable([row.card], ModelCard.model_validate_json):
@@ -89,4 +92,6 @@ def cards(session: Session, *, limit: int | None = 100) -> list[ModelCard]:
 
 def listing(session: Session, *, limit: int | None = 100) -> list[ModelRow]:
     """Latest first."""
-    return list(session.exec(select(ModelRow).order_by(col(ModelRow.created_at).desc(), col(ModelRow.path)).limit(limit)))
+    return list(
+        session.exec(select(ModelRow).order_by(col(ModelRow.created_at).desc(), col(ModelRow.path)).limit(limit))
+    )

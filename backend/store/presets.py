@@ -36,11 +36,20 @@ def replace_bundled(session: Session, rows: Sequence[PresetRow]) -> None:
 
 
 def conditions(
-    *, models: Sequence[str] = (), goal: str | None = None, origin: str | None = None, target: str | None = None, words: str = ""
+    *,
+    models: Sequence[str] = (),
+    goal: str | None = None,
+    origin: str | None = None,
+    target: str | None = None,
+    words: str = "",
 ) -> list[Condition]:
     """`models`: any of these names. `words`: each stands in the id, the model or the target, in any case."""
     found: list[Condition] = [col(PresetRow.model).in_(models)] if models else []
-    found += history.same(PresetRow.goal, goal) + history.same(PresetRow.origin, origin) + history.same(PresetRow.target, target)
+    found += (
+        history.same(PresetRow.goal, goal)
+        + history.same(PresetRow.origin, origin)
+        + history.same(PresetRow.target, target)
+    )
     return found + history.with_words(words, PresetRow.id, PresetRow.model, PresetRow.target)
 
 
@@ -59,8 +68,12 @@ def models(session: Session) -> list[str]:
     return list(session.exec(select(PresetRow.model).distinct().order_by(col(PresetRow.model))))
 
 
-def evaluations_of(session: Session, baselines: Sequence[str], prefix: str | None, *, limit: int) -> list[EvaluationRow]:
+def evaluations_of(
+    session: Session, baselines: Sequence[str], prefix: str | None, *, limit: int
+) -> list[EvaluationRow]:
     """The newest evaluations against a model of one of these names, or of a name that begins with `prefix`."""
     named: Condition = col(EvaluationRow.baseline).in_(baselines)
     where = or_(named, col(EvaluationRow.baseline).startswith(prefix, autoescape=True)) if prefix else named
-    return list(session.exec(select(EvaluationRow).where(where).order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
+    return list(
+        session.exec(select(EvaluationRow).where(where).order_by(col(EvaluationRow.created_at).desc()).limit(limit))
+    )

@@ -1,4 +1,5 @@
-"""The queue's statements: submit, what may start next, and what a person asks for. The same SQL on SQLite and PostgreSQL.
+"""The queue's statements: submit, what may start next, and what a person asks for. The same SQL on SQLite and
+PostgreSQL.
 
 Which job may start is decided by the pure functions of `domain.jobs.queueing` over the live and the queued rows.
 """
@@ -51,8 +52,8 @@ def get(session: Session, job_id: str) -> JobRow:
 def submit(session: Session, row: JobRow, *, artifacts: Iterable[str] = ()) -> JobRow:
     """Insert a queued row at its place in the queue; the same `submission` key or id again answers with the first row.
 
-    Raises KeyReused where that one's specification is another, NotNow where the job that it is to come after did not succeed,
-    NotFound where one of the artifacts that it names is not there.
+    Raises KeyReused where that one's specification is another, NotNow where the job that it is to come after did not
+    succeed, NotFound where one of the artifacts that it names is not there.
     """
     at, terms = leases.clock(session), Terms.model_validate_json(row.terms)
     row.rank = rank(at.timestamp(), terms.priority)
@@ -100,8 +101,8 @@ def entries(rows: Iterable[JobRow]) -> list[Entry]:
 
 
 def look(session: Session) -> tuple[bool, bool]:
-    """Whether any job is queued, and whether one of those is to be cancelled, so that a round of which nothing comes writes
-    nothing."""
+    """Whether any job is queued, and whether one of those is to be cancelled, so that a round of which nothing comes
+    writes nothing."""
     waiting = session.exec(select(JobRow.id).where(JobRow.state == JobState.QUEUED).limit(1)).first() is not None
     return waiting, waiting and bool(stranded(session))
 
@@ -115,7 +116,8 @@ def _startable(session: Session) -> ColumnElement[bool]:
 
 
 def _rows(session: Session, host: str) -> tuple[Sequence[JobRow], Sequence[JobRow]]:
-    """Live rows of the host, and of those that may start, in queue order, the first of each sort, before which no other could."""
+    """Live rows of the host, and of those that may start, in queue order, the first of each sort, before which no other
+    could."""
     live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE), JobRow.host == host)).all()
     sort, startable = [col(getattr(JobRow, name)) for name in SORT], _startable(session)
     first = sa_select(*sort, func.min(JobRow.rank).label("rank")).where(startable).group_by(*sort).subquery()
@@ -202,7 +204,8 @@ def _stranding(session: Session, row: JobRow) -> tuple[str, Ending]:
 
 
 def begin_waiting(session: Session, job_id: str, artifact: str | None) -> None:
-    """Jobs after one that has succeeded may start from now on: their time in the queue begins, and they name its artifact."""
+    """Jobs after one that has succeeded may start from now on: their time in the queue begins, and they name its
+    artifact."""
     for row in session.exec(select(JobRow).where(JobRow.after == job_id, JobRow.state == JobState.QUEUED)).all():
         contents.use(session, row.id, [artifact] if artifact else [])
         if limit := Terms.model_validate_json(row.terms).queue_timeout_s:
@@ -233,7 +236,9 @@ def requeue(session: Session, job_id: str) -> JobRow:
         raise NotNow(f"Job {job_id} was put aside: `whetstone jobs release {job_id}` gives it another try.")
     first = get(session, row.after) if row.after else None
     if first is not None and first.state in RESUMABLE:
-        raise NotNow(f"Job {job_id} comes after {first.id}, which is {first.state}: resume that, and this one comes with it.")
+        raise NotNow(
+            f"Job {job_id} comes after {first.id}, which is {first.state}: resume that, and this one comes with it."
+        )
     limit = Terms.model_validate_json(row.terms).queue_timeout_s
     fresh: dict[str, Any] = {"retried": 0, "not_before": None}
     fresh["queue_until"] = leases.clock(session) + timedelta(seconds=limit) if limit and first is None else None
@@ -250,14 +255,16 @@ def lose_restored(session: Session) -> int:
     rows = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE))).all()
     told = "It ran when the backup was made that it was restored from: resume it."
     for row in rows:
-        leases.move(session, leases.lease(row), JobState.LOST, error=told, handle=None, supervisor=None, cancel_requested=False)
+        leases.move(
+            session, leases.lease(row), JobState.LOST, error=told, handle=None, supervisor=None, cancel_requested=False
+        )
         history.append(session, row.id, [Event(kind="state", message=told, data={"state": str(JobState.LOST)})])
     return len(rows)
 
 
 def hold_restored(session: Session) -> int:
-    """Jobs that waited when a backup was made: none starts until somebody releases it, since whoever made the backup chose what
-    it does. How many."""
+    """Jobs that waited when a backup was made: none starts until somebody releases it, since whoever made the backup
+    chose what it does. How many."""
     rows = session.exec(select(JobRow).where(col(JobRow.state) == JobState.QUEUED)).all()
     for row in rows:
         told = f"It waited when the backup was made that it was restored from: `whetstone jobs release {row.id}` lets it run."
@@ -268,7 +275,8 @@ def hold_restored(session: Session) -> int:
 
 
 def move_to_front(session: Session, job_id: str) -> JobRow:
-    """Give a queued job the lowest rank; one that yields is the person's own from then on. Raises NotNow unless queued."""
+    """Give a queued job the lowest rank; one that yields is the person's own from then on. Raises NotNow unless
+    queued."""
     lowest = session.exec(select(func.min(JobRow.rank)).where(JobRow.state == JobState.QUEUED)).one()
     return _place(session, get(session, job_id), rank=(lowest or 0.0) - 1.0, yields=False)
 

@@ -16,7 +16,7 @@ from backend.store.tables import Aware, Base
 
 def documents(
     session: Session, table: type[Any], column: str, among: Sequence[str] | None = None
-) -> list[tuple[str, str]]:  # fmt: skip
+) -> list[tuple[str, str]]:
     """(key, document) of every row, or of those keys, in the order of the keys."""
     key = inspect(table).primary_key[0]
     chosen = select(key, getattr(table, column)).order_by(key)
@@ -45,13 +45,17 @@ def kept_tables() -> list[Table]:
 def used(session: Session) -> str | None:
     """The first table that says so; None of a database as new."""
     tables = Base.metadata.tables
-    return next((name for name in EVIDENCE if session.execute(sa_select(tables[name]).limit(1)).first() is not None), None)
+    return next(
+        (name for name in EVIDENCE if session.execute(sa_select(tables[name]).limit(1)).first() is not None), None
+    )
 
 
 def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
     """Every row as JSON has it, in the order of the keys; a number that the database itself gave is left out."""
     columns = [column for column in table.columns if not (column.primary_key and isinstance(column.type, Integer))]
-    result = session.execute(sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": AT_ONCE})
+    result = session.execute(
+        sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": AT_ONCE}
+    )
     for row in result.mappings():
         yield {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 

@@ -128,7 +128,10 @@ class EventRow(Base, table=True):
 
 class ArtifactRow(Base, table=True):
     __tablename__ = "artifacts"
-    __table_args__ = (Index("ix_artifacts_model_created", "model", "created_at"), Index("ix_artifacts_created", "created_at"))
+    __table_args__ = (
+        Index("ix_artifacts_model_created", "model", "created_at"),
+        Index("ix_artifacts_created", "created_at"),
+    )
 
     id: str = Field(primary_key=True)
     job_id: str = Field(index=True)
@@ -223,8 +226,8 @@ class PriceRow(Base, table=True):
 class CatalogRow(Base, table=True):
     """A model of the catalog, of whatever origin: what lists narrow and sort by, and the card as it is known.
 
-    `source` is what a person writes for it: the id of a bundled model, else its folder. `rank` and `position` are the catalog's
-    own order, `words` what a search looks through, `shape` what the rules depend on (domain.catalog).
+    `source` is what a person writes for it: the id of a bundled model, else its folder. `rank` and `position` are the
+    catalog's own order, `words` what a search looks through, `shape` what the rules depend on (domain.catalog).
     """
 
     __tablename__ = "catalog"
@@ -274,7 +277,8 @@ class PlannedRow(Base, table=True):
 
 
 class CatalogStateRow(Base, table=True):
-    """What rows were made of (`store.made`): `bundled` and `presets` are hashes of data files, `planner` one of the rules."""
+    """What rows were made of (`store.made`): `bundled` and `presets` are hashes of data files, `planner` one of the
+    rules."""
 
     __tablename__ = "catalog_state"
 
@@ -297,13 +301,15 @@ class PresetRow(Base, table=True):
     owner: str = ""
     """Who saved or imported it; nobody for a bundled one."""
     rank: int = 0
-    """Place in the file for a bundled one, so that lists keep its order; 0 for the others, which come first, latest first."""
+    """Place in the file for a bundled one, so that lists keep its order; 0 for the others, which come first, latest
+    first."""
     created_at: datetime = Field(default_factory=now, sa_type=Aware)
     document: str = Field(sa_type=Text)
 
 
 class AuditRow(Base, table=True):
-    """One change: who made it, from where, what it was and of what. The database itself refuses to change or delete one."""
+    """One change: who made it, from where, what it was and of what. The database itself refuses to change or delete
+    one."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("ix_audit_who_id", "who", "id"),)

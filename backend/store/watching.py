@@ -1,5 +1,5 @@
-"""What says how jobs go: recent progress, resources, how long others took; how many there are, and who looks after them. Reads
-only."""
+"""What says how jobs go: recent progress, resources, how long others took; how many there are, and who looks after
+them. Reads only."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def counted(session: Session) -> dict[tuple[str, str], int]:
 
 def oldest_queued_s(session: Session) -> float:
     """How long the longest-waiting queued job has waited since it was submitted; 0 where none waits."""
-    oldest: datetime | None = session.exec(select(func.min(JobRow.created_at)).where(JobRow.state == JobState.QUEUED)).one()
+    oldest: datetime | None = session.exec(
+        select(func.min(JobRow.created_at)).where(JobRow.state == JobState.QUEUED)
+    ).one()
     return 0.0 if oldest is None else max(0.0, (leases.clock(session) - oldest).total_seconds())
 
 
@@ -75,7 +77,10 @@ def heartbeats(session: Session) -> list[Heartbeat]:
     )
     live = select(JobRow.supervisor, func.count()).where(col(JobRow.state).in_(LIVE)).group_by(col(JobRow.supervisor))
     jobs = dict(session.exec(live).all())
-    return [Heartbeat(row.id, row.host, row.home, (at - row.heartbeat_at).total_seconds(), jobs.get(row.id, 0)) for row in rows]
+    return [
+        Heartbeat(row.id, row.host, row.home, (at - row.heartbeat_at).total_seconds(), jobs.get(row.id, 0))
+        for row in rows
+    ]
 
 
 def live(session: Session) -> list[JobRow]:

@@ -1,1 +1,2 @@
-"""The supervisor: claims queued jobs, launches workers, carries their events into the store, registers what they made."""
+"""The supervisor: claims queued jobs, launches workers, carries their events into the store, registers what they
+made."""

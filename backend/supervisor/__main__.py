@@ -26,10 +26,13 @@ LOG = "supervisor.log"
 
 
 def main() -> int:
-    """Runs until SIGTERM or SIGINT; drained, until it has no job; with --until-idle, until there was nothing to do so long."""
+    """Runs until SIGTERM or SIGINT; drained, until it has no job; with --until-idle, until there was nothing to do so
+    long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--until-idle", type=float, default=None, metavar="SECONDS")
-    parser.add_argument("--metrics-port", type=int, default=None, help="else WHETSTONE_METRICS_PORT; 0 and none: no metrics")
+    parser.add_argument(
+        "--metrics-port", type=int, default=None, help="else WHETSTONE_METRICS_PORT; 0 and none: no metrics"
+    )
     arguments = parser.parse_args()
     settings = configuration.load()
     settings.home.mkdir(parents=True, exist_ok=True)
@@ -51,8 +54,8 @@ def main() -> int:
 
 
 class Pace:
-    """A round in which a job changed its state is followed by the next at once, since another may start or end now; then pauses
-    double from SOON_SECONDS to TICK_SECONDS, since a job that was just started may end soon."""
+    """A round in which a job changed its state is followed by the next at once, since another may start or end now;
+    then pauses double from SOON_SECONDS to TICK_SECONDS, since a job that was just started may end soon."""
 
     def __init__(self) -> None:
         self._moved, self._pause = False, TICK_SECONDS

@@ -1,4 +1,5 @@
-"""What follows when an attempt ends: its result is registered, or it is tried again, put aside or over, each with its reason."""
+"""What follows when an attempt ends: its result is registered, or it is tried again, put aside or over, each with its
+reason."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Closing:
         self._settings, self._store, self._staging = settings, store, staging
 
     def unsuccessful(self, row: JobRow, ending: Ending, sentence: str) -> None:
-        """An attempt that was not asked to end. `sentence` has no full stop. Nothing of it may run any more. Raises Fenced."""
+        """An attempt that was not asked to end. `sentence` has no full stop. Nothing of it may run any more. Raises
+        Fenced."""
         asked = Terms.model_validate_json(row.terms).retries
         verdict = endings.judge(ending, retried=row.retried, strikes=row.strikes, asked=asked)
         if verdict.aside:
@@ -63,8 +65,11 @@ class Closing:
         told = by or own or "The job was cancelled; nothing half-written remains."
         self.close(row, JobState.CANCELLED, told, ending=Ending(row.ending or Ending.PERSON), strikes=0)
 
-    def close(self, row: JobRow, state: JobState, sentence: str, *, after_s: float | None = None, **values: Any) -> None:
-        """The attempt has ended: with QUEUED the next one may start, after `after_s` where that is given. Raises Fenced."""
+    def close(
+        self, row: JobRow, state: JobState, sentence: str, *, after_s: float | None = None, **values: Any
+    ) -> None:
+        """The attempt has ended: with QUEUED the next one may start, after `after_s` where that is given. Raises
+        Fenced."""
         ending = values.get("ending")
         data = {"state": str(state), "attempt": row.attempt, **({"ending": str(ending)} if ending else {})}
 
@@ -80,7 +85,8 @@ class Closing:
         self._store.run(write)
 
     def register(self, row: JobRow, channel: Channel, result: Result) -> bool:
-        """Verified and put in place outside, then one short commit, which counts only under the lease. False while it goes on."""
+        """Verified and put in place outside, then one short commit, which counts only under the lease. False while it
+        goes on."""
         held, output = leases.lease(row), channel.output
         try:
             work = partial(registry.stage, self._settings, self._store, row, output, result.document)
@@ -109,9 +115,13 @@ class Closing:
     def _not_placed(self, row: JobRow, error: NotPlaced) -> bool:
         """The result waits for its place, until somebody cancels the job."""
         if row.cancel_requested:
-            self.close(row, JobState.CANCELLED, f"The job was cancelled while its artifact waited for its place: {error}")
+            self.close(
+                row, JobState.CANCELLED, f"The job was cancelled while its artifact waited for its place: {error}"
+            )
             return True
-        event = Event(kind="warning", phase="upload", message=f"{error} The artifact is whole here and waits: it is tried again.")
+        event = Event(
+            kind="warning", phase="upload", message=f"{error} The artifact is whole here and waits: it is tried again."
+        )
         self._store.run(lambda session: history.append(session, row.id, [event]))
         return False
 

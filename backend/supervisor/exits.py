@@ -23,8 +23,8 @@ def removed(attempt: str) -> str | None:
 
 
 def exit_sentence(code: int, folder: Path, attempt: str | None = None) -> tuple[Ending, str]:
-    """Of a worker that left no result in `attempt`, which lies in `folder`, and how that ending is called. `code`: negative for a
-    signal."""
+    """Of a worker that left no result in `attempt`, which lies in `folder`, and how that ending is called. `code`:
+    negative for a signal."""
     if attempt is not None and (gone := removed(attempt)) is not None:
         return Ending.DAMAGED, gone
     if code == UNSAID or shutil.disk_usage(folder).free < FULL_BYTES:

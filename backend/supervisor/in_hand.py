@@ -1,6 +1,7 @@
 """Which job a supervisor is at, in a file of its home: what stands there after a crash is what it crashed at.
 
-So a job that ends every supervisor that looks at it is known, and no healthy one is blamed for a supervisor that was killed.
+So a job that ends every supervisor that looks at it is known, and no healthy one is blamed for a supervisor that was
+killed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class InHand:
 
     @contextmanager
     def at(self, job_id: str) -> Iterator[None]:
-        """While the block runs, that job is in hand. One that ends by an exception leaves it there: the process may end by it."""
+        """While the block runs, that job is in hand. One that ends by an exception leaves it there: the process may end
+        by it."""
         deaths = self.deaths if job_id == self.suspect else 0
         self._write(f"{job_id} {deaths + 1}")
         yield

@@ -10,8 +10,8 @@ from backend.store.tables import JobRow
 
 
 class Late:
-    """Remembers since when this supervisor sees a lease that the database's clock calls late: either clock may be set, so it must
-    stay so for the length of one by this machine's too."""
+    """Remembers since when this supervisor sees a lease that the database's clock calls late: either clock may be set,
+    so it must stay so for the length of one by this machine's too."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._since = now, dict[Lease, float]()

@@ -1,5 +1,5 @@
-"""The supervisor's figures for Prometheus, on a registry of its own: what is in the store is read when it is asked for, what
-passes is counted as it is committed.
+"""The supervisor's figures for Prometheus, on a registry of its own: what is in the store is read when it is asked for,
+what passes is counted as it is committed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ class Metrics(Collector):
         self._supervisor, self.registry = supervisor, CollectorRegistry()
         own: dict[str, Any] = {"registry": self.registry, "namespace": "whetstone"}
         self._attempts = Counter("attempts", "Attempts of jobs that ended.", ["kind", "outcome"], **own)
-        self._waited = Histogram("queue_wait_seconds", "From submission to claim.", ["kind"], buckets=LONG_SECONDS, **own)
-        self._started = Histogram("claim_to_start_seconds", "From claim to the worker's start.", ["kind"], buckets=SECONDS, **own)
+        self._waited = Histogram(
+            "queue_wait_seconds", "From submission to claim.", ["kind"], buckets=LONG_SECONDS, **own
+        )
+        self._started = Histogram(
+            "claim_to_start_seconds", "From claim to the worker's start.", ["kind"], buckets=SECONDS, **own
+        )
         self._ran = Histogram("run_seconds", "From claim to the end.", ["kind", "outcome"], buckets=LONG_SECONDS, **own)
         self._renewed = Counter("leases_renewed", "Renewals of leases.", **own)
         self._carried = Counter("events_carried", "Events stored.", **own)
@@ -79,14 +83,20 @@ class Metrics(Collector):
 
     def _stored(self) -> Iterator[Metric]:
         with self._supervisor.store.read() as session:
-            counted, waits, beats = watching.counted(session), watching.oldest_queued_s(session), watching.heartbeats(session)
+            counted, waits, beats = (
+                watching.counted(session),
+                watching.oldest_queued_s(session),
+                watching.heartbeats(session),
+            )
         jobs = GaugeMetricFamily("whetstone_jobs", "Jobs in the store.", labels=["state", "kind"])
         for (state, kind), number in counted.items():
             jobs.add_metric([state, kind], number)
         yield jobs
         live = sum(number for (state, _), number in counted.items() if state in LIVE)
         yield GaugeMetricFamily("whetstone_jobs_live", "Claimed and not ended.", value=live)
-        yield GaugeMetricFamily("whetstone_queue_oldest_seconds", "Of the job that waits longest; 0 for none.", value=waits)
+        yield GaugeMetricFamily(
+            "whetstone_queue_oldest_seconds", "Of the job that waits longest; 0 for none.", value=waits
+        )
         ages = GaugeMetricFamily(
             "whetstone_heartbeat_age_seconds", "Since a supervisor was heard.", labels=["host", "home", "own"]
         )

@@ -18,7 +18,8 @@ from backend.store.tables import JobRow
 
 
 def specification(settings: Settings, store: Store, row: JobRow) -> str:
-    """Of the job's attempt. Raises NotFound where the artifact has been deleted since, BelowFloor where it came out ruined."""
+    """Of the job's attempt. Raises NotFound where the artifact has been deleted since, BelowFloor where it came out
+    ruined."""
     if row.after is None or row.after not in row.spec:
         return row.spec
     spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
@@ -28,7 +29,11 @@ def specification(settings: Settings, store: Store, row: JobRow) -> str:
         artifact = history.artifact(session, str(history.result(queue.get(session, row.after)).get("artifact")))
     manifest = read_manifest(artifact.manifest)
     if ruined := (manifest.quality or {}).get("below_floor"):
-        raise BelowFloor(f"{manifest.recipe.name} ({artifact.id}): {ruined} Evaluate it by itself and say that it is meant.")
+        raise BelowFloor(
+            f"{manifest.recipe.name} ({artifact.id}): {ruined} Evaluate it by itself and say that it is meant."
+        )
     found = variants.of(settings, artifact.path, manifest, artifact.id)
-    put = tuple(found.model_copy(update={"name": each.name}) if each.source == row.after else each for each in spec.variants)
+    put = tuple(
+        found.model_copy(update={"name": each.name}) if each.source == row.after else each for each in spec.variants
+    )
     return spec.model_copy(update={"variants": put}).model_dump_json()

@@ -13,7 +13,8 @@ MOST_WAITING = 4
 
 @dataclass
 class Placing:
-    """Of one attempt. `whole`: it is to have a node to itself; `waiting`: what its launcher last said that it waits for."""
+    """Of one attempt. `whole`: it is to have a node to itself; `waiting`: what its launcher last said that it waits
+    for."""
 
     whole: bool = False
     waiting: str | None = None
@@ -31,8 +32,8 @@ class Placing:
 
 
 def room(most: int | None, attempts: Iterable[Placing]) -> int | None:
-    """How many more jobs the cluster is given; None where there is none, and no job behind one that waits for a node to itself,
-    which others would take from it."""
+    """How many more jobs the cluster is given; None where there is none, and no job behind one that waits for a node to
+    itself, which others would take from it."""
     if most is None:
         return None
     waiting = [attempt for attempt in attempts if attempt.waiting is not None]

@@ -1,7 +1,7 @@
 """What happens to a job's result: it is verified and put in its place (`stage`, which may take minutes), then recorded.
 
-What is staged stands under its own name before a row names it; where the record is refused, `withdraw` takes it away again. An
-artifact goes to the place that is chosen (`artifacts.places`).
+What is staged stands under its own name before a row names it; where the record is refused, `withdraw` takes it away
+again. An artifact goes to the place that is chosen (`artifacts.places`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class NotPlaced(WorkError):
 class Staged(NamedTuple):
     """A result that is in its place. `record` writes its rows, which is short, and answers with the result document.
 
-    `folder` is what nobody needs where the record is refused, None where others may use it; `contents` are the same of an
-    artifact.
+    `folder` is what nobody needs where the record is refused, None where others may use it; `contents` are the same of
+    an artifact.
     """
 
     record: Callable[[Session], dict[str, Any]]
@@ -47,10 +47,11 @@ class Staged(NamedTuple):
 
 
 def stage(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
-    """Verify what the job made and put it in its place. The store hears of an artifact's contents, in short transactions.
+    """Verify what the job made and put it in its place. The store hears of an artifact's contents, in short
+    transactions.
 
-    Raises ArtifactCorrupt where the output is not what its manifest says, NotPlaced, OSError, and KeyError or ValueError where
-    the document is not of the job's kind.
+    Raises ArtifactCorrupt where the output is not what its manifest says, NotPlaced, OSError, and KeyError or
+    ValueError where the document is not of the job's kind.
     """
     if row.kind in {"optimize", "train"}:
         return _artifact(settings, store, row, output, document)
@@ -75,9 +76,14 @@ class Told:
         first, self._at = not self._at, time.monotonic()
         message = self._words.format(f"{total / 1e6:.1f} MB") if first else None
         event = Event(
-            kind="phase" if first else "progress", phase="upload", message=message, done=float(done), total=float(total),
-            unit="bytes", progress=1.0,
-        )  # fmt: skip
+            kind="phase" if first else "progress",
+            phase="upload",
+            message=message,
+            done=float(done),
+            total=float(total),
+            unit="bytes",
+            progress=1.0,
+        )
         self._store.run(lambda session: history.append(session, self._job, [event]))
 
 
@@ -108,11 +114,17 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
     def record(session: Session) -> dict[str, Any]:
         session.merge(
             ArtifactRow(
-                id=manifest.id, job_id=row.id, owner=row.owner, model=manifest.parent.id, recipe=manifest.recipe.name,
-                recipe_hash=manifest.recipe_hash, path=address, bytes=manifest.bytes_after,
+                id=manifest.id,
+                job_id=row.id,
+                owner=row.owner,
+                model=manifest.parent.id,
+                recipe=manifest.recipe.name,
+                recipe_hash=manifest.recipe_hash,
+                path=address,
+                bytes=manifest.bytes_after,
                 manifest=manifest.model_dump_json(),
             )
-        )  # fmt: skip
+        )
         session.flush()
         contents.name(session, manifest.id, held)
         models.used(session, manifest.parent)
@@ -122,12 +134,15 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
 
 
 def _managed(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
-    """What SageMaker made becomes an artifact where that was asked for and its files are weights; else it stays in S3."""
+    """What SageMaker made becomes an artifact where that was asked for and its files are weights; else it stays in
+    S3."""
     spec = ManagedSpec.model_validate_json(row.spec)
     if spec.parent is None:
         return Staged(lambda _: document)
     try:
-        manifest = fetched.stage(spec, row.id, document, output, Told(store, row.id, f"Fetching {{}} from {document['output']}"))
+        manifest = fetched.stage(
+            spec, row.id, document, output, Told(store, row.id, f"Fetching {{}} from {document['output']}")
+        )
     except fetched.Unusable as error:
         left = {**document, "left": str(error)}
         return Staged(lambda _: left)
@@ -151,10 +166,15 @@ def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[st
     def record(session: Session) -> dict[str, Any]:
         session.merge(
             EvaluationRow(
-                id=identity, job_id=row.id, owner=row.owner, title=row.title, baseline=evaluation.variants[0].name,
-                path=str(final), document=json.dumps(json.loads(text)),
+                id=identity,
+                job_id=row.id,
+                owner=row.owner,
+                title=row.title,
+                baseline=evaluation.variants[0].name,
+                path=str(final),
+                document=json.dumps(json.loads(text)),
             )
-        )  # fmt: skip
+        )
         return {**document, "evaluation": identity, "path": str(final), "report": str(final / "report.html")}
 
     return Staged(record, final)
@@ -163,7 +183,8 @@ def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[st
 def _model(row: JobRow, document: dict[str, Any]) -> Staged:
     """The gathered folder becomes visible under its own name by one rename, and in the catalog; `model` is its card."""
     staged, final = Path(document["staged"]), Path(document["path"])
-    if staged.exists():  # else it was there before, or an earlier supervisor published it and died before it could say so
+    # else it was there before, or an earlier supervisor published it and died before it could say so
+    if staged.exists():
         folders.publish(staged, final)
     card = ModelCard.model_validate(document["model"])
     found = ModelRow(path=str(final), name=card.id, owner=row.owner, licence=card.licence, card=card.model_dump_json())

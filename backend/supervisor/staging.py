@@ -1,6 +1,7 @@
 """Puts results in their place beside the supervisor's rounds: an upload may take hours, and other jobs go on meanwhile.
 
-A place that cannot be reached costs no result: it is asked again after a pause, until it answers or somebody cancels the job.
+A place that cannot be reached costs no result: it is asked again after a pause, until it answers or somebody cancels
+the job.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from backend.supervisor.registry import NotPlaced, Staged
 PAUSE_S = 15.0
 """Before a place is asked again that did not answer."""
 MOMENT_S = 0.5
-"""That a round stays with a result which it has just handed over: a small one is in its place by then, and the next job starts in
-the round in which this one ends."""
+"""That a round stays with a result which it has just handed over: a small one is in its place by then, and the next job
+starts in the round in which this one ends."""
 
 
 @dataclass
@@ -35,8 +36,8 @@ class Staging:
         self._now = monotonic
 
     def of(self, held: Lease, work: Callable[[], Staged]) -> Staged | None:
-        """What `work` answers with; None while it goes on. Raises NotPlaced once for each time that the place did not answer,
-        and what else `work` raises."""
+        """What `work` answers with; None while it goes on. Raises NotPlaced once for each time that the place did not
+        answer, and what else `work` raises."""
         if self._pool is None:
             return work()
         going = self._going.get(held)

@@ -1,8 +1,9 @@
-"""The supervisor's loop. One a home (held by a file lock), any number on one database; it can die between any two statements.
+"""The supervisor's loop. One a home (held by a file lock), any number on one database; it can die between any two
+statements.
 
-What it knows stands in the store: a restarted supervisor finds its workers again by their handles, carries on, and can still
-cancel them. Whatever it writes of a job names the lease that it holds (`store.leases`), so that a supervisor which was thought
-gone changes nothing when it comes back.
+What it knows stands in the store: a restarted supervisor finds its workers again by their handles, carries on, and can
+still cancel them. Whatever it writes of a job names the lease that it holds (`store.leases`), so that a supervisor
+which was thought gone changes nothing when it comes back.
 """
 
 from __future__ import annotations
@@ -66,23 +67,37 @@ class Run:
 
 
 class Supervisor:
-    """`tick` is one round: look after what it has, give up what others lost, start what may start. `beat` renews its leases."""
+    """`tick` is one round: look after what it has, give up what others lost, start what may start. `beat` renews its
+    leases."""
 
     def __init__(
-        self, settings: Settings, store: Store, launcher: Launcher | None = None, *, host: str | None = None,
-        capacity: Capacity | None = None, monotonic: Callable[[], float] = time.monotonic, beside: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        settings: Settings,
+        store: Store,
+        launcher: Launcher | None = None,
+        *,
+        host: str | None = None,
+        capacity: Capacity | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        beside: bool = False,
+    ) -> None:
         """`beside`: results are put in their place in threads of their own."""
         self.settings, self.store, self._now = settings, store, monotonic
         self.launcher = launcher or launchers.chosen(settings)
         self._capacity = capacity or Capacity(
-            cores=probe.cores(), memory_bytes=probe.total_memory(), gpus=len(probe.accelerators()),
+            cores=probe.cores(),
+            memory_bytes=probe.total_memory(),
+            gpus=len(probe.accelerators()),
             cluster=MOST_WAITING if self.launcher.places else None,
-        )  # fmt: skip
+        )
         self.row = SupervisorRow(
-            id="s-" + secrets.token_hex(4), host=host or socket.gethostname(), home=str(settings.home), pid=os.getpid(),
-            process_started=processes.started(os.getpid()), capacity=self._capacity.model_dump_json(),
-        )  # fmt: skip
+            id="s-" + secrets.token_hex(4),
+            host=host or socket.gethostname(),
+            home=str(settings.home),
+            pid=os.getpid(),
+            process_started=processes.started(os.getpid()),
+            capacity=self._capacity.model_dump_json(),
+        )
         self.draining = False
         """It takes no new jobs: a person asked so, in its row."""
         staging = Staging(beside=beside, monotonic=monotonic)
@@ -139,7 +154,8 @@ class Supervisor:
         return bool(own) or started or waiting
 
     def stop(self) -> None:
-        """Hand over: workers go on, and the next supervisor of this home takes them up. What yields goes back into the queue."""
+        """Hand over: workers go on, and the next supervisor of this home takes them up. What yields goes back into the
+        queue."""
         deadline = self._now() + GRACE_SECONDS + 10
         self._clear_out(self._own(), "The supervisor is being stopped: this goes back into the queue.")
         while self._now() < deadline and any(row.state == JobState.STARTING or row.yields for row in self._own()):
@@ -148,7 +164,9 @@ class Supervisor:
         self.store.run(self._hand_over)
 
     def _hand_over(self, session: Session) -> None:
-        event = Event(kind="state", message="The supervisor was stopped: the worker goes on, and the next one takes it up.")
+        event = Event(
+            kind="state", message="The supervisor was stopped: the worker goes on, and the next one takes it up."
+        )
         for row in leases.owned(session, self.row):
             history.append(session, row.id, [event])
         leases.hand_over(session, self.row)
@@ -175,7 +193,8 @@ class Supervisor:
             self.lost += 1
 
     def _guarded(self, row: JobRow) -> None:
-        """What is wrong with one job (its channel, a locked database, a full disk) is no other's trouble, and is tried again."""
+        """What is wrong with one job (its channel, a locked database, a full disk) is no other's trouble, and is tried
+        again."""
         try:
             self._looked_after(row)
         except Fenced as error:
@@ -190,8 +209,8 @@ class Supervisor:
             self._abandon(row, Ending.DAMAGED, str(error).rstrip("."))
 
     def _give_up_late(self, expired: list[JobRow]) -> None:
-        """Jobs of other hosts or homes whose supervisor has gone: their channel is out of reach. What another machine runs for
-        them is asked to end first: the next attempt would have it done, and paid for, twice."""
+        """Jobs of other hosts or homes whose supervisor has gone: their channel is out of reach. What another machine
+        runs for them is asked to end first: the next attempt would have it done, and paid for, twice."""
         for row in self._late.over(expired):
             if not row.handle or self.launcher.ended_elsewhere(row.spec, Handle.model_validate_json(row.handle)):
                 told = f"The supervisor on {row.host} ({row.home}) is gone, and its worker with it"
@@ -232,7 +251,9 @@ class Supervisor:
     def _now_free(self) -> Capacity:
         """What this host has, with what its disk has free now, and how many more jobs its cluster is given."""
         more = room(self._capacity.cluster, (run.placing for run in self._runs.values()))
-        return self._capacity.model_copy(update={"disk_bytes": shutil.disk_usage(self.settings.home).free, "cluster": more})
+        return self._capacity.model_copy(
+            update={"disk_bytes": shutil.disk_usage(self.settings.home).free, "cluster": more}
+        )
 
     def _start(self, row: JobRow, held: Lease, devices: list[str]) -> None:
         claim = Claim.model_validate_json(row.claim)
@@ -264,7 +285,12 @@ class Supervisor:
         def write(session: Session) -> None:
             leases.move(session, run.lease, JobState.RUNNING, handle=handle.model_dump_json())
             told = f"Started as {handle.place}, attempt {run.lease.attempt}."
-            data = {"state": JobState.RUNNING, "attempt": run.lease.attempt, "place": handle.place, "host": self.row.host}
+            data = {
+                "state": JobState.RUNNING,
+                "attempt": run.lease.attempt,
+                "place": handle.place,
+                "host": self.row.host,
+            }
             history.append(session, run.lease.job, [Event(kind="state", message=told, data=data)])
 
         self.store.run(write)
@@ -287,7 +313,9 @@ class Supervisor:
             self._finish(row, handle, outcome)
         elif row.cancel_requested or queue.is_making_room(row):
             self._cancel(row, run, handle)
-        elif hung := run.vitals.hung(self.settings.silent_s, None if row.kind == JobKind.SERVE else self.settings.idle_s):
+        elif hung := run.vitals.hung(
+            self.settings.silent_s, None if row.kind == JobKind.SERVE else self.settings.idle_s
+        ):
             gone = removed(self._channel(held).address)
             self._abandon(row, Ending.HUNG, gone or f"{hung}, so it was ended: see the log, then resume the job")
         elif late := self._overdue(row, run):
@@ -312,10 +340,13 @@ class Supervisor:
         """Of a job that this supervisor did not start."""
         with self.store.read() as session:
             ran_s = (leases.clock(session) - row.started_at).total_seconds() if row.started_at else 0.0
-        return Run(leases.lease(row), Vitals(self._now()), ran_before_s=ran_s, terms=Terms.model_validate_json(row.terms))
+        return Run(
+            leases.lease(row), Vitals(self._now()), ran_before_s=ran_s, terms=Terms.model_validate_json(row.terms)
+        )
 
     def _overdue(self, row: JobRow, run: Run) -> tuple[Ending, str] | None:
-        """Which limit the attempt is beyond, and its name. Time counts in looks: no pause of this machine is the job's."""
+        """Which limit the attempt is beyond, and its name. Time counts in looks: no pause of this machine is the
+        job's."""
         ran_s, terms = run.ran_before_s + run.vitals.seen_s, run.terms
         spoke = row.segment > 0
         if terms.start_timeout_s is not None and not spoke and ran_s > terms.start_timeout_s:
@@ -364,8 +395,8 @@ class Supervisor:
             self.launcher.cancel(handle, force=True)
 
     def _finish(self, row: JobRow, handle: Handle, outcome: Outcome) -> None:
-        """The worker is gone: what it said of itself counts first, then what was seen of its exit. It has ended, for whoever
-        looks, once nothing of it is left."""
+        """The worker is gone: what it said of itself counts first, then what was seen of its exit. It has ended, for
+        whoever looks, once nothing of it is left."""
         held, closing = leases.lease(row), self._closing
         result = self._channel(held).result()
         if result is not None and result.outcome == "succeeded":

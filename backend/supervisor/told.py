@@ -1,4 +1,5 @@
-"""The supervisor's log of what it did: a line for each change of a job that was committed, and for what workers warn of."""
+"""The supervisor's log of what it did: a line for each change of a job that was committed, and for what workers warn
+of."""
 
 from __future__ import annotations
 

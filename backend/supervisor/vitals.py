@@ -1,5 +1,5 @@
-"""Signs of life of one attempt's worker. By this process's own clock, in looks: no clock that is set and no pause of the
-supervisor itself makes a worker look hung.
+"""Signs of life of one attempt's worker. By this process's own clock, in looks: no clock that is set and no pause of
+the supervisor itself makes a worker look hung.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ LOOK_S = 2.0
 
 
 class Vitals:
-    """`silent_s`: the process itself showed nothing for so long. `idle_s`: it said nothing of its work, and did none. `seen_s`:
-    it was looked after."""
+    """`silent_s`: the process itself showed nothing for so long. `idle_s`: it said nothing of its work, and did none.
+    `seen_s`: it was looked after."""
 
     def __init__(self, now: float) -> None:
         self._looked, self._pulse = now, 0

@@ -1,6 +1,7 @@
 """The worker's top level: reads the specification, runs the job, writes one result whatever happens.
 
-One of the two places where a broad `except` is right: a failure nobody foresaw must still end in a sentence and a result.
+One of the two places where a broad `except` is right: a failure nobody foresaw must still end in a sentence and a
+result.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def _cancelled(seen: Callable[[], None]) -> None:
 
 def _used(channel: JobChannel, rss_bytes: int, cores: float) -> None:
     """A point of the resource chart. `cpu_percent`: 100 is one core kept busy."""
-    channel.emit(Event(kind="resource", data={"rss_bytes": rss_bytes, "cpu_percent": round(100 * cores, 1)}), urgent=False)
+    channel.emit(
+        Event(kind="resource", data={"rss_bytes": rss_bytes, "cpu_percent": round(100 * cores, 1)}), urgent=False
+    )
 
 
 def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
@@ -104,7 +107,8 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
 
 
 def _keep_to_whom(spec: JobSpec) -> None:
-    """Who reaches the studio says whoever submits: a supervisor outlives the studio that started it, and serves others too."""
+    """Who reaches the studio says whoever submits: a supervisor outlives the studio that started it, and serves others
+    too."""
     if spec.kind in {"evaluate", "import"} and spec.shared is not None:
         os.environ["WHETSTONE_SHARED"] = str(int(spec.shared))
 
@@ -126,7 +130,8 @@ def _fail(channel: JobChannel, sentence: str, *, traced: bool = False, ending: E
 
 
 def _end(channel: JobChannel, outcome: str, error: str, ending: Ending | None = None) -> int:
-    """A failed or cancelled job leaves no scratch behind; the disk may be full, so this must not need space of its own."""
+    """A failed or cancelled job leaves no scratch behind; the disk may be full, so this must not need space of its
+    own."""
     shutil.rmtree(channel.work, ignore_errors=True)
     try:
         print(error, file=sys.stderr, flush=True)

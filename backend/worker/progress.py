@@ -16,7 +16,8 @@ TOLD = 10
 class ChannelProgress:
     """`expected` is the sum of the weights of all phases to come; unknown phases stretch it.
 
-    `seconds`: what phases are reckoned to take, by name, in place of the weights that they begin with, at their first time.
+    `seconds`: what phases are reckoned to take, by name, in place of the weights that they begin with, at their first
+    time.
     """
 
     def __init__(self, channel: JobChannel, expected: float, seconds: Mapping[str, float] | None = None) -> None:
@@ -31,7 +32,9 @@ class ChannelProgress:
         self._unit: str | None = None
         self._begun = self._phase_begun = time.monotonic()
 
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def phase(
+        self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
+    ) -> None:
         self._print_last()
         weight = self._seconds.pop(name, weight)
         self._before += self._weight
@@ -42,10 +45,16 @@ class ChannelProgress:
         print(message, flush=True)
         self._channel.emit(
             Event(
-                kind="phase", phase=name, message=message, done=0.0, total=total, unit=unit, progress=overall,
+                kind="phase",
+                phase=name,
+                message=message,
+                done=0.0,
+                total=total,
+                unit=unit,
+                progress=overall,
                 eta_s=self._left(overall),
             )
-        )  # fmt: skip
+        )
 
     def advance(self, done: float, **data: Any) -> None:
         share = min(1.0, done / self._total) if self._total else 0.0
@@ -56,9 +65,16 @@ class ChannelProgress:
             self._told = int(share * TOLD)
             self._print_last()
         event = Event(
-            kind="progress", phase=self._name, done=done, total=self._total, unit=self._unit, progress=overall,
-            rate=done / seconds if seconds > 0 else None, eta_s=self._left(overall), data=data,
-        )  # fmt: skip
+            kind="progress",
+            phase=self._name,
+            done=done,
+            total=self._total,
+            unit=self._unit,
+            progress=overall,
+            rate=done / seconds if seconds > 0 else None,
+            eta_s=self._left(overall),
+            data=data,
+        )
         self._channel.emit(event, urgent=share >= 1.0)
 
     def _print_last(self) -> None:

@@ -17,8 +17,8 @@ SAMPLED_EVERY_S, TOLD_EVERY_S = 1.0, 5.0
 class PeakMemory:
     """Samples the tree of this process every second until stopped, and tells what it used at a bounded rate.
 
-    `told` gets the highest memory and the mean processor use since it was told before: every five seconds at first, then every
-    sixtieth of the time since the start, so that hours are a few hundred points.
+    `told` gets the highest memory and the mean processor use since it was told before: every five seconds at first,
+    then every sixtieth of the time since the start, so that hours are a few hundred points.
     """
 
     def __init__(self, told: Callable[[int, float], None] | None = None) -> None:

@@ -1,7 +1,8 @@
-"""Ends a worker that is asked to stop while it is inside one long call, such as the factor of a large matrix on a processor.
+"""Ends a worker that is asked to stop while it is inside one long call, such as the factor of a large matrix on a
+processor.
 
-Python runs a signal's handler only between two of its own instructions. What such a call leaves behind is what kill -9 leaves:
-scratch that the supervisor sweeps, and finished layers to go on from. Knows nothing of jobs.
+Python runs a signal's handler only between two of its own instructions. What such a call leaves behind is what kill -9
+leaves: scratch that the supervisor sweeps, and finished layers to go on from. Knows nothing of jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ EXIT_CODE = 130
 
 
 def watch(patience_s: float = PATIENCE_S) -> Callable[[], None]:
-    """From now on SIGTERM ends the process with EXIT_CODE unless its handler has called what is returned within `patience_s`.
+    """From now on SIGTERM ends the process with EXIT_CODE unless its handler has called what is returned within
+    `patience_s`.
 
     To be called in the main thread. The signal's number is written to a pipe by the interpreter itself, at once.
     """

@@ -1,8 +1,9 @@
-"""`python -m backend.worker.warm`: has imported what every worker imports, and forks one for each job that it is asked for.
+"""`python -m backend.worker.warm`: has imported what every worker imports, and forks one for each job that it is asked
+for.
 
-It is asked over the socket that is its standard input, by `launchers.warm`, and ends when that closes; its forks go on. A fork is
-a worker as any other: one job, and a process, a session, a log and a mark of its own. The template has one thread and holds no
-library that computes, since those count cores as they are imported, and a job is granted its own.
+It is asked over the socket that is its standard input, by `launchers.warm`, and ends when that closes; its forks go on.
+A fork is a worker as any other: one job, and a process, a session, a log and a mark of its own. The template has one
+thread and holds no library that computes, since those count cores as they are imported, and a job is granted its own.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def _fork(requests: socket.socket, children: selectors.BaseSelector) -> bool:
 
 
 def _work(requests: socket.socket, asked: dict[str, Any], log: int, gate: int) -> NoReturn:
-    """In the fork. It works once its launcher, which finds it by its mark from here on, has opened the gate; a gate that closes
-    unopened ends it."""
+    """In the fork. It works once its launcher, which finds it by its mark from here on, has opened the gate; a gate
+    that closes unopened ends it."""
     ended = 1
     try:
         os.setsid()

@@ -1,8 +1,9 @@
 """vLLM bench's own request function under a semaphore and one aiohttp session, as its serve.py drives it.
 
-Run by an interpreter whose environment has vLLM: `python vllm_client.py URL STREAMS REQUESTS LENGTHS`. Only the module of the
-request function is loaded: vLLM itself takes half a minute to import and adds nothing to it. Times in ms. One JSON object on
-standard output: `ttft_ms` by the number that the exact server put into the answer, `cpu_s`, `wall_s`, `tokens`, `failed`.
+Run by an interpreter whose environment has vLLM: `python vllm_client.py URL STREAMS REQUESTS LENGTHS`. Only the module
+of the request function is loaded: vLLM itself takes half a minute to import and adds nothing to it. Times in ms. One
+JSON object on standard output: `ttft_ms` by the number that the exact server put into the answer, `cpu_s`, `wall_s`,
+`tokens`, `failed`.
 """
 
 import asyncio
@@ -19,7 +20,9 @@ import aiohttp
 
 def request_module() -> Any:
     folder = importlib.util.find_spec("vllm").submodule_search_locations[0]
-    spec = importlib.util.spec_from_file_location("request_func", Path(folder) / "benchmarks/lib/endpoint_request_func.py")
+    spec = importlib.util.spec_from_file_location(
+        "request_func", Path(folder) / "benchmarks/lib/endpoint_request_func.py"
+    )
     module = sys.modules["request_func"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

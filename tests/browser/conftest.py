@@ -19,7 +19,8 @@ from tests.homes import until_ended
 
 @pytest.fixture(scope="session")
 def screenshots(request: pytest.FixtureRequest) -> Path | None:
-    """Where pictures go, which are taken with `--photograph` only: no test looks at them, and taking them takes longest."""
+    """Where pictures go, which are taken with `--photograph` only: no test looks at them, and taking them takes
+    longest."""
     return SCREENSHOTS if request.config.getoption("photograph") else None
 
 

@@ -12,7 +12,15 @@ SCREENSHOTS = CHECKOUT / "build" / "screenshots"
 PAGES = [entry.name for entries in navigation.present().values() for entry in entries]
 """Every page there is, so that a new one is looked at from the day it arrives."""
 SHOWING = [
-    *("model-card", "build-recipe", "job-optimize", "job-evaluate", "evaluate-form", "evaluation", "compare-evaluation"),
+    *(
+        "model-card",
+        "build-recipe",
+        "job-optimize",
+        "job-evaluate",
+        "evaluate-form",
+        "evaluation",
+        "compare-evaluation",
+    ),
     *("preset", "compare-presets"),
 ]
 """Pages with something of the home on them."""

@@ -1,4 +1,5 @@
-"""The real studio for a browser: `whetstone up` in a home of its own, with its supervisor, until the tests are done with it."""
+"""The real studio for a browser: `whetstone up` in a home of its own, with its supervisor, until the tests are done
+with it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Studio(NamedTuple):
 
 @contextmanager
 def running_studio(home: Path, *options: str, **variables: str) -> Iterator[Studio]:
-    """Start it with `up` and these options, wait until it answers, stop it as Ctrl-C does. No job of the home may run then.
+    """Start it with `up` and these options, wait until it answers, stop it as Ctrl-C does. No job of the home may run
+    then.
 
     `variables` are of its environment; `{port}` in one is its own.
     """

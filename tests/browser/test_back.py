@@ -1,4 +1,5 @@
-"""Back returns to what was there: seven walks that a person takes, one step of the history each; a page opens at its top."""
+"""Back returns to what was there: seven walks that a person takes, one step of the history each; a page opens at its
+top."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def walks(job: str) -> dict[str, Walk]:
         "Compare to Presets": Walk("/compare?ids=e-1", lambda visit: visit.menu("Presets"), "Presets"),
         "filtered catalog to model": Walk("/catalog?catalog_words=phi-2", lambda visit: visit.first_row(), "Phi-2"),
         "model to Build": Walk("/model?id=starter", lambda visit: visit.button("Optimize").click(), "Build"),
-        "filtered jobs to job": Walk("/jobs?jobs_words=w8a8", lambda visit: visit.link("Open"), "Optimize starter with w8a8"),
+        "filtered jobs to job": Walk(
+            "/jobs?jobs_words=w8a8", lambda visit: visit.link("Open"), "Optimize starter with w8a8"
+        ),
         "evaluation to Compare": Walk("/evaluate?id=e-1", lambda visit: visit.link("Compare"), "Compare"),
     }
 

@@ -29,7 +29,9 @@ def test_cancel_while_the_server_is_loading(chromium: Browser, studio: Studio) -
         job_id = visit.page.url.partition("id=")[2]
         until_phase(studio.workspace, job_id, "start")
         expect(visit.main.get_by_test_id("stProgress")).to_contain_text("Starting")
-        eventually("a server that loads", lambda: any("vllm" in " ".join(p.cmdline()) for p in processes_of(studio.workspace)))
+        eventually(
+            "a server that loads", lambda: any("vllm" in " ".join(p.cmdline()) for p in processes_of(studio.workspace))
+        )
         visit.button("Cancel").click()
         visit.page.get_by_role("button", name="Yes, cancel it").click()
         expect(visit.main.get_by_test_id("stCaptionContainer").first).to_contain_text("cancelled", timeout=PATIENCE_MS)

@@ -1,4 +1,5 @@
-"""The catalog by clicks: fill in the filters, open a model by its row, see why a technique is greyed, and go on from there."""
+"""The catalog by clicks: fill in the filters, open a model by its row, see why a technique is greyed, and go on from
+there."""
 
 from __future__ import annotations
 
@@ -31,13 +32,19 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         expect(visit.main.get_by_text("is already quantized (gptq)").first).to_be_visible()
         visit.button("Import").click()
         visit.heading("Import")
-        expect(visit.field("Folder, hub id, S3 prefix, GGUF file or package")).to_have_value("TheBloke/Mistral-7B-OpenOrca-GPTQ")
+        expect(visit.field("Folder, hub id, S3 prefix, GGUF file or package")).to_have_value(
+            "TheBloke/Mistral-7B-OpenOrca-GPTQ"
+        )
 
 
-def test_a_published_model_can_be_read_everywhere(chromium: Browser, empty_studio: Studio, screenshots: Path | None) -> None:
+def test_a_published_model_can_be_read_everywhere(
+    chromium: Browser, empty_studio: Studio, screenshots: Path | None
+) -> None:
     with visiting(chromium, empty_studio.url) as visit:
         visit.open(f"/model?id={GPTQ}&model_on=ml.g5.12xlarge")
         for look in visit.looks(every=screenshots is not None):
             visit.photograph(screenshots, f"model-published-{look}.png")
-            expect(visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))).to_be_attached()
+            expect(
+                visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))
+            ).to_be_attached()
             assert visit.overflow() == 0 and violations(visit.page) == []

@@ -1,4 +1,5 @@
-"""docs/demo.md as it stands there, from Home to the report, on the demonstration's stored results: no dead end, axe clean."""
+"""docs/demo.md as it stands there, from Home to the report, on the demonstration's stored results: no dead end, axe
+clean."""
 
 from __future__ import annotations
 
@@ -74,7 +75,10 @@ def build(visit: Visit) -> None:
     expect(visit.main.get_by_text(re.compile(r"^1\. Quantize")).first).to_be_visible()
     seen(visit)
     visit.main.evaluate("main => main.scrollTo(0, main.scrollHeight)")
-    for each in (visit.main.get_by_role("heading", level=1), visit.main.get_by_role("button", name=re.compile("^Optimize"))):
+    for each in (
+        visit.main.get_by_role("heading", level=1),
+        visit.main.get_by_role("button", name=re.compile("^Optimize")),
+    ):
         expect(each).to_be_in_viewport()  # they scrolled away
     visit.menu("Jobs")
 
@@ -112,9 +116,14 @@ def choose(visit: Visit, field: str, option: str) -> None:
 
 
 STEPS: dict[str, Callable[[Visit], None]] = {
-    "Home": home, "The evaluation": evaluation, "Compare": compare, "Catalog": catalog, "The model": model, "Build": build,
+    "Home": home,
+    "The evaluation": evaluation,
+    "Compare": compare,
+    "Catalog": catalog,
+    "The model": model,
+    "Build": build,
     "A job": job,
-}  # fmt: skip
+}
 
 
 def test_the_demo_is_played_from_home_to_the_report(chromium: Browser, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""A draft by clicks alone: trained for a model, built into a recipe, measured, and shown with what a server accepted of it."""
+"""A draft by clicks alone: trained for a model, built into a recipe, measured, and shown with what a server accepted of
+it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def looked_at(visit: Visit, name: str, screenshots: Path | None) -> None:
 
 
 def train(visit: Visit, studio: Studio, prompts: Path, screenshots: Path | None) -> str:
-    """The page -> the live job -> its end; the job's id. A few prompts of one's own, so that looks at acceptance are short."""
+    """The page -> the live job -> its end; the job's id. A few prompts of one's own, so that looks at acceptance are
+    short."""
     lines = [json.dumps({"prompt": f"def number_{number}(first, second):"}) for number in range(PROMPTS)]
     prompts.write_text("\n".join(lines))
     visit.open(f"/train?model=starter&train_minutes=3&train_prompts={quote(str(prompts))}")
@@ -91,4 +93,6 @@ def test_a_draft_is_trained_built_in_and_judged(
     drafting = variant.levels[0].drafting
     assert drafting is not None and drafting.drafted_tokens > 0
     assert artifacts.show(studio.workspace, variant.variant.source).job_id == built
-    assert artifacts.show(studio.workspace, str(jobs.show(studio.workspace, trained).result["artifact"])).manifest.training
+    assert artifacts.show(
+        studio.workspace, str(jobs.show(studio.workspace, trained).result["artifact"])
+    ).manifest.training

@@ -1,7 +1,8 @@
-"""An evaluation by clicks alone: a workload of one's own, three variants, limits and prices afterwards, and a report to keep.
+"""An evaluation by clicks alone: a workload of one's own, three variants, limits and prices afterwards, and a report to
+keep.
 
-The three are addresses of two servers that answer as told and alike, so their verdicts are known beforehand to be about nothing
-but chance; test_loop.py evaluates what is served for it.
+The three are addresses of two servers that answer as told and alike, so their verdicts are known beforehand to be about
+nothing but chance; test_loop.py evaluates what is served for it.
 """
 
 from __future__ import annotations

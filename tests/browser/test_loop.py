@@ -121,4 +121,7 @@ def test_from_the_catalog_to_a_report_on_disk(chromium: Browser, studio: Studio,
     view = evaluations.show(workspace, evaluation)
     assert [level.concurrency for level in view.document.variants[1].levels] == list(LEVELS)
     assert artifacts.show(workspace, view.document.variants[1].variant.source).job_id == optimize_job
-    assert {jobs.show(workspace, job).kind for job in (optimize_job, view.job_id)} == {JobKind.OPTIMIZE, JobKind.EVALUATE}
+    assert {jobs.show(workspace, job).kind for job in (optimize_job, view.job_id)} == {
+        JobKind.OPTIMIZE,
+        JobKind.EVALUATE,
+    }

@@ -1,4 +1,5 @@
-"""Every page in both themes and at both widths, empty and with a measured model: no complaint, nothing cut off, accessible."""
+"""Every page in both themes and at both widths, empty and with a measured model: no complaint, nothing cut off,
+accessible."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def window(chromium: Browser) -> Iterator[Window]:
 
 
 def look_at(visit: Visit, path: str, opened_at: int, name: str, screenshots: Path | None) -> None:
-    """Opened at that width in the theme that the window has, then seen in the others; the window keeps the last theme."""
+    """Opened at that width in the theme that the window has, then seen in the others; the window keeps the last
+    theme."""
     visit.page.set_viewport_size({"width": opened_at, "height": HEIGHT})
     visit.open(path)
     for look in visit.looks(every=screenshots is not None):

@@ -1,4 +1,5 @@
-"""The report of what was really measured, opened from the disk with the network off: accessible in each theme and width."""
+"""The report of what was really measured, opened from the disk with the network off: accessible in each theme and
+width."""
 
 from __future__ import annotations
 

@@ -42,7 +42,12 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH")
 ANSWERS_ANYBODY = {"/_stcore/health": 200, "/auth/login": 302, "/auth/logout": 302, "/oauth2callback": 302}
 ASKED_FOR = re.compile(rb'href="/sign-in[^"]*"')
 """The way back to what was asked for."""
-UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "x" * 22 + "=="}
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "x" * 22 + "==",
+}
 GIVEN_AWAY = re.compile(rb"streamlit|/root|/home|stcore|session|optimize|starter", re.IGNORECASE)
 
 
@@ -51,12 +56,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     """Open to the network, with a provider on loopback."""
     home = tmp_path_factory.mktemp("shared")
     (home / "secret").write_text("of the client")
-    with provider() as issuer, running_studio(
-        home / "home", "--host", "0.0.0.0", WHETSTONE_OIDC_METADATA_URL=f"{issuer}/.well-known/openid-configuration",
-        WHETSTONE_OIDC_CLIENT_ID="whetstone", WHETSTONE_OIDC_SECRET_FILE=str(home / "secret"),
-        WHETSTONE_OIDC_REDIRECT_URI="http://localhost:{port}/oauth2callback", WHETSTONE_ROLE_CLAIM="roles",
-        WHETSTONE_ADMINS=ADMIN.upper(),
-    ) as running:  # fmt: skip
+    with (
+        provider() as issuer,
+        running_studio(
+            home / "home",
+            "--host",
+            "0.0.0.0",
+            WHETSTONE_OIDC_METADATA_URL=f"{issuer}/.well-known/openid-configuration",
+            WHETSTONE_OIDC_CLIENT_ID="whetstone",
+            WHETSTONE_OIDC_SECRET_FILE=str(home / "secret"),
+            WHETSTONE_OIDC_REDIRECT_URI="http://localhost:{port}/oauth2callback",
+            WHETSTONE_ROLE_CLAIM="roles",
+            WHETSTONE_ADMINS=ADMIN.upper(),
+        ) as running,
+    ):
         yield running
 
 
@@ -81,7 +94,9 @@ def answers(port: int) -> bool:
 
 
 @contextmanager
-def signed_in(chromium: Browser, shared: Studio, subject: str, path: str = "/", theme: str = "light") -> Iterator[Visit]:
+def signed_in(
+    chromium: Browser, shared: Studio, subject: str, path: str = "/", theme: str = "light"
+) -> Iterator[Visit]:
     """Through the sign-in page and the provider's, and back to where the person wanted to go."""
     with visiting(chromium, shared.url, theme) as visit:  # type: ignore[arg-type]
         visit.page.goto(f"{shared.url}{path}")
@@ -103,12 +118,19 @@ def asked(shared: Studio, method: str, path: str, **headers: str) -> tuple[int, 
 
 
 def test_a_stranger_finds_nothing_but_the_sign_in_page(shared: Studio) -> None:
-    """Every route that Streamlit has, whatever it is called in the next release, by every method, also with forged cookies."""
+    """Every route that Streamlit has, whatever it is called in the next release, by every method, also with forged
+    cookies."""
     found = subprocess.run(
         [sys.executable, "-c", ROUTES], cwd=CHECKOUT, capture_output=True, text=True, check=True
     ).stdout.split()
     pages = [f"/{page.stem}" for page in (CHECKOUT / "pages").glob("*.py")]
-    paths = {re.sub(r"\{\w+(:\w+)?\}", "x", path) for path in found} | {"/", "/static/", "/job?id=j-1", "/%2e%2e/x", *pages}
+    paths = {re.sub(r"\{\w+(:\w+)?\}", "x", path) for path in found} | {
+        "/",
+        "/static/",
+        "/job?id=j-1",
+        "/%2e%2e/x",
+        *pages,
+    }
     assert {"/_stcore/stream", "/media/x", "/_stcore/upload_file/x/x", "/oauth2callback"} <= paths and len(paths) > 25
     forged = base64.b64encode(json.dumps({"is_logged_in": True, "origin": shared.url, "sub": "ada"}).encode()).decode()
     for path in sorted(paths):
@@ -118,7 +140,11 @@ def test_a_stranger_finds_nothing_but_the_sign_in_page(shared: Studio) -> None:
                 if path in ANSWERS_ANYBODY:
                     assert status in {ANSWERS_ANYBODY[path], 405, 200, 204}, (method, path, status)
                 else:
-                    assert status == 401 and (method == "HEAD" or b"Sign in to use this studio." in body), (method, path, status)
+                    assert status == 401 and (method == "HEAD" or b"Sign in to use this studio." in body), (
+                        method,
+                        path,
+                        status,
+                    )
                 assert not GIVEN_AWAY.search(ASKED_FOR.sub(b"", body)), (method, path, body)
         upgrade = {
             "Connection": "Upgrade",

@@ -1,4 +1,5 @@
-"""A browser window on the studio: opens pages, waits until they are drawn, and notes every complaint of the browser's."""
+"""A browser window on the studio: opens pages, waits until they are drawn, and notes every complaint of the
+browser's."""
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ WIDER = """() => {
 """Tables follow a window some frames after it: what is right at one look is not yet what a person is left with."""
 
 PROBED = re.compile(r"^http://localhost:\d+/[a-z_]+/_stcore/(health|host-config)$")
-"""Where a page is opened by its own address, Streamlit's client first asks for its server below that address, is told 404 by
-design (streamlit/web/server/starlette/starlette_static_routes.py), and asks at the root 100 ms later. Only a rewritten
-index.html could tell it where the server is."""
+"""Where a page is opened by its own address, Streamlit's client first asks for its server below that address, is told
+404 by design (streamlit/web/server/starlette/starlette_static_routes.py), and asks at the root 100 ms later. Only a
+rewritten index.html could tell it where the server is."""
 
 
 class Visit:
@@ -88,14 +89,17 @@ class Visit:
         expect(charts.filter(has_not=self.page.locator(".main-svg"))).to_have_count(0)
 
     def looks(self, *, every: bool = False) -> Iterator[str]:
-        """Brings the open page into both themes and both widths, beginning with the look that the window has: their names.
+        """Brings the open page into both themes and both widths, beginning with the look that the window has: their
+        names.
 
         Two looks are enough to check: colours do not hang on the width, nor what fits on the theme. `every`: all four.
         """
         for number, theme in enumerate((self.theme, OTHER[self.theme])):
             self._become(theme)
             width = _width(self.page)
-            for each in sorted(WIDTHS, key=lambda other: other != width) if every else [_other(width) if number else width]:
+            for each in (
+                sorted(WIDTHS, key=lambda other: other != width) if every else [_other(width) if number else width]
+            ):
                 resize(self.page, each, "[data-testid=stPlotlyChart]")
                 yield f"{theme}-{each}"
 
@@ -150,7 +154,8 @@ class Visit:
         self.field(words).press("Tab")
 
     def overflow(self) -> int:
-        """Pixels that the page is wider than the window, once that stays as it is; a page that is too wide is given a moment."""
+        """Pixels that the page is wider than the window, once that stays as it is; a page that is too wide is given a
+        moment."""
         self.page.evaluate("window.kept = 0")
         with suppress(TimeoutError):
             self.page.wait_for_function(WIDER, polling=50, timeout=MOMENT_MS)
@@ -180,7 +185,8 @@ def _width(page: Page) -> int:
 
 
 def resize(page: Page, width: int, charts: str) -> None:
-    """Make the window so wide, and wait until the elements that `charts` selects are filled again and nothing slides any more."""
+    """Make the window so wide, and wait until the elements that `charts` selects are filled again and nothing slides
+    any more."""
     page.set_viewport_size({"width": width, "height": HEIGHT})
     page.evaluate("window.still = 0")
     page.wait_for_function(STILL, arg=charts, polling=50)

@@ -1,7 +1,8 @@
-"""A/A: how often is a difference named where there is none? Ten evaluations of real servers, more where they leave it open.
+"""A/A: how often is a difference named where there is none? Ten evaluations of real servers, more where they leave it
+open.
 
-Those of the exact server are run two at a time, each process with a server and a home of its own: they wait more than they work,
-and what one takes from the other falls on both of its variants alike. Nothing else should run beside them.
+Those of the exact server are run two at a time, each process with a server and a home of its own: they wait more than
+they work, and what one takes from the other falls on both of its variants alike. Nothing else should run beside them.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ MORE = 40, 50
 def test_at_most_a_tenth_of_real_evaluations_of_a_server_against_itself_name_a_difference(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Ten, of which one may; where more do, forty more, of which with them five may; where more do, fifty more, of all of which
-    ten may.
+    """Ten, of which one may; where more do, forty more, of which with them five may; where more do, fifty more, of all
+    of which ten may.
 
-    Holm allows 5 %, at which more than one of ten would come once in 12 times, too often for a test: in up to a hundred a sound
-    procedure fails once in 366 times (at 4 %, as simulated, once in 1,900), one that names a difference in 27 % of runs, as a
-    bootstrap of three repeats does, in 80 of 100. `benchmarks.aa` has a hundred, test_aa_simulated.py a thousand.
+    Holm allows 5 %, at which more than one of ten would come once in 12 times, too often for a test: in up to a hundred
+    a sound procedure fails once in 366 times (at 4 %, as simulated, once in 1,900), one that names a difference in 27 %
+    of runs, as a bootstrap of three repeats does, in 80 of 100. `benchmarks.aa` has a hundred, test_aa_simulated.py a
+    thousand.
     """
     done = [*_beside_each_other(EXACT), *aa.runs(0, VLLM)]
     for more in MORE:

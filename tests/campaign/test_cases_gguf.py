@@ -1,4 +1,5 @@
-"""GGUF files that people meet, through the real command: each is imported as it computes, or refused in one sentence."""
+"""GGUF files that people meet, through the real command: each is imported as it computes, or refused in one
+sentence."""
 
 from __future__ import annotations
 
@@ -27,9 +28,13 @@ def one(stored: ggufs.Tensors, values: dict[str, Any]) -> Callable[[Path], Path]
 
 
 LLAMA_3 = {
-    "rope_theta": 10000.0, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "rope_theta": 10000.0,
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
-}  # fmt: skip
+}
 CARRIED: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
     "plain": (one(ggufs.tensors(), ggufs.keys()), {"model_type": "llama"}),
     "linear-scaling": (

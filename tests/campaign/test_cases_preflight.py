@@ -1,4 +1,5 @@
-"""Odd checkpoints through the real command: each is used, with what is said of it, or refused in one sentence before a job."""
+"""Odd checkpoints through the real command: each is used, with what is said of it, or refused in one sentence before a
+job."""
 
 from __future__ import annotations
 
@@ -68,8 +69,11 @@ def test_what_is_not_sound_is_refused_in_the_same_words_everywhere(home: Workspa
     make, words = REFUSED[name]
     model, place = make(tmp_path / name), home.settings.home
     for arguments in (
-        ("models", "inspect", model), ("models", "import", model), ("optimize", model, "--recipe", "awq"), ("evaluate", model),
-    ):  # fmt: skip
+        ("models", "inspect", model),
+        ("models", "import", model),
+        ("optimize", model, "--recipe", "awq"),
+        ("evaluate", model),
+    ):
         assert words in one_sentence(whetstone(place, *arguments))
     checked = whetstone(place, "recipe", "check", "awq", "--model", model)
     assert checked.returncode == 2 and words in checked.stdout + checked.stderr

@@ -34,10 +34,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     folder = tmp_path_factory.mktemp("shared")
     (folder / "secret").write_text("of the client")
     with running_studio(
-        folder / "home", "--host", "127.0.0.1", WHETSTONE_OIDC_METADATA_URL="http://127.0.0.1:9/.well-known/openid-configuration",
-        WHETSTONE_OIDC_CLIENT_ID="whetstone", WHETSTONE_OIDC_SECRET_FILE=str(folder / "secret"),
-        WHETSTONE_OIDC_REDIRECT_URI="http://localhost:{port}/oauth2callback", WHETSTONE_ROLE_CLAIM="roles",
-    ) as running:  # fmt: skip
+        folder / "home",
+        "--host",
+        "127.0.0.1",
+        WHETSTONE_OIDC_METADATA_URL="http://127.0.0.1:9/.well-known/openid-configuration",
+        WHETSTONE_OIDC_CLIENT_ID="whetstone",
+        WHETSTONE_OIDC_SECRET_FILE=str(folder / "secret"),
+        WHETSTONE_OIDC_REDIRECT_URI="http://localhost:{port}/oauth2callback",
+        WHETSTONE_ROLE_CLAIM="roles",
+    ) as running:
         yield running
 
 
@@ -53,7 +58,9 @@ def cookies(shared: Studio, subject: str, role: str) -> tuple[str, str]:
 def ask(shared: Studio, method: str, path: str, cookie: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", urlsplit(shared.url).port or 0, timeout=PATIENCE_S)
     try:
-        connection.request(method, path, body, headers={"Host": urlsplit(shared.url).netloc, "Cookie": cookie} | headers)
+        connection.request(
+            method, path, body, headers={"Host": urlsplit(shared.url).netloc, "Cookie": cookie} | headers
+        )
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     finally:
@@ -70,7 +77,9 @@ def upload(shared: Studio, session: str, name: str, person: tuple[str, str], siz
 def page(shared: Studio, person: tuple[str, str]) -> connect:
     address = f"{shared.url.replace('http', 'ws')}/_stcore/stream"
     headers = {"Cookie": person[0]}
-    return connect(address, origin=shared.url, additional_headers=headers, subprotocols=["streamlit", person[1]], max_size=2**26)  # type: ignore[arg-type, list-item]
+    return connect(
+        address, origin=shared.url, additional_headers=headers, subprotocols=["streamlit", person[1]], max_size=2**26
+    )  # type: ignore[arg-type, list-item]
 
 
 async def session_of(socket: ClientConnection) -> str:

@@ -1,5 +1,5 @@
-"""Checkpoints that are easily misread, each through the command: its scores are those that transformers alone computes, or one
-sentence says why not."""
+"""Checkpoints that are easily misread, each through the command: its scores are those that transformers alone computes,
+or one sentence says why not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ REFUSED = {
     "a mixture whose first layer is dense": (stored.first_layer_dense, "mlp_only_layers"),
     "no output head": (stored.head_missing, "The output head (lm_head.weight) is missing"),
     "a tied output head that is another": (stored.head_tied_but_other, "lm_head.weight is another matrix"),
-    "a weight that is no number": (stored.not_a_number, "model.layers.1.mlp.down_proj.weight holds values that are not finite"),
+    "a weight that is no number": (
+        stored.not_a_number,
+        "model.layers.1.mlp.down_proj.weight holds values that are not finite",
+    ),
 }
 
 
@@ -72,8 +75,12 @@ def perplexity(scored: Any, tokens: Any) -> float:
     return float((-chosen.mean()).exp())
 
 
-@pytest.mark.parametrize(("name", "recipe"), [(name, recipe) for name, case in RIGHT.items() for recipe in case.recipes])
-def test_scores_are_those_that_transformers_alone_computes(name: str, recipe: str, recipes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "recipe"), [(name, recipe) for name, case in RIGHT.items() for recipe in case.recipes]
+)
+def test_scores_are_those_that_transformers_alone_computes(
+    name: str, recipe: str, recipes: Path, tmp_path: Path
+) -> None:
     case, home = RIGHT[name], tmp_path / "home"
     model = case.model(tmp_path / "model")
     plain = case.plain(tmp_path / "plain") if case.plain else model

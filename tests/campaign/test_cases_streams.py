@@ -1,4 +1,5 @@
-"""Every way of streaming and every reported result, through the real command: read right, or refused in one sentence."""
+"""Every way of streaming and every reported result, through the real command: read right, or refused in one
+sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def server() -> Iterator[str]:
 
 
 class Expected(NamedTuple):
-    """What the command says of four requests to a mode: validity, the beginning of the first reason, figures that are unknown."""
+    """What the command says of four requests to a mode: validity, the beginning of the first reason, figures that are
+    unknown."""
 
     valid: str = "yes"
     reason: str = ""
@@ -34,7 +36,9 @@ class Expected(NamedTuple):
     errors: Mapping[str, int] = MappingProxyType({})
 
 
-UNCOUNTED = Expected("in part", "4 of 4 answers came without a token count", frozenset({"tpot_ms", "output_tokens_per_s"}))
+UNCOUNTED = Expected(
+    "in part", "4 of 4 answers came without a token count", frozenset({"tpot_ms", "output_tokens_per_s"})
+)
 FAILED = frozenset({*TIMINGS, "output_tokens"})
 
 
@@ -62,7 +66,20 @@ EXPECTED = {
 def bench(home: Path, server: str, mode: str, *options: object) -> Answer:
     """Four requests over one stream."""
     timeout = {"drip": 1, "endlesshead": 4}.get(mode, 20)
-    load = ("--concurrency", 1, "--requests", 4, "--warmup", 0, "--max-tokens", 8, "--timeout", timeout, "--prefix-cache", "off")
+    load = (
+        "--concurrency",
+        1,
+        "--requests",
+        4,
+        "--warmup",
+        0,
+        "--max-tokens",
+        8,
+        "--timeout",
+        timeout,
+        "--prefix-cache",
+        "off",
+    )
     return whetstone(home, "bench", f"{server}/{mode}/v1", "--model", "fake", "--chat", *load, *options)
 
 

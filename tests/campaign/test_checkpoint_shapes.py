@@ -1,7 +1,8 @@
 """The ten checkpoint shapes that people use most, each through import and three methods by the command line.
 
-The scores in an artifact's manifest are computed again here from the saved file: transformers builds the model, and this module
-rounds what a quantized linear reads. Nothing of Whetstone's scoring takes part but the choice of the text's windows.
+The scores in an artifact's manifest are computed again here from the saved file: transformers builds the model, and
+this module rounds what a quantized linear reads. Nothing of Whetstone's scoring takes part but the choice of the text's
+windows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ SHAPES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral", "mixtral", "
 
 
 def as_people_have_it(folder: Path, shape: str) -> Path:
-    """A tiny model of this shape. Mistral comes in two shards, with its maker's consolidated file and params.json beside them."""
+    """A tiny model of this shape. Mistral comes in two shards, with its maker's consolidated file and params.json
+    beside them."""
     model = tiny(folder / f"tiny-{shape}", shape)
     if shape == "mistral":
         _consolidate(model)
@@ -103,7 +105,8 @@ def looped_experts(fused: Any, kind: str) -> Any:
 
 
 def quantized_logits(saved: Path, folder: Path, shape: str, kind: str, tokens: Any) -> Any:
-    """The logits of a checkpoint whose linears round their inputs: its weights dequantized, then transformers in fp32."""
+    """The logits of a checkpoint whose linears round their inputs: its weights dequantized, then transformers in
+    fp32."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
@@ -120,7 +123,8 @@ def quantized_logits(saved: Path, folder: Path, shape: str, kind: str, tokens: A
 
 
 def read_by_transformers(saved: Path, folder: Path, shape: str, kind: str | None, tokens: Any) -> Any:
-    """The logits of the saved checkpoint. Weights alone: dequantized by compressed-tensors and loaded by transformers."""
+    """The logits of the saved checkpoint. Weights alone: dequantized by compressed-tensors and loaded by
+    transformers."""
     if kind is None:
         return logits(dense(saved, folder), tokens)
     return quantized_logits(saved, folder, shape, kind, tokens)

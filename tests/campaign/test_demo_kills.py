@@ -1,4 +1,5 @@
-"""The demo under fire: Ctrl-C, kill -9 of a worker with servers up, kill -9 of the supervisor. Nothing may be left behind."""
+"""The demo under fire: Ctrl-C, kill -9 of a worker with servers up, kill -9 of the supervisor. Nothing may be left
+behind."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 def demo(home: Workspace) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
     command = ["env", "--default-signal=INT", sys.executable, "-m", "backend.cli.main", "demo", "--starter", "--json"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         yield process
         process.kill()
 

@@ -1,5 +1,5 @@
-"""A disk that fills up in the middle of a job: the attempt ends with that sentence, the store stays whole, and once there is
-space again the job is tried again by itself."""
+"""A disk that fills up in the middle of a job: the attempt ends with that sentence, the store stays whole, and once
+there is space again the job is tried again by itself."""
 
 from __future__ import annotations
 

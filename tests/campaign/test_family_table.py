@@ -1,4 +1,5 @@
-"""The table of families: family x technique x (optimized, vLLM loads it, its answers agree with the fake-quantized reference).
+"""The table of families: family x technique x (optimized, vLLM loads it, its answers agree with the fake-quantized
+reference).
 
 Nothing is skipped: what vLLM does not load stands in the table with its reason, and in `REFUSED` with the same words.
 """
@@ -40,7 +41,8 @@ ENVIRONMENT = {
     "PYTHONPATH": str(PLUGIN),
 }
 AT_ONCE, KINDS_EACH = 2, 4
-"""vLLM's processes beside each other, and of how many kinds each loads the models: its import takes as long as a kind does."""
+"""vLLM's processes beside each other, and of how many kinds each loads the models: its import takes as long as a kind
+does."""
 SERVE = f"""{BEGIN}
 tokens, models = json.load(sys.stdin)
 sampling = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
@@ -57,17 +59,33 @@ for model in models:
 TECHNIQUES: dict[str, dict[str, Any]] = {
     "awq": {"method": "awq", "bits": 4, "group_size": 32, "symmetric": False},
     "awq-autoawq-format": {
-        "method": "awq", "bits": 4, "group_size": 32, "symmetric": False, "tuning": {"format": "autoawq"},
+        "method": "awq",
+        "bits": 4,
+        "group_size": 32,
+        "symmetric": False,
+        "tuning": {"format": "autoawq"},
     },
-    "gptq": {"method": "gptq", "bits": 4, "group_size": 32, "symmetric": True, "tuning": {"act_order": True, "clip": True}},
+    "gptq": {
+        "method": "gptq",
+        "bits": 4,
+        "group_size": 32,
+        "symmetric": True,
+        "tuning": {"act_order": True, "clip": True},
+    },
     "w8a8": {"method": "w8a8", "bits": 8, "symmetric": True},
     "smoothquant": {"method": "smoothquant", "bits": 8, "symmetric": True},
-    "wanda": {"method": None, "bits": 16, "symmetric": True, "pruning": Pruning(method="wanda", sparsity=0.5, pattern="2:4")},
-}  # fmt: skip
+    "wanda": {
+        "method": None,
+        "bits": 16,
+        "symmetric": True,
+        "pruning": Pruning(method="wanda", sparsity=0.5, pattern="2:4"),
+    },
+}
 EIGHT = {"w8a8", "smoothquant"}
 MIXTURES = ("mixtral", "qwen2-moe", "qwen3-moe")
 _BLOOM = "shape '[4, 3, -1"  # its loader turns the fused projection round, and the shape of packed weights with it
-_MOE, _MOE_8 = "No WNA16 MoE backend", "No Int8 MoE backend"  # vLLM finds no kernel for quantized experts on a processor
+# vLLM finds no kernel for quantized experts on a processor
+_MOE, _MOE_8 = "No WNA16 MoE backend", "No Int8 MoE backend"
 FOUR = ("awq", "awq-autoawq-format", "gptq")
 SERVED_BY_AMX = {"awq-autoawq-format", "w8a8", "smoothquant"} if W4A8 else set()
 """Of quantized experts: vLLM's kernels for these are AMX's."""
@@ -114,9 +132,14 @@ def serve(folders: list[Path]) -> list[tuple[Any, str]]:
     import torch
 
     done = subprocess.run(
-        [PYTHON, "-c", SERVE], input=json.dumps([tokens(), [str(folder) for folder in folders]]), capture_output=True, text=True,
-        env={**os.environ, **ENVIRONMENT}, timeout=900, check=False,
-    )  # fmt: skip
+        [PYTHON, "-c", SERVE],
+        input=json.dumps([tokens(), [str(folder) for folder in folders]]),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+        timeout=900,
+        check=False,
+    )
     found: list[tuple[Any, str]] = []
     for line in done.stdout.splitlines():
         word, _, rest = line.partition(" ")
@@ -142,7 +165,8 @@ def made(folder: Path, kind: str) -> list[Path]:
 
 
 def judged(folder: Path, kind: str, answers: list[tuple[Any, str]]) -> list[Row]:
-    """A row a technique. The noise of the served 16-bit original, which bfloat16 alone makes, is what may be apart twice."""
+    """A row a technique. The noise of the served 16-bit original, which bfloat16 alone makes, is what may be apart
+    twice."""
     import torch
 
     original = logits(folder / "source", torch.tensor([tokens()]))[0, :-1].log_softmax(-1)
@@ -165,7 +189,11 @@ def row(kind: str, technique: str, out: Path, noise: Any, original: Any, answer:
     # inputs in 8 bits are rounded anew by each kernel
     allowed = apart(noise, TECHNIQUES[technique]["bits"]) + (rounding if technique in EIGHT else 0.0)
     return Row(
-        kind, technique, "yes", "yes", "yes" if distance < allowed else f"no: {distance:.4f} nats apart, {allowed:.4f} allowed"
+        kind,
+        technique,
+        "yes",
+        "yes",
+        "yes" if distance < allowed else f"no: {distance:.4f} nats apart, {allowed:.4f} allowed",
     )
 
 

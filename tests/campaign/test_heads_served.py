@@ -1,4 +1,5 @@
-"""Heads that were trained here, served by vLLM: it loads their folder, and accepts of their tokens what the training counts."""
+"""Heads that were trained here, served by vLLM: it loads their folder, and accepts of their tokens what the training
+counts."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(600)]
 TOKENS, ANSWER = 3, 48
 TEXTS = [text[:160] for text in (ASSETS / "text" / "held_out.txt").read_text().split("\n\n\n") if len(text) > 200][:5]
 NEAR = 0.08
-"""Between the shares of rounds, counted here and by the server, which rounds products otherwise and counts the last round too."""
+"""Between the shares of rounds, counted here and by the server, which rounds products otherwise and counts the last
+round too."""
 
 
 def _trained(head: Heads, said: list[Said]) -> None:
@@ -43,7 +45,13 @@ def _trained(head: Heads, said: list[Said]) -> None:
 
 
 def _answered(server: VllmServer, prompt: list[int]) -> list[int]:
-    body = {"model": server.served_name, "prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "return_token_ids": True}
+    body = {
+        "model": server.served_name,
+        "prompt": prompt,
+        "max_tokens": ANSWER,
+        "temperature": 0,
+        "return_token_ids": True,
+    }
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
     request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as answer:
@@ -52,7 +60,9 @@ def _answered(server: VllmServer, prompt: list[int]) -> list[int]:
 
 
 def _counted(head: Heads, said: list[Said]) -> Acceptance:
-    begins, whole = (torch.tensor(found) for found in zip(*((len(a), len(a) + len(b)) for a, b, _ in said), strict=True))
+    begins, whole = (
+        torch.tensor(found) for found in zip(*((len(a), len(a) + len(b)) for a, b, _ in said), strict=True)
+    )
     return acceptance.walk(head.accepted(unknown(head.target, said, head.layers), TOKENS), begins, whole - 1)
 
 
@@ -69,10 +79,16 @@ def test_vllm_accepts_of_a_trained_head_what_the_training_counts(
     folder.mkdir()
     head.save(folder)
     variant = Variant(
-        name="starter", source="starter", kind="model", model_path=str(starter_target), serving=Serving(enforce_eager=True),
+        name="starter",
+        source="starter",
+        kind="model",
+        model_path=str(starter_target),
+        serving=Serving(enforce_eager=True),
         speculation=Speculation(method=kind, tokens=TOKENS, draft_path=str(folder)),
-    )  # fmt: skip
-    with VllmServer(variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625) as server:
+    )
+    with VllmServer(
+        variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625
+    ) as server:
         said = [Said(prompt, _answered(server, prompt), 0.0) for prompt in prompts]
         counters = server.metrics()
     ours = _counted(head, said)

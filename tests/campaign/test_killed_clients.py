@@ -36,15 +36,21 @@ class Place:
     def does(self, what: str, dies_before: int = 0) -> str:
         wanted = SECOND if what == "update" else FIRST
         return tell(
-            self.process, do=what, deployment=wanted.model_dump(mode="json"), folder=str(self.folder), files=SMALL,
+            self.process,
+            do=what,
+            deployment=wanted.model_dump(mode="json"),
+            folder=str(self.folder),
+            files=SMALL,
             dies_before=dies_before,
-        )  # fmt: skip
+        )
 
     def serves(self, *artifacts: str) -> None:
         """One endpoint with one of these, and exactly what it needs."""
         (found,) = Endpoints("us-east-1").listing()
         assert found.artifact in artifacts and found.state == "InService"
-        counts = {table: len(self.account.tables[table]) for table in ("models", "configurations", "endpoints", "targets")}
+        counts = {
+            table: len(self.account.tables[table]) for table in ("models", "configurations", "endpoints", "targets")
+        }
         assert set(counts.values()) == {1}, counts
         assert {key.split("/")[2] for key in keys(self.bucket, "weights")} == {found.artifact}
 
@@ -52,7 +58,12 @@ class Place:
         self.account.clock.advance(60)
         alive = [name for name, row in self.account.tables["endpoints"].items() if row["deleted"] is None]
         begun = [each["Key"] for each in self.bucket.list_multipart_uploads(Bucket="weights").get("Uploads", [])]
-        return [*alive, *itertools.chain(*(self.account.tables[name] for name in TABLES)), *keys(self.bucket, "weights"), *begun]
+        return [
+            *alive,
+            *itertools.chain(*(self.account.tables[name] for name in TABLES)),
+            *keys(self.bucket, "weights"),
+            *begun,
+        ]
 
     def listed(self) -> None:
         """What costs money by the hour is on the list."""
@@ -81,7 +92,10 @@ def test_a_deploy_that_is_killed_at_any_call_is_gone_on_with_or_deleted(place: P
             assert place.does("deploy") == "done", number
             place.serves(FIRST.artifact)
         deleted = place.does("delete")
-        assert deleted == "done" or (deleted.startswith("NotFound") and not place.account.tables["models"]), (number, deleted)
+        assert deleted == "done" or (deleted.startswith("NotFound") and not place.account.tables["models"]), (
+            number,
+            deleted,
+        )
         assert deleted != "done" or place.left() == [], number
         if ended == "done":
             break

@@ -1,4 +1,5 @@
-"""Some seeds of the faults over jobs and endpoints at SageMaker; `benchmarks/managed_faults.py` runs 200 and prints a table."""
+"""Some seeds of the faults over jobs and endpoints at SageMaker; `benchmarks/managed_faults.py` runs 200 and prints a
+table."""
 
 from __future__ import annotations
 

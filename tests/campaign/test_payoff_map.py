@@ -1,4 +1,5 @@
-"""A payoff map with a real vLLM, as small as one can be: synthetic acceptance works on this processor, and costs follow."""
+"""A payoff map with a real vLLM, as small as one can be: synthetic acceptance works on this processor, and costs
+follow."""
 
 from __future__ import annotations
 
@@ -22,8 +23,12 @@ pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 
 @pytest.mark.timeout(600)
 def test_a_map_of_the_starter(home: Workspace, tmp_path: Path) -> None:
-    asked = measuring.prepare(home, "starter", (1, 2), rounds=1, serving=Serving(enforce_eager=True, max_model_len=1024))
-    spec = PayoffSpec.model_validate({**asked.model_dump(), "probes": (Probe(hidden=64, layers=1, tokens=3, acceptance=0.5),)})
+    asked = measuring.prepare(
+        home, "starter", (1, 2), rounds=1, serving=Serving(enforce_eager=True, max_model_len=1024)
+    )
+    spec = PayoffSpec.model_validate(
+        {**asked.model_dump(), "probes": (Probe(hidden=64, layers=1, tokens=3, acceptance=0.5),)}
+    )
     assert spec.weights == payoff.weights_of(ORIGINAL)
     channel = JobChannel(tmp_path / "j-1" / "1")
     for name in (form.EVENTS, form.WORK):
@@ -33,7 +38,8 @@ def test_a_map_of_the_starter(home: Workspace, tmp_path: Path) -> None:
     assert [(point.streams, point.tokens) for point in found.points] == [(1, 0), (2, 0), (1, 3), (2, 3)]
     guessed = [point for point in found.points if point.draft]
     assert {point.draft.parameters for point in guessed if point.draft} == {payoff.draft_parameters(4096, 64, 1, 128)}
-    for point in guessed:  # 0.5 + 0.25 + 0.125 accepted tokens a step, counted over 32 steps a stream and more: four deviations
+    # 0.5 + 0.25 + 0.125 accepted tokens a step, counted over 32 steps a stream and more: four deviations
+    for point in guessed:
         assert point.accepted is not None and 0.1 < point.accepted < 1.7
         assert point.relative > 0 and point.token_relative is not None and point.token_relative > 0
     assert found.error is None, "one server does not tell how wrong its prediction is"

@@ -1,4 +1,5 @@
-"""dbos#716: PostgreSQL is restarted in the middle of a job, and nothing is stranded: neither that job nor the one after it."""
+"""dbos#716: PostgreSQL is restarted in the middle of a job, and nothing is stranded: neither that job nor the one after
+it."""
 
 from __future__ import annotations
 

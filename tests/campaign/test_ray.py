@@ -25,7 +25,9 @@ from tests.tiny import tiny_llama
 
 pytestmark = [pytest.mark.campaign, pytest.mark.process, pytest.mark.ray]
 LAYERS = 16
-AWQ = recipe.read({"name": "awq", "steps": [{"quantize": {"method": "awq", "group_size": 32, "samples": 16, "length": 256}}]})
+AWQ = recipe.read(
+    {"name": "awq", "steps": [{"quantize": {"method": "awq", "group_size": 32, "samples": 16, "length": 256}}]}
+)
 WORTH = "s3cr3t-of-the-studio"
 
 
@@ -124,15 +126,21 @@ def test_a_job_runs_on_a_node_to_the_same_bytes_and_no_secret_leaves(
     found = jobs.show(studio, job)
     assert found.state is JobState.SUCCEEDED, found.error
     assert node_of(studio, job) in cluster.numbers and weights(studio) == expected
-    assert len(late) > LAYERS and sorted(late)[int(0.9 * len(late))] < 3.0, "seconds from event to studio, on a busy machine"
+    assert len(late) > LAYERS and sorted(late)[int(0.9 * len(late))] < 3.0, (
+        "seconds from event to studio, on a busy machine"
+    )
     assert "The worker has started." in jobs.logs(studio, job)
     assert f"Ran on {found.place}." in process(studio.settings.home, "jobs", "show", job).stdout
     files = [path for top in (cluster.folder, studio.settings.jobs) for path in top.rglob("*") if path.is_file()]
-    assert not [path for path in files if WORTH.encode() in path.read_bytes()], "a log or Ray's own records hold a secret"
+    assert not [path for path in files if WORTH.encode() in path.read_bytes()], (
+        "a log or Ray's own records hold a secret"
+    )
     assert not list(cluster.folder.glob("node-*/spool/*/*/*")), "nothing stays on a node"
 
 
-def test_a_cancel_ends_the_worker_on_its_node_and_leaves_nothing(studio: Workspace, cluster: RayCluster, model: str) -> None:
+def test_a_cancel_ends_the_worker_on_its_node_and_leaves_nothing(
+    studio: Workspace, cluster: RayCluster, model: str
+) -> None:
     job = submit(studio, model)
     node_of(studio, job)
     until_layer(studio, job, 1)
@@ -145,7 +153,9 @@ def test_a_cancel_ends_the_worker_on_its_node_and_leaves_nothing(studio: Workspa
 
 
 @pytest.mark.vllm
-def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(studio: Workspace, cluster: RayCluster, model: str) -> None:
+def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(
+    studio: Workspace, cluster: RayCluster, model: str
+) -> None:
     """A real vLLM server on the node; of two other jobs one has the other node meanwhile, and one waits."""
     asked = evaluations.options(concurrency=(1,), repeats=1, requests=8, max_tokens=16, quality=False)
     measured = evaluations.submit(studio, evaluations.prepare(studio, ["starter"], asked)).id
@@ -153,7 +163,9 @@ def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(studio: Worksp
     node = node_of(studio, measured)
     others = [submit(studio, model) for _ in range(2)]
     eventually(
-        "one has the other node", lambda: any("(127.0.0." in (jobs.show(studio, each).place or "") for each in others), 120
+        "one has the other node",
+        lambda: any("(127.0.0." in (jobs.show(studio, each).place or "") for each in others),
+        120,
     )
     assert not jobs.show(studio, measured).ended, "both were submitted while it ran"
     found = until_ended(studio, measured)

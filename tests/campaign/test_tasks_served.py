@@ -1,4 +1,5 @@
-"""lm-eval's own scores of what vLLM serves, against the model's logits; and an evaluation with tasks from end to end."""
+"""lm-eval's own scores of what vLLM serves, against the model's logits; and an evaluation with tasks from end to
+end."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ PASSAGES = [text for text in TEXTS if 200 < len(text) < 600][:8]
 
 @pytest.fixture(scope="module")
 def quality_python() -> Path:
-    """The quality environment's interpreter; where it is missing the test fails with the sentence that says how to install it."""
+    """The quality environment's interpreter; where it is missing the test fails with the sentence that says how to
+    install it."""
     return engine_python(load(), "quality")
 
 
@@ -97,9 +99,13 @@ def test_a_rolling_likelihood_is_the_models_own(
     vllm_server: VllmServer, starter_target: Path, quality_python: Path, copied: Callable[..., str], tmp_path: Path
 ) -> None:
     folder = copied(
-        [{"text": text} for text in PASSAGES], task="passages", output_type="loglikelihood_rolling", doc_to_text="",
-        doc_to_target="{{text}}", metric_list=[{"metric": "bits_per_byte"}],
-    )  # fmt: skip
+        [{"text": text} for text in PASSAGES],
+        task="passages",
+        output_type="loglikelihood_rolling",
+        doc_to_text="",
+        doc_to_target="{{text}}",
+        metric_list=[{"metric": "bits_per_byte"}],
+    )
     (found,) = scoring.score(quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache")
     likelihood = likelihoods(starter_target)
     bits = -sum(likelihood("", text) for text in PASSAGES) / math.log(2) / sum(len(text.encode()) for text in PASSAGES)
@@ -113,22 +119,34 @@ def test_answers_are_written_and_matched_and_a_long_prompt_is_told(
 ) -> None:
     rows = [{"text": "import os\nimport ", "answer": "sys"}, {"text": "x = 1\n" * 2000, "answer": "y"}]
     folder = copied(
-        rows, task="imports", output_type="generate_until", doc_to_text="{{text}}", doc_to_target="{{answer}}",
-        generation_kwargs={"until": ["\n"], "max_gen_toks": 8}, metric_list=[{"metric": "exact_match"}],
-    )  # fmt: skip
+        rows,
+        task="imports",
+        output_type="generate_until",
+        doc_to_text="{{text}}",
+        doc_to_target="{{answer}}",
+        generation_kwargs={"until": ["\n"], "max_gen_toks": 8},
+        metric_list=[{"metric": "exact_match"}],
+    )
     (found,) = scoring.score(quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache")
     assert (
-        found.score.metric == "exact_match" and found.score.samples == 2 and found.score.cut == 1 and 0 <= found.score.value <= 1
+        found.score.metric == "exact_match"
+        and found.score.samples == 2
+        and found.score.cut == 1
+        and 0 <= found.score.value <= 1
     )
 
 
 @pytest.mark.parametrize(
-    "template", ["{{text[99] + 1}}", "{{ ''.__class__.__mro__[1].__subclasses__() }}{{text}}"], ids=["fails", "would run code"]
+    "template",
+    ["{{text[99] + 1}}", "{{ ''.__class__.__mro__[1].__subclasses__() }}{{text}}"],
+    ids=["fails", "would run code"],
 )
 def test_a_template_that_cannot_be_filled_in_is_found_before_a_model_is_asked(
     quality_python: Path, copied: Callable[..., str], tmp_path: Path, template: str
 ) -> None:
-    folder = copied([{"text": "a"}], task="broken", output_type="generate_until", doc_to_text=template, doc_to_target="b")
+    folder = copied(
+        [{"text": "a"}], task="broken", output_type="generate_until", doc_to_text=template, doc_to_target="b"
+    )
     with pytest.raises(WorkError, match="lm-eval could not score the tasks") as failed:
         scoring.check(quality_python, [folder], None, tmp_path / "cache")
     assert "\n" not in str(failed.value)
@@ -165,7 +183,9 @@ def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Worksp
 
 
 @pytest.mark.timeout(900)
-def test_an_address_is_scored_in_the_tokens_of_the_model_that_it_serves(home: Workspace, vllm_server: VllmServer) -> None:
+def test_an_address_is_scored_in_the_tokens_of_the_model_that_it_serves(
+    home: Workspace, vllm_server: VllmServer
+) -> None:
     asked = EvaluateOptions(
         concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
     )
@@ -181,7 +201,8 @@ def test_an_address_is_scored_in_the_tokens_of_the_model_that_it_serves(home: Wo
 
 
 def likelihoods(model: Path) -> Callable[[str, str], float]:
-    """Log-probability of a continuation, in nats; the text is tokenized as lm-eval does: what follows, with the context's end."""
+    """Log-probability of a continuation, in nats; the text is tokenized as lm-eval does: what follows, with the
+    context's end."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,4 +1,5 @@
-"""Small GGUF files in the forms that people meet, written by the package gguf: plain ones, scaled rotation, experts, parts."""
+"""Small GGUF files in the forms that people meet, written by the package gguf: plain ones, scaled rotation, experts,
+parts."""
 
 from __future__ import annotations
 
@@ -32,18 +33,32 @@ def keys(architecture: str = "llama", **changes: Any) -> dict[str, Any]:
     """The keys of a sound file; `changes` are below the architecture's name, `_` for `.` doubled: `rope__freq_base`."""
     words, scores, kinds = tokens()
     own: dict[str, Any] = {
-        "context_length": CONTEXT, "embedding_length": HIDDEN, "block_count": LAYERS, "feed_forward_length": WIDTH,
-        "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "attention.layer_norm_rms_epsilon": 1e-5,
-        "rope.freq_base": 10000.0, "rope.dimension_count": SIZE, "vocab_size": VOCABULARY,
-    }  # fmt: skip
+        "context_length": CONTEXT,
+        "embedding_length": HIDDEN,
+        "block_count": LAYERS,
+        "feed_forward_length": WIDTH,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": KV_HEADS,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.freq_base": 10000.0,
+        "rope.dimension_count": SIZE,
+        "vocab_size": VOCABULARY,
+    }
     own |= {name.replace("__", "."): value for name, value in changes.items()}
     return {
-        "general.type": "model", "general.name": "Toy", "general.license": "apache-2.0", "general.file_type": 0,
+        "general.type": "model",
+        "general.name": "Toy",
+        "general.license": "apache-2.0",
+        "general.file_type": 0,
         **{f"{architecture}.{name}": value for name, value in own.items()},
-        "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": words, "tokenizer.ggml.scores": scores,
-        "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.unknown_token_id": 0,
-    }  # fmt: skip
+    }
 
 
 def tensors(*, experts: int = 0, bias: str = "", qk_norm: bool = False, tied: bool = False, seed: int = 0) -> Tensors:
@@ -76,7 +91,12 @@ def llama3_frequencies(factor: float = 8.0, length: int = 8192, base: float = 10
 
 
 def write(
-    path: Path, stored: Tensors, values: Mapping[str, Any], architecture: str | None = "llama", *, quantized: bool = False
+    path: Path,
+    stored: Tensors,
+    values: Mapping[str, Any],
+    architecture: str | None = "llama",
+    *,
+    quantized: bool = False,
 ) -> Path:
     """One file. A value of None leaves its key out; `quantized`: matrices as Q8_0. Tensors are row by row."""
     import gguf

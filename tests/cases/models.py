@@ -21,17 +21,25 @@ CHAT = (
 )
 """A plain chat template, ChatML with a token for the beginning."""
 SIZES: dict[str, Any] = {
-    "vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 2048, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1,
-}  # fmt: skip
+    "vocab_size": VOCABULARY,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
 
 
 @cache
 def tokenizer_folder() -> Path:
     """A byte-level BPE tokenizer of 1,022 tokens, trained once a process on the bundled calibration text.
 
-    Tokens 0 to 2 are `<s>`, `</s>` and `<unk>`; the last two are `<|im_start|>` (1020) and `<|im_end|>` (1021). It puts `<s>`
-    before every text.
+    Tokens 0 to 2 are `<s>`, `</s>` and `<unk>`; the last two are `<|im_start|>` (1020) and `<|im_end|>` (1021). It puts
+    `<s>` before every text.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -40,13 +48,17 @@ def tokenizer_folder() -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=1020, special_tokens=["<s>", "</s>", "<unk>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=1020,
+        special_tokens=["<s>", "</s>", "<unk>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
-    )  # fmt: skip
+    )
     text = (ASSETS / "text" / "calibration.txt").read_text(encoding="utf-8")[:200_000]
     tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 0)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 0)]
+    )
     folder = Path(tempfile.mkdtemp(prefix="whetstone-case-tokenizer-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
@@ -71,11 +83,17 @@ def edit(path: Path, **changes: Any) -> None:
 
 
 def llama(
-    folder: Path, *, template: Any = CHAT, dtype: str = "bfloat16", change: Callable[[Any], None] | None = None, **sizes: Any
+    folder: Path,
+    *,
+    template: Any = CHAT,
+    dtype: str = "bfloat16",
+    change: Callable[[Any], None] | None = None,
+    **sizes: Any,
 ) -> Path:
     """Write a random Llama of two layers with the tokenizer, and return `folder`.
 
-    `sizes` replaces fields of SIZES, `change` edits the model before it is saved. The weights are the same at every call.
+    `sizes` replaces fields of SIZES, `change` edits the model before it is saved. The weights are the same at every
+    call.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -16,10 +16,10 @@ GEMMA_LIKE = (
     "{{ raise_exception('roles must alternate') }}{% endif %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>model\n{% endif %}"
 )
-NEEDS_TOOLS = (
-    "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor %}"
+NEEDS_TOOLS = "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor %}"
+TYPED = (
+    "{% for m in messages %}{{ m['role'] }}: {% for part in m['content'] %}{{ part['text'] }}{% endfor %}\n{% endfor %}"
 )
-TYPED = "{% for m in messages %}{{ m['role'] }}: {% for part in m['content'] %}{{ part['text'] }}{% endfor %}\n{% endfor %}"
 
 
 def consolidated(folder: Path) -> Path:
@@ -54,7 +54,14 @@ def few_positions(folder: Path, positions: int = 64) -> Path:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
-        vocab_size=1024, n_embd=256, n_layer=2, n_head=4, n_positions=positions, bos_token_id=0, eos_token_id=1, pad_token_id=0
+        vocab_size=1024,
+        n_embd=256,
+        n_layer=2,
+        n_head=4,
+        n_positions=positions,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=0,
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -98,7 +105,13 @@ def extra_files(folder: Path) -> Path:
     (folder / "chat_template.jinja").write_text(CHAT)
     (folder / "additional_chat_templates").mkdir()
     (folder / "additional_chat_templates" / "tool_use.jinja").write_text(CHAT)
-    odd = {"do_sample": False, "temperature": 0.6, "top_p": 0.95, "eos_token_id": [1, 1021], "transformers_version": "4.40.0"}
+    odd = {
+        "do_sample": False,
+        "temperature": 0.6,
+        "top_p": 0.95,
+        "eos_token_id": [1, 1021],
+        "transformers_version": "4.40.0",
+    }
     (folder / "generation_config.json").write_text(json.dumps(odd))
     (folder / "preprocessor_config.json").write_text("{}")
     return folder
@@ -114,7 +127,10 @@ def without_head(folder: Path) -> Path:
 def misshapen(folder: Path) -> Path:
     """One matrix of another model's."""
     llama(folder)
-    rewrite(folder, lambda tensors: {**tensors, "model.layers.1.mlp.up_proj.weight": tensors["lm_head.weight"][:500].clone()})
+    rewrite(
+        folder,
+        lambda tensors: {**tensors, "model.layers.1.mlp.up_proj.weight": tensors["lm_head.weight"][:500].clone()},
+    )
     return folder
 
 
@@ -150,7 +166,8 @@ def sentencepiece_alone(folder: Path) -> Path:
 
 
 def large(folder: Path, layers: int = 6) -> Path:
-    """A Llama of 10 GB in one file, which is all holes and takes no disk: headers and shapes are those of a real one."""
+    """A Llama of 10 GB in one file, which is all holes and takes no disk: headers and shapes are those of a real
+    one."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -1,6 +1,7 @@
 """Checkpoints whose weights are quantized, in the layouts that people publish, and others that are easily misread.
 
-Each layout packs its integers by code of its own, apart from the readers it tests, and says what every matrix stands for.
+Each layout packs its integers by code of its own, apart from the readers it tests, and says what every matrix stands
+for.
 """
 
 from __future__ import annotations
@@ -86,9 +87,16 @@ def _packed(numbers: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def gptq(
-    weight: torch.Tensor, *, bits: int = 4, size: int = 64, symmetric: bool = True, ordered: bool = False, minus: int = 1
+    weight: torch.Tensor,
+    *,
+    bits: int = 4,
+    size: int = 64,
+    symmetric: bool = True,
+    ordered: bool = False,
+    minus: int = 1,
 ) -> Stored:
-    """AutoGPTQ's tensors; `ordered`: groups are of columns that do not lie side by side; `minus` is what zero points lack."""
+    """AutoGPTQ's tensors; `ordered`: groups are of columns that do not lie side by side; `minus` is what zero points
+    lack."""
     import torch
 
     columns = weight.shape[1]
@@ -119,7 +127,9 @@ def awq(weight: torch.Tensor, size: int = 64) -> Stored:
 
     each = weight.shape[1] // zeros.shape[1]
     dense = (numbers - zeros.repeat_interleave(each, 1)).float() * scale.float().repeat_interleave(each, 1)
-    return Stored({"qweight": interleaved(numbers), "qzeros": interleaved(zeros), "scales": scale.T.contiguous()}, dense)
+    return Stored(
+        {"qweight": interleaved(numbers), "qzeros": interleaved(zeros), "scales": scale.T.contiguous()}, dense
+    )
 
 
 def store(folder: Path, layout: Layout, announcement: dict[str, Any] | None = None, file: str = "config.json") -> Path:
@@ -145,7 +155,9 @@ def store(folder: Path, layout: Layout, announcement: dict[str, Any] | None = No
 
 def dense(folder: Path, layout: Layout) -> Path:
     """The same model in plain weights: what the stored ones stand for."""
-    rewrite(folder, lambda tensors: {n: layout(t.float()).weight if n.endswith(ENDING) else t for n, t in tensors.items()})
+    rewrite(
+        folder, lambda tensors: {n: layout(t.float()).weight if n.endswith(ENDING) else t for n, t in tensors.items()}
+    )
     return folder
 
 
@@ -194,11 +206,23 @@ def _qwen_moe(folder: Path, change: Callable[[Any], None] | None = None, **sizes
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     config = Qwen3MoeConfig(
-        vocab_size=1024, hidden_size=256, intermediate_size=512, moe_intermediate_size=128, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=64, num_experts=8, num_experts_per_tok=2,
-        max_position_embeddings=2048, decoder_sparse_step=1, bos_token_id=0, eos_token_id=1, tie_word_embeddings=False,
+        vocab_size=1024,
+        hidden_size=256,
+        intermediate_size=512,
+        moe_intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        num_experts=8,
+        num_experts_per_tok=2,
+        max_position_embeddings=2048,
+        decoder_sparse_step=1,
+        bos_token_id=0,
+        eos_token_id=1,
+        tie_word_embeddings=False,
         **{"mlp_only_layers": [], **sizes},
-    )  # fmt: skip
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = Qwen3MoeForCausalLM(config).bfloat16()

@@ -48,7 +48,10 @@ def control_characters() -> bytes:
 def conversations(extra: dict[str, Any]) -> bytes:
     """A ShareGPT list with one conversation that has no question, in fourth place."""
     rows = [
-        {"id": f"a{n}", "conversations": [{"from": "human", "value": question(n)}, {"from": "gpt", "value": "A store."}]}
+        {
+            "id": f"a{n}",
+            "conversations": [{"from": "human", "value": question(n)}, {"from": "gpt", "value": "A store."}],
+        }
         for n in range(PROMPTS)
     ]
     rows.insert(3, extra)
@@ -58,7 +61,8 @@ def conversations(extra: dict[str, Any]) -> bytes:
 def azure() -> str:
     """Azure's trace of language-model inference, 2023: moments with seven digits after the second."""
     rows = (
-        f"2023-11-16 18:15:{46 + n // 10:02d}.{(6805900 + n * 97531) % 10000000:07d},{300 + n},{40 + n % 9}" for n in range(TIMED)
+        f"2023-11-16 18:15:{46 + n // 10:02d}.{(6805900 + n * 97531) % 10000000:07d},{300 + n},{40 + n % 9}"
+        for n in range(TIMED)
     )
     return "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n"
 
@@ -72,19 +76,23 @@ def burstgpt() -> str:
 def mooncake(blocks: Callable[[int], list[int]]) -> str:
     """Milliseconds, and the blocks that prompts share."""
     return lines(
-        {"timestamp": n * 100, "input_length": 655 + n, "output_length": 52, "hash_ids": blocks(n)} for n in range(TIMED)
+        {"timestamp": n * 100, "input_length": 655 + n, "output_length": 52, "hash_ids": blocks(n)}
+        for n in range(TIMED)
     )
 
 
 def moments(words: Callable[[int], dict[str, Any]]) -> str:
     return lines(
-        {"timestamp": f"2023-11-16 18:15:46.{1000000 + n * 500000:07d}", **words(n), "max_tokens": 8} for n in range(TIMED)
+        {"timestamp": f"2023-11-16 18:15:46.{1000000 + n * 500000:07d}", **words(n), "max_tokens": 8}
+        for n in range(TIMED)
     )
 
 
 def batch(url: str, body: Callable[[int], dict[str, Any]]) -> str:
     """The input file of OpenAI's batch interface."""
-    return lines({"custom_id": f"r{n}", "method": "POST", "url": url, "body": {"model": "m", **body(n)}} for n in range(PROMPTS))
+    return lines(
+        {"custom_id": f"r{n}", "method": "POST", "url": url, "body": {"model": "m", **body(n)}} for n in range(PROMPTS)
+    )
 
 
 def chat_body(number: int) -> dict[str, Any]:
@@ -126,7 +134,9 @@ FILES: dict[str, Callable[[], str | bytes]] = {
     "mooncake-texts.jsonl": lambda: lines(
         {"timestamp": n * 100, "text_input": question(n), "output_length": 8} for n in range(TIMED)
     ),
-    "unclear-times.jsonl": lambda: lines({"timestamp": n * 250, "prompt": question(n), "max_tokens": 8} for n in range(TIMED)),
+    "unclear-times.jsonl": lambda: lines(
+        {"timestamp": n * 250, "prompt": question(n), "max_tokens": 8} for n in range(TIMED)
+    ),
     "moments.jsonl": lambda: moments(lambda n: {"prompt": question(n)}),
     "moments-messages.jsonl": lambda: moments(lambda n: {"messages": [{"role": "user", "content": question(n)}]}),
     "moments.csv": lambda: (

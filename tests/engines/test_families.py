@@ -1,4 +1,5 @@
-"""Every family and layout: what is written computes what the original does, up to the rounding. Serving them is a campaign."""
+"""Every family and layout: what is written computes what the original does, up to the rounding. Serving them is a
+campaign."""
 
 from __future__ import annotations
 
@@ -16,15 +17,23 @@ from backend.layered.families import FAMILIES
 from tests.families import KINDS, dense, divergence, logits, tiny
 from tests.tiny import TEXT
 
-UNFED = {"phi": 2, "gpt2": 2, "gpt-neox": 2, "gpt-neox-sequential": 2, "bloom": 2, "bloom-post-norm": 4} | dict.fromkeys(
-    (kind for kind in KINDS if kind.startswith("falcon")), 2
-)
-"""Linears of two layers that nothing could be folded into: after a plain activation, or where a norm is the residual too."""
+UNFED = {
+    "phi": 2,
+    "gpt2": 2,
+    "gpt-neox": 2,
+    "gpt-neox-sequential": 2,
+    "bloom": 2,
+    "bloom-post-norm": 4,
+} | dict.fromkeys((kind for kind in KINDS if kind.startswith("falcon")), 2)
+"""Linears of two layers that nothing could be folded into: after a plain activation, or where a norm is the residual
+too."""
 
 
 def run(model: Path, out: Path, method: Any, **changes: Any) -> QuantizeResult:
     options: dict[str, Any] = {"bits": 8, "group_size": 32, "symmetric": False, "samples": 8, "length": 32}
-    request = QuantizeRequest(model_dir=model, out_dir=out, method=method, **{**options, **changes, "calibration_texts": [TEXT]})
+    request = QuantizeRequest(
+        model_dir=model, out_dir=out, method=method, **{**options, **changes, "calibration_texts": [TEXT]}
+    )
     return quantize(request, Silent())
 
 

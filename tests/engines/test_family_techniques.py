@@ -1,4 +1,5 @@
-"""Techniques on every family and layout, each pair in the campaign: what was written is scored, and loses what its bits cost."""
+"""Techniques on every family and layout, each pair in the campaign: what was written is scored, and loses what its bits
+cost."""
 
 from __future__ import annotations
 

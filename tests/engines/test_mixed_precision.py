@@ -1,4 +1,5 @@
-"""A precision for each group of linears: measured to the end of the model, written as vLLM reads it, the same after a stop."""
+"""A precision for each group of linears: measured to the end of the model, written as vLLM reads it, the same after a
+stop."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ class Said(Silent):
 
 def request(model: Path, out: Path, work: Path | None = None, **changes: Any) -> QuantizeRequest:
     asked = {name: value for name, value in OPTIONS.items() if name != "eight_bits"} | changes
-    return QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, work_dir=work, **asked)
+    return QuantizeRequest(
+        model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, work_dir=work, **asked
+    )
 
 
 def hungry(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
@@ -102,7 +105,10 @@ def test_a_measured_loss_is_that_of_a_checkpoint_with_only_that_group_rounded(
 
     from backend.engines.native.calibration import sample_tokens
 
-    assert [group.name for group in groups][:2] == ["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.o_proj"]
+    assert [group.name for group in groups][:2] == [
+        "model.layers.0.self_attn.q_proj",
+        "model.layers.0.self_attn.o_proj",
+    ]
     assert groups[0].linears == [f"model.layers.0.self_attn.{name}_proj" for name in "qkv"]
     tokens = sample_tokens(model, [TEXT], 4, 32, 0)
     original = techniques_reference.load(model)(tokens).logits.double().log_softmax(-1)
@@ -120,7 +126,9 @@ def _described(group: dict[str, Any]) -> tuple[int, int | None, str]:
     return group["weights"]["num_bits"], group["weights"].get("group_size"), group["format"]
 
 
-def test_each_group_gets_its_precision_and_the_file_says_so(model: Path, groups: list[Measured], tmp_path: Path) -> None:
+def test_each_group_gets_its_precision_and_the_file_says_so(
+    model: Path, groups: list[Measured], tmp_path: Path
+) -> None:
     from safetensors.torch import load_file
 
     names = [group.name for group in groups]
@@ -144,7 +152,11 @@ def test_each_group_gets_its_precision_and_the_file_says_so(model: Path, groups:
     bits = sum(group.stored_bits(each) for group, each in zip(groups, whole, strict=True))
     stored = load_file(tmp_path / "out/model.safetensors")
     linears = {linear for group in groups for linear in group.linears}
-    held = [tensor for name, tensor in stored.items() if name.rpartition(".")[0] in linears and not name.endswith("weight_shape")]
+    held = [
+        tensor
+        for name, tensor in stored.items()
+        if name.rpartition(".")[0] in linears and not name.endswith("weight_shape")
+    ]
     assert 8 * sum(tensor.nbytes for tensor in held) == bits
 
 
@@ -190,7 +202,9 @@ def test_a_stopped_measuring_goes_on_to_the_same_figures_and_is_then_kept(
     assert again.notes == ["What the groups cost was measured before."] and not (tmp_path / "probe").exists()
 
 
-def fitting(model: Path, out: Path, folder: Path, limits: Limits, progress: Said, target: float | None = None) -> Fitting:
+def fitting(
+    model: Path, out: Path, folder: Path, limits: Limits, progress: Said, target: float | None = None
+) -> Fitting:
     asked = request(model, out, folder.with_name(folder.name + "-layers"))
     return Fitting(asked, {**OPTIONS, "target_bits": target}, limits, folder, progress)
 
@@ -225,13 +239,17 @@ def test_a_floor_is_reached_by_raising_what_loses_most_and_a_stopped_job_goes_on
     resumed = Said()
     _, same = fitting(model, other, tmp_path / "again", limits, resumed).run(lambda: scored(model, other))
     assert same == bits and weights(other) == weights(out)
-    assert resumed.phases.index("sensitivity") < resumed.phases.index("optimize"), "the attempt that missed is not made again"
+    assert resumed.phases.index("sensitivity") < resumed.phases.index("optimize"), (
+        "the attempt that missed is not made again"
+    )
 
 
 def test_a_floor_that_cannot_be_met_fails_and_says_how_often_it_was_tried(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(QualityFloorMissed, match=r"above the recipe's max_kl 1e-12, after \d tries? of at most 6"):
-        fitting(model, out, tmp_path / "fit", Limits(max_kl=1e-12, fall_back=True), Said()).run(lambda: scored(model, out))
+        fitting(model, out, tmp_path / "fit", Limits(max_kl=1e-12, fall_back=True), Said()).run(
+            lambda: scored(model, out)
+        )
 
 
 def test_measuring_goes_on_with_fewer_sequences_where_memory_runs_out(

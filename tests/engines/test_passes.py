@@ -57,7 +57,8 @@ def test_several_devices_see_all_that_one_sees(tmp_path: Path) -> None:
 
 
 def test_what_lies_behind_the_last_sequence_is_not_read_or_written(tmp_path: Path) -> None:
-    """Measuring by group keeps copies there, and the last batch ends before them though it is smaller than the others."""
+    """Measuring by group keeps copies there, and the last batch ends before them though it is smaller than the
+    others."""
     import torch
 
     alone = Bench(tmp_path / "one", ("cpu",)).run()

@@ -1,4 +1,5 @@
-"""Every method of the native engine end to end on a tiny model: function kept, files as promised, patterns and masks held."""
+"""Every method of the native engine end to end on a tiny model: function kept, files as promised, patterns and masks
+held."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ def test_rounding_to_nearest_reads_no_text_and_reports_the_error_of_the_weights(
     name = "model.layers.1.mlp.down_proj"
     kept, made = tensors(model)[f"{name}.weight"].float(), weights_of(tmp_path / "out", f"{name}.weight")
     reported = next(layer for layer in result.layers if layer["name"] == name)
-    assert reported["relative_error"] == pytest.approx(float((kept - made).square().sum() / kept.square().sum()) ** 0.5, rel=1e-3)
+    assert reported["relative_error"] == pytest.approx(
+        float((kept - made).square().sum() / kept.square().sum()) ** 0.5, rel=1e-3
+    )
     assert kl(model, tmp_path / "out") < METHODS["rtn"][1]
     with pytest.raises(InvalidWorkload):
         run(model, tmp_path / "clipped", method="rtn", calibration_texts=[], clip=True, **GROUPS)
@@ -169,7 +172,9 @@ def test_cache_scales_are_the_largest_keys_after_rotation_and_the_largest_values
             assert scale.shape == (1,)
             assert float(scale) == pytest.approx(float(values.abs().max()) / 448, rel=1e-2)
     assert config(tmp_path / "out")["quantization_config"]["kv_cache_scheme"]["type"] == "float"
-    assert set(stored) - set(tensors(model)) == {f"model.layers.{n}.self_attn.{kind}_scale" for n in (0, 1) for kind in "kv"}
+    assert set(stored) - set(tensors(model)) == {
+        f"model.layers.{n}.self_attn.{kind}_scale" for n in (0, 1) for kind in "kv"
+    }
 
 
 @pytest.mark.parametrize("method", ["w8a8", "fp8"])

@@ -36,7 +36,8 @@ CASES: dict[str, tuple[stored.Layout, dict[str, Any] | None, str, dict[str, Any]
 def optimized(model: Path, folder: Path, **options: Any) -> Path:
     """`model` through the native engine."""
     quantize(
-        QuantizeRequest(model_dir=model, out_dir=folder, calibration_texts=[TEXT * 4], samples=4, length=32, **options), Silent()
+        QuantizeRequest(model_dir=model, out_dir=folder, calibration_texts=[TEXT * 4], samples=4, length=32, **options),
+        Silent(),
     )
     return folder
 
@@ -84,5 +85,7 @@ def test_what_trains_reads_plain_weights_only(tmp_path: Path) -> None:
     from backend.engines.native.recovery.model import load
 
     model = stored.store(tiny_llama(tmp_path / "stored"), stored.fp8)
-    with pytest.raises(ImpossibleStack, match="stored as FP8 with one scale a matrix, which only the native engine reads"):
+    with pytest.raises(
+        ImpossibleStack, match="stored as FP8 with one scale a matrix, which only the native engine reads"
+    ):
         load(model, "cpu")

@@ -1,4 +1,5 @@
-"""A saved model's logits, computed a layer at a time, are those of transformers' whole model, whatever the format and family."""
+"""A saved model's logits, computed a layer at a time, are those of transformers' whole model, whatever the format and
+family."""
 
 from __future__ import annotations
 
@@ -30,10 +31,11 @@ ARTIFACTS: dict[str, dict[str, Any] | None] = {
     "pruned": {"method": None, "pruning": Pruning(method="magnitude", pattern="2:4")},
 }
 FAMILIES = ["gpt2", "gpt-neox", "bloom", "falcon-40b", "mixtral", "gemma2", "cohere", "phi"]
-"""Turned weights, a renamed head, a bias by position, fused projections, experts, soft caps, scaled logits, a biased head."""
+"""Turned weights, a renamed head, a bias by position, fused projections, experts, soft caps, scaled logits, a biased
+head."""
 ROUNDED = ("w8a8", "w8a8 static", "int8 with fp8 cache")
-"""Inputs rounded to 8 bits, of which a last bit of fp32 decides a few (by one scale for all on a Xeon only, 0.7 %), and products
-of integers have other last bits (docs/decisions/0015). Logits here have a standard deviation of 0.7."""
+"""Inputs rounded to 8 bits, of which a last bit of fp32 decides a few (by one scale for all on a Xeon only, 0.7 %), and
+products of integers have other last bits (docs/decisions/0015). Logits here have a standard deviation of 0.7."""
 WINDOWS, LENGTH = 3, 48
 
 
@@ -125,8 +127,8 @@ def test_products_of_integers_are_those_of_the_dequantized_matrices(
 
 
 def test_experts_read_their_input_rounded(tmp_path: Path) -> None:
-    """Which transformers' fused experts cannot: each linear of an expert reads eight bits with a scale a token, as a server
-    computes it. An expert reads a matrix [tokens, features]: its tokens come from any sequence."""
+    """Which transformers' fused experts cannot: each linear of an expert reads eight bits with a scale a token, as a
+    server computes it. An expert reads a matrix [tokens, features]: its tokens come from any sequence."""
     import torch
 
     run(tiny(tmp_path / "source", "mixtral"), tmp_path / "out", method="w8a8", bits=8)
@@ -155,11 +157,19 @@ def test_a_family_without_an_outline_is_scored_whole_and_says_so(tmp_path: Path)
             self.warnings.append(message)
 
     progress = Warned()
-    sizes = {"hidden_size": 32, "ffn_dim": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "word_embed_proj_dim": 32}
+    sizes = {
+        "hidden_size": 32,
+        "ffn_dim": 64,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "word_embed_proj_dim": 32,
+    }
     with torch.random.fork_rng():
         torch.manual_seed(0)
         OPTForCausalLM(OPTConfig(**sizes, vocab_size=320, max_position_embeddings=256)).save_pretrained(tmp_path)
     byte_tokenizer(tmp_path, 320)
     found = score(tmp_path, tmp_path, TEXT, length=64, progress=progress)
     assert found["kl_mean"] == 0 and found["perplexity"] > 1
-    assert progress.warnings == ["The layers of this family are not known here: it is scored with the whole model in memory."]
+    assert progress.warnings == [
+        "The layers of this family are not known here: it is scored with the whole model in memory."
+    ]

@@ -37,7 +37,9 @@ class Exchange:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def head(self, framing: str = "Transfer-Encoding: chunked", kind: str = EVENTS, status: str = "200 OK") -> None:
+    async def head(
+        self, framing: str = "Transfer-Encoding: chunked", kind: str = EVENTS, status: str = "200 OK"
+    ) -> None:
         await self.raw(f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{framing}\r\n\r\n".encode())
 
     async def whole(self, body: bytes, kind: str = JSON, status: str = "200 OK") -> None:
@@ -48,11 +50,19 @@ class Exchange:
         await self.raw(b"%x\r\n%s\r\n" % (len(data), data))
 
     def usage(self) -> dict:
-        return {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS + self.sent, "completion_tokens": self.sent}
+        return {
+            "prompt_tokens": PROMPT_TOKENS,
+            "total_tokens": PROMPT_TOKENS + self.sent,
+            "completion_tokens": self.sent,
+        }
 
     def event(self, text: str, tokens: int = 1, finish: str | None = None, eol: str = "\n") -> bytes:
         self.sent += tokens
-        choice = {"index": 0, "finish_reason": finish, **({"delta": {"content": text}} if self.chat else {"text": text})}
+        choice = {
+            "index": 0,
+            "finish_reason": finish,
+            **({"delta": {"content": text}} if self.chat else {"text": text}),
+        }
         document = {"choices": [choice]}
         if self.options.get("continuous_usage_stats"):
             document["usage"] = self.usage()
@@ -284,7 +294,9 @@ async def loops(x: Exchange) -> None:
 
 
 async def echo_token(x: Exchange) -> None:
-    await x.whole(json.dumps({"error": {"message": f"bad header {x.token}"}}).encode(), status="500 Internal Server Error")
+    await x.whole(
+        json.dumps({"error": {"message": f"bad header {x.token}"}}).encode(), status="500 Internal Server Error"
+    )
 
 
 async def not_found(x: Exchange) -> None:
@@ -294,8 +306,29 @@ async def not_found(x: Exchange) -> None:
 FAULTS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     handler.__name__: handler
     for handler in (
-        *(ok, hang, hang_midway, reset_midway, close_midway, close_unanswered, close_after, malformed_event, malformed_chunk),
-        *(not_http, html, html_as_json, http_429, http_503, error_event, no_usage, no_continuous, no_stream_options, always_400),
+        *(
+            ok,
+            hang,
+            hang_midway,
+            reset_midway,
+            close_midway,
+            close_unanswered,
+            close_after,
+            malformed_event,
+            malformed_chunk,
+        ),
+        *(
+            not_http,
+            html,
+            html_as_json,
+            http_429,
+            http_503,
+            error_event,
+            no_usage,
+            no_continuous,
+            no_stream_options,
+            always_400,
+        ),
         *(final_usage, empty, no_events, role_first, four_tokens, bytewise, crlf, one_write, until_close, until_done),
         *(not_streamed, no_ending, loops, echo_token, retry_after, fails_at_second_turn),
     )

@@ -1,7 +1,7 @@
 """The surface of a vLLM server that can be seen from outside: its log and its `/metrics`, of whatever it is said to do.
 
-Every line is one that vLLM 0.32.0 wrote on this project's machine (tests/recorded/vllm-0.32), with what differs filled in: a
-server that ignores what it was asked is one whose surface was made of something else.
+Every line is one that vLLM 0.32.0 wrote on this project's machine (tests/recorded/vllm-0.32), with what differs filled
+in: a server that ignores what it was asked is one whose surface was made of something else.
 """
 
 from __future__ import annotations
@@ -81,24 +81,38 @@ class Surface:
 
     def log(self) -> list[str]:
         memory = 1 << 28
-        more = "".join(f", {name!r}: {value!r}" for name, value in {**self.arguments, "kv_cache_memory_bytes": memory}.items())
+        more = "".join(
+            f", {name!r}: {value!r}" for name, value in {**self.arguments, "kv_cache_memory_bytes": memory}.items()
+        )
         lines = [ARGUMENTS.format(more=more), *HARMLESS, *([EAGER] if self.eager else []), *self.notes]
         lines += [CONFIGURED.format(**self._configuration())]
         lines += [KERNEL.format(kernel=kernel) for kernel in self.kernels]
-        lines += [CHECKPOINT.format(gib=self.gib), CACHE.format(tokens=int(memory / self.elements / self.element_bytes))]
+        lines += [
+            CHECKPOINT.format(gib=self.gib),
+            CACHE.format(tokens=int(memory / self.elements / self.element_bytes)),
+        ]
         return [*lines, RUNNING.format(running=self.running)]
 
     def _configuration(self) -> dict[str, object]:
         method, model, tokens = self.speculation or ("", None, 0)
         speculation = f"SpeculativeConfig(method={method!r}, model={model!r}, num_spec_tokens={tokens})"
         return {
-            "speculation": speculation if self.speculation else None, "dtype": self.dtype, "context": self.context,
-            "load_format": self.load_format, "parallel": self.parallel, "quantization": self.quantization, "eager": self.eager,
-            "cache": self.cache, "prefixes": self.prefixes, "chunked": self.chunked, "mode": self.mode,
-        }  # fmt: skip
+            "speculation": speculation if self.speculation else None,
+            "dtype": self.dtype,
+            "context": self.context,
+            "load_format": self.load_format,
+            "parallel": self.parallel,
+            "quantization": self.quantization,
+            "eager": self.eager,
+            "cache": self.cache,
+            "prefixes": self.prefixes,
+            "chunked": self.chunked,
+            "mode": self.mode,
+        }
 
     def metrics(self, generated: int = 0, drafts: int = 0, accepted: tuple[int, ...] = ()) -> str:
-        """After so many tokens and drafts; `accepted` by position. A server without speculation has no such counters."""
+        """After so many tokens and drafts; `accepted` by position. A server without speculation has no such
+        counters."""
         label = 'engine="0",model_name="x"'
         lines = [
             f'vllm:cache_config_info{{block_size="128",cache_dtype="{self.cache}",'
@@ -106,7 +120,11 @@ class Surface:
             f"vllm:generation_tokens_total{{{label}}} {float(generated)}",
         ]
         if self.speculation:
-            names = {"num_drafts": drafts, "num_draft_tokens": drafts * self.speculation[2], "num_accepted_tokens": sum(accepted)}
+            names = {
+                "num_drafts": drafts,
+                "num_draft_tokens": drafts * self.speculation[2],
+                "num_accepted_tokens": sum(accepted),
+            }
             lines += [f"vllm:spec_decode_{name}_total{{{label}}} {float(value)}" for name, value in names.items()]
             lines += [
                 f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{label},position="{position}"}} {float(count)}'

@@ -1,12 +1,13 @@
 """An OpenAI-compatible server that knows, on the machine's monotonic clock, when it really sent each chunk.
 
-A process of its own: `python tests/fakes/exact_server.py --rate 47 --ttft-ms 100` prints its port, then serves completions
-and chat until it is killed. Every answer's text begins with `r<N> `, N being its number in the log that `GET /sent` gives:
-`[{"number", "received", "sends": [seconds of each content chunk]}]`. Sends bypass the event loop's write queue (os.write), so the
-stamp is that of the system call. `--metrics` tells counters at `/metrics` as vLLM does, with `--drafted` and `--accepted` a chunk
-those of speculation too. `--prefix-cache BLOCK` keeps prompts as vLLM does: of one that begins as an earlier one did,
-so many tokens of four characters in whole blocks are there at once, and the rest of its time to the first token is taken;
-`--metrics` and, with `--details`, usage tell it. `--jitter` and `--wander` make its pauses vary as a real server's do.
+A process of its own: `python tests/fakes/exact_server.py --rate 47 --ttft-ms 100` prints its port, then serves
+completions and chat until it is killed. Every answer's text begins with `r<N> `, N being its number in the log that
+`GET /sent` gives: `[{"number", "received", "sends": [seconds of each content chunk]}]`. Sends bypass the event loop's
+write queue (os.write), so the stamp is that of the system call. `--metrics` tells counters at `/metrics` as vLLM does,
+with `--drafted` and `--accepted` a chunk those of speculation too. `--prefix-cache BLOCK` keeps prompts as vLLM does:
+of one that begins as an earlier one did, so many tokens of four characters in whole blocks are there at once, and the
+rest of its time to the first token is taken; `--metrics` and, with `--details`, usage tell it. `--jitter` and
+`--wander` make its pauses vary as a real server's do.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def chunk(data: bytes) -> bytes:
 
 
 class Pace:
-    """What every pause is multiplied by: noise of its own (lognormal), and a speed that wanders slowly (Ornstein-Uhlenbeck)."""
+    """What every pause is multiplied by: noise of its own (lognormal), and a speed that wanders slowly
+    (Ornstein-Uhlenbeck)."""
 
     def __init__(self, jitter: float, wander: float) -> None:
         self.jitter, self.wander = jitter, wander
@@ -93,13 +95,18 @@ class Answer:
         part = b'"delta":{"content":"%s"}' if self.chat else b'"text":"%s"'
         end = b'"length"' if self.sent_tokens >= self.tokens else b"null"
         choice = part % text.encode()
-        return chunk(b'data: {"id":"x","choices":[{"index":0,%s,"finish_reason":%s}]%s}\n\n' % (choice, end, self.running()))
+        return chunk(
+            b'data: {"id":"x","choices":[{"index":0,%s,"finish_reason":%s}]%s}\n\n' % (choice, end, self.running())
+        )
 
     def document(self) -> bytes:
         text = f"r{self.number} " + "".join(f"w{n} " for n in range(self.tokens))
         self.sent_tokens = self.tokens
         part = b'"message":{"role":"assistant","content":"%s"}' if self.chat else b'"text":"%s"'
-        return b'{"id":"x","choices":[{"index":0,%s,"finish_reason":"length"}],%s}' % (part % text.encode(), self.usage_field())
+        return b'{"id":"x","choices":[{"index":0,%s,"finish_reason":"length"}],%s}' % (
+            part % text.encode(),
+            self.usage_field(),
+        )
 
     def running(self) -> bytes:
         return b"," + self.usage_field() if self.continuous else b""
@@ -110,7 +117,9 @@ class Answer:
         return b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%s}' % (*counts, told)
 
     def role(self) -> bytes:
-        return chunk(b'data: {"id":"x","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]%s}\n\n' % self.running())
+        return chunk(
+            b'data: {"id":"x","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]%s}\n\n' % self.running()
+        )
 
     def ending(self) -> bytes:
         usage = chunk(b'data: {"id":"x","choices":[],%s}\n\n' % self.usage_field()) if self.usage else b""
@@ -215,11 +224,14 @@ class Server(asyncio.Protocol):
         self.leave(answer)
         body = answer.document()
         answer.sends.append(perf_counter())
-        self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        self.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
 
     def sent(self) -> list[dict]:
         return [
-            {"number": a.number, "received": a.received, "sends": a.sends, "prompt": a.prompt, "salt": a.salt} for a in self.log
+            {"number": a.number, "received": a.received, "sends": a.sends, "prompt": a.prompt, "salt": a.salt}
+            for a in self.log
         ]
 
     def counters(self) -> bytes:
@@ -241,7 +253,9 @@ class Server(asyncio.Protocol):
         self.put(json.dumps(document).encode(), b"application/json")
 
     def put(self, body: bytes, kind: bytes) -> None:
-        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(body)) + body)
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(body)) + body
+        )
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -266,13 +280,19 @@ def main() -> None:
     parser.add_argument("--role-chunk", action="store_true", help="send an empty role chunk at once")
     parser.add_argument("--no-usage", action="store_true")
     parser.add_argument("--metrics", action="store_true", help="tell counters at /metrics, as vLLM does")
-    parser.add_argument("--prefix-cache", type=int, default=0, metavar="BLOCK", help="keep prompts, in blocks of so many tokens")
+    parser.add_argument(
+        "--prefix-cache", type=int, default=0, metavar="BLOCK", help="keep prompts, in blocks of so many tokens"
+    )
     parser.add_argument("--details", action="store_true", help="tell cached tokens in usage")
     parser.add_argument("--drafted", type=int, default=0, help="tokens guessed a chunk, by those counters")
     parser.add_argument("--accepted", type=int, default=0, help="of these, tokens kept")
     parser.add_argument("--slots", type=int, default=0, help="answers at a time, the rest wait; 0 is no limit")
-    parser.add_argument("--jitter", type=float, default=0.0, help="spread of each pause: standard deviation of its logarithm")
-    parser.add_argument("--wander", type=float, default=0.0, help="spread of the speed, which changes over seconds: the same")
+    parser.add_argument(
+        "--jitter", type=float, default=0.0, help="spread of each pause: standard deviation of its logarithm"
+    )
+    parser.add_argument(
+        "--wander", type=float, default=0.0, help="spread of the speed, which changes over seconds: the same"
+    )
     parser.add_argument("--realtime", action="store_true", help="run as soon as bytes come, as the load generator does")
     options = parser.parse_args()
     if options.realtime:

@@ -1,9 +1,9 @@
 """A proxy that breaks what passes: `python tests/fakes/faulty.py URL` prints its port and serves until it is killed.
 
-POST /faults with a JSON list: each entry is for one later request, in order, or for as many as its `times`.
-`{"method": "PUT", "has": "partNumber=2", "do": 503}` answers that status; `do` may also be "drop" (the connection ends before an
-answer), "lost" (the request is passed on, its answer is dropped), "cut" (half of the answer's body) and "flip" (one bit of it).
-GET /seen: the requests so far, as [method, path, bytes].
+POST /faults with a JSON list: each entry is for one later request, in order, or for as many as its `times`. `{"method":
+"PUT", "has": "partNumber=2", "do": 503}` answers that status; `do` may also be "drop" (the connection ends before an
+answer), "lost" (the request is passed on, its answer is dropped), "cut" (half of the answer's body) and "flip" (one bit
+of it). GET /seen: the requests so far, as [method, path, bytes].
 """
 
 from __future__ import annotations

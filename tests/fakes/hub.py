@@ -1,14 +1,15 @@
-"""A small model hub on loopback that speaks the hub's protocol as huggingface_hub 1.33 uses it, over a folder of real models.
+"""A small model hub on loopback that speaks the hub's protocol as huggingface_hub 1.33 uses it, over a folder of real
+models.
 
-`python tests/fakes/hub.py --root FOLDER` prints its port. FOLDER/org/name holds a model's files and may hold `.repo.json`:
-{"sha", "gated", "private", "licence", "tags"}. Served: /api/models/ID/revision/REV with blobs, its tree,
-/ID/resolve/REV/FILE by HEAD and (ranged) GET; large files redirect to another host name with a signature in
-the address, where a token must not follow.
+`python tests/fakes/hub.py --root FOLDER` prints its port. FOLDER/org/name holds a model's files and may hold
+`.repo.json`: {"sha", "gated", "private", "licence", "tags"}. Served: /api/models/ID/revision/REV with blobs, its tree,
+/ID/resolve/REV/FILE by HEAD and (ranged) GET; large files redirect to another host name with a signature in the
+address, where a token must not follow.
 The token hf_good may read everything, hf_poor is valid and may read nothing gated or private, any other is refused.
 
-For tests only: GET /-/log is what was asked and sent since the last GET /-/forget; GET /-/fault?... sets the fault to come, alone
-it ends them. drop_after=BYTES once a request, drops=N such requests; slow_ms between two pieces of 64 kB; cut=FILE served one
-byte short; status=N for the next `times` requests; no_ranges=1.
+For tests only: GET /-/log is what was asked and sent since the last GET /-/forget; GET /-/fault?... sets the fault to
+come, alone it ends them. drop_after=BYTES once a request, drops=N such requests; slow_ms between two pieces of 64 kB;
+cut=FILE served one byte short; status=N for the next `times` requests; no_ranges=1.
 """
 
 from __future__ import annotations
@@ -61,11 +62,18 @@ class Repo:
     def document(self, blobs: bool) -> dict[str, Any]:
         licence = self.settings.get("licence")
         return {
-            "_id": "0", "id": self.id, "modelId": self.id, "sha": self.sha, "private": self.settings.get("private", False),
-            "gated": self.settings.get("gated", False), "disabled": False, "tags": self.settings.get("tags", []), "downloads": 0,
+            "_id": "0",
+            "id": self.id,
+            "modelId": self.id,
+            "sha": self.sha,
+            "private": self.settings.get("private", False),
+            "gated": self.settings.get("gated", False),
+            "disabled": False,
+            "tags": self.settings.get("tags", []),
+            "downloads": 0,
             "cardData": {"license": licence} if licence else {},
             "siblings": [self.sibling(path, blobs) for path in self.files()],
-        }  # fmt: skip
+        }
 
     def sibling(self, path: Path, blobs: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {"rfilename": path.relative_to(self.folder).as_posix()}
@@ -124,9 +132,13 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             told = self.headers.get("Authorization")
             entry = {
-                "method": self.command, "path": path, "host": self.headers["Host"].split(":")[0], "sent": self.sent,
-                "range": self.headers.get("Range"), "token": told,
-            }  # fmt: skip
+                "method": self.command,
+                "path": path,
+                "host": self.headers["Host"].split(":")[0],
+                "sent": self.sent,
+                "range": self.headers.get("Range"),
+                "token": told,
+            }
             with self.hub.lock:
                 self.hub.log.append(entry)
 

@@ -1,4 +1,5 @@
-"""The AWS Pricing API on loopback, as botocore's service model describes it: `python tests/fakes/pricing.py` prints its port.
+"""The AWS Pricing API on loopback, as botocore's service model describes it: `python tests/fakes/pricing.py` prints its
+port.
 
 POST / with `X-Amz-Target: AWSPriceListService.GetProducts` answers pages of products, each a JSON document as text,
 filtered by TERM_MATCH on their attributes. A request that is not signed for `pricing` is refused.

@@ -1,6 +1,8 @@
-"""Stands for the interpreter of the serve environment: whatever it is asked to run, it is a server that takes a second to answer.
+"""Stands for the interpreter of the serve environment: whatever it is asked to run, it is a server that takes a second
+to answer.
 
-Its log says when it began and when it answers, as seconds of the machine's clock. A model that is served as `broken` never does.
+Its log says when it began and when it answers, as seconds of the machine's clock. A model that is served as `broken`
+never does.
 """
 
 from __future__ import annotations

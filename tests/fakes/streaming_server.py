@@ -1,8 +1,8 @@
 """An OpenAI-compatible server that streams in the ways in which real ones do: the first part of the path is the mode.
 
-A process of its own: `python tests/fakes/streaming_server.py` prints its port, then serves until it is killed. `MODES` lists the
-ways of answering, `HOSTILE` those of a server that means harm. An endpoint is `http://127.0.0.1:PORT/MODE/v1`.
-`GET /MODE/seen` gives the parsed bodies of all requests to that mode.
+A process of its own: `python tests/fakes/streaming_server.py` prints its port, then serves until it is killed. `MODES`
+lists the ways of answering, `HOSTILE` those of a server that means harm. An endpoint is
+`http://127.0.0.1:PORT/MODE/v1`. `GET /MODE/seen` gives the parsed bodies of all requests to that mode.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ GAP_S = 0.005
 """Between two chunks."""
 OPEN_S = 60.0
 """How long a connection stays open after an answer has ended."""
-NEWER_PARAMETER = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+NEWER_PARAMETER = (
+    "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+)
 RETRY_AFTER = {"busy": "1", "busyfloat": "0.5", "busydate": "Wed, 21 Oct 2026 07:28:00 GMT"}
 SEEN: dict[str, list[dict[str, Any]]] = defaultdict(list)
 

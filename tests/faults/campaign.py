@@ -1,8 +1,9 @@
-"""The campaign of seeded faults: real supervisors, real workers, one fault a seed, and a look at the history afterwards.
+"""The campaign of seeded faults: real supervisors, real workers, one fault a seed, and a look at the history
+afterwards.
 
-Each seed has a database and homes of its own; `benchmarks/faults.py` runs many. All runs in namespaces of its own too (util-linux
-`unshare`), so that disks can be mounted and no process of it outlives it; the PostgreSQL servers stay outside, one a lane, since
-one may not run as root.
+Each seed has a database and homes of its own; `benchmarks/faults.py` runs many. All runs in namespaces of its own too
+(util-linux `unshare`), so that disks can be mounted and no process of it outlives it; the PostgreSQL servers stay
+outside, one a lane, since one may not run as root.
 """
 
 from __future__ import annotations
@@ -44,9 +45,13 @@ PLACES = ("disk", "S3")
 LOCAL, RAY = "local", "Ray"
 """Where jobs run: processes of the supervisor's machine, or nodes of a real cluster."""
 AWS = {
-    "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-}  # fmt: skip
+    "AWS_ACCESS_KEY_ID": "k",
+    "AWS_SECRET_ACCESS_KEY": "s",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
 LANES = 2
 """Of each database; with a cluster, one of each share that."""
 POLL_S = 0.02
@@ -54,12 +59,26 @@ PRINTING = threading.Lock()
 MEMORY = Path("/dev/shm")
 LOG_BYTES = 4000
 ISOLATED = (
-    "setpriv", "--pdeathsig", "KILL", "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc",
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--mount-proc",
     "--kill-child",
-    "setpriv", "--bounding-set=-dac_override", "sh", "-c", '"$@"; exit $?', "sh",
-)  # fmt: skip
-"""Root of its own mounts, who yet may not write where nobody may, and who goes with whoever started it; the shell waits for
-whatever its workers leave behind."""
+    "setpriv",
+    "--bounding-set=-dac_override",
+    "sh",
+    "-c",
+    '"$@"; exit $?',
+    "sh",
+)
+"""Root of its own mounts, who yet may not write where nobody may, and who goes with whoever started it; the shell waits
+for whatever its workers leave behind."""
 
 
 class Case(NamedTuple):
@@ -79,9 +98,10 @@ def cases(first: int, seeds: int, words: str = "", places: Iterable[str] = PLACE
 def combinations(places: Iterable[str] = PLACES, where: str = LOCAL) -> list[tuple[Fault, str, str, str]]:
     had = {"server": {"PostgreSQL"}, "bucket": {"S3"}, "cluster": {RAY}}
     return [
-        (fault, database, place, where) for fault, database, place in product(FAULTS, DATABASES, places)
+        (fault, database, place, where)
+        for fault, database, place in product(FAULTS, DATABASES, places)
         if had.get(fault.needs, {where}) & {database, place, where}
-    ]  # fmt: skip
+    ]
 
 
 def once() -> list[Case]:
@@ -96,7 +116,9 @@ def run(chosen: list[Case], lanes: int = LANES) -> Iterator[dict[str, Any]]:
     """What came of each case, in the order in which they end: `seed`, KEYS, `jobs` (how many in which state
     before anybody resumed them), `wrong` (sentences), `seconds`, and `log` where something is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="whetstone-faults-", dir=MEMORY if MEMORY.is_dir() else None))
-    servers = {f"PostgreSQL-{n}": Postgres() for n in range(lanes if any(c.database == "PostgreSQL" for c in chosen) else 0)}
+    servers = {
+        f"PostgreSQL-{n}": Postgres() for n in range(lanes if any(c.database == "PostgreSQL" for c in chosen) else 0)
+    }
     try:
         (folder / "servers.json").write_text(json.dumps({name: server.url("{}") for name, server in servers.items()}))
         (folder / "cases.json").write_text(json.dumps([(seed, fault.name, *rest) for seed, fault, *rest in chosen]))
@@ -154,7 +176,9 @@ def _inside(folder: Path, lanes: int) -> None:
         _lanes(folder, lanes, chosen, template, proxies, nodes)
 
 
-def _lanes(folder: Path, lanes: int, chosen: list[Case], template: Path, proxies: list[str], nodes: list[Nodes]) -> None:
+def _lanes(
+    folder: Path, lanes: int, chosen: list[Case], template: Path, proxies: list[str], nodes: list[Nodes]
+) -> None:
     servers = json.loads((folder / "servers.json").read_text())
     threads = []
     for database in sorted({case.database for case in chosen}):
@@ -229,8 +253,17 @@ def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     counted = {state: list(ends.values()).count(state) for state in sorted(set(ends.values()))}
     seconds = round(time.monotonic() - began, 2)
-    return {"seed": case.seed, "fault": fault.name, "database": case.database, "place": case.place, "jobs": counted,
-            "where": case.where, "wrong": found, "seconds": seconds, "log": log}  # fmt: skip
+    return {
+        "seed": case.seed,
+        "fault": fault.name,
+        "database": case.database,
+        "place": case.place,
+        "jobs": counted,
+        "where": case.where,
+        "wrong": found,
+        "seconds": seconds,
+        "log": log,
+    }
 
 
 def _logs(place: Site) -> str:
@@ -242,7 +275,19 @@ def _logs(place: Site) -> str:
 
 
 ENDS = (JobState.SUCCEEDED, JobState.FAILED, JobState.LOST, JobState.CANCELLED)
-HEADER = ("fault", "jobs ran", "database", "artifacts", "seeds", "jobs", "succeeded", "failed", "lost", "cancelled", "wrong")
+HEADER = (
+    "fault",
+    "jobs ran",
+    "database",
+    "artifacts",
+    "seeds",
+    "jobs",
+    "succeeded",
+    "failed",
+    "lost",
+    "cancelled",
+    "wrong",
+)
 
 
 KEYS = ("fault", "where", "database", "place")

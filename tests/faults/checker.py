@@ -1,4 +1,5 @@
-"""Reads the history of a site in which all has ended, and says what is wrong with it. Knows nothing of what was injected."""
+"""Reads the history of a site in which all has ended, and says what is wrong with it. Knows nothing of what was
+injected."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def _events(row: JobRow, events: list[tuple[int, Event]]) -> list[str]:
 
 
 def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[str]:
-    """Each job that succeeded has one, which verifies and holds what the job's steps come to; nothing else lies there."""
+    """Each job that succeeded has one, which verifies and holds what the job's steps come to; nothing else lies
+    there."""
     found, by_job = [], Counter(each.job_id for each in made)
     succeeded = {row.id: row for row in rows if row.state == JobState.SUCCEEDED}
     if by_job != Counter(list(succeeded)):
@@ -100,10 +102,12 @@ def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[
 
 
 def _folders(site: Site, named: set[str]) -> list[str]:
-    """After a collection in each home, what lies there is what artifacts name: of a supervisor that was killed between the two,
-    an attempt that others repeated may have been put in its place."""
+    """After a collection in each home, what lies there is what artifacts name: of a supervisor that was killed between
+    the two, an attempt that others repeated may have been put in its place."""
     for name in site.homes:
-        collecting.collect(Workspace(site.driver.model_copy(update={"home": site.home(name)}), site.store), grace=timedelta(0))
+        collecting.collect(
+            Workspace(site.driver.model_copy(update={"home": site.home(name)}), site.store), grace=timedelta(0)
+        )
     lying = {str(path) for name in site.homes for path in (site.home(name) / "artifacts").glob("*")}
     return [f"{path} lies there, and no row names it" for path in sorted(lying - named)]
 

@@ -1,7 +1,8 @@
-"""A client that deploys, updates and deletes in processes of its own, of which each can be killed (SIGKILL) at any of its calls.
+"""A client that deploys, updates and deletes in processes of its own, of which each can be killed (SIGKILL) at any of
+its calls.
 
-`python -m tests.faults.client ADDRESS`: a line of JSON for each command, `{"do": "deploy", "deployment": ..., "folder": ...,
-"files": {...}, "dies_before": 3}`; the answer is how its process ended: "killed", "done", or what it refused.
+`python -m tests.faults.client ADDRESS`: a line of JSON for each command, `{"do": "deploy", "deployment": ..., "folder":
+..., "files": {...}, "dies_before": 3}`; the answer is how its process ended: "killed", "done", or what it refused.
 Processes are forked from one that has imported everything, which is the only reason for that.
 """
 
@@ -32,7 +33,9 @@ SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch")
 def client(address: str) -> Iterator[Popen[str]]:
     """With the environment of this process; `address` is the account's."""
     command = [sys.executable, "-m", "tests.faults.client", address]
-    with Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+    with Popen(
+        command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as process:
         try:
             yield process
         finally:

@@ -54,7 +54,10 @@ class Life:
         self.id = f"e-{seed}"
         self.killed, self.broken_off = "client killed" in self.kind, "then deleted" in self.kind
         self.files = FILES if self.killed or self.kind in STORAGE else SMALL
-        around = {"schedule": (Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),), "idle": Idle(minutes=30)}
+        around = {
+            "schedule": (Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),),
+            "idle": Idle(minutes=30),
+        }
         self.first = DRAFT.model_copy(update={"id": self.id, "region": "us-east-1", "bucket": "weights", **around})
         changed = self.random.choice([{"artifact": "a-ffffffffffff"}, {"image": f"{DRAFT.image}-next"}])
         self.second = self.first.model_copy(update=changed)
@@ -128,7 +131,9 @@ class Life:
         self._command("deploy", lambda: client.deploy(self.first, self.folder, self.files, _silent), self.first)
         self._command("prove", lambda: client.prove(self.id))
         self.account.tables["container"] = {"ignores_draft": True} if self.kind == ENDS[2] else {}
-        self._command("update", lambda: client.update(self.second, Rollout(), self.folder, self.files, _silent), self.second)
+        self._command(
+            "update", lambda: client.update(self.second, Rollout(), self.folder, self.files, _silent), self.second
+        )
         self._command("prove", lambda: client.prove(self.id))
         self._command("delete", lambda: client.delete(self.id))
         self.account.choose, self.account.late_s = None, 0.0
@@ -151,7 +156,9 @@ class Life:
             before = self._row()
             self._arm()
             ended, error = self._try(act)
-            self.account.clock.advance(self.random.uniform(0, 3) if self.kind in LATE[1:] else self.random.uniform(1, 120))
+            self.account.clock.advance(
+                self.random.uniform(0, 3) if self.kind in LATE[1:] else self.random.uniform(1, 120)
+            )
             if ended == "done" or (ended == "none" and self._row() is None):
                 if name == "delete":
                     self._check_nothing()
@@ -198,7 +205,11 @@ class Life:
 
     def _mine(self, table: str) -> list[str]:
         rows = self.account.tables[table]
-        return [name for name in rows if name.startswith(f"{self.first.endpoint}-") or f"endpoint/{self.first.endpoint}/" in name]
+        return [
+            name
+            for name in rows
+            if name.startswith(f"{self.first.endpoint}-") or f"endpoint/{self.first.endpoint}/" in name
+        ]
 
     def _check_exactly(self, deployment: Deployment) -> None:
         """That deployment serves, with everything that goes with it, and nothing else is there."""
@@ -223,9 +234,20 @@ class Life:
 
     def _check_failure(self, name: str, before: dict[str, Any] | None, error: str) -> None:
         """What a command that failed leaves is what was there before, or it says so."""
-        if name == "deploy" and error and before is None and self._row() is not None and "endpoints delete" not in error:
+        if (
+            name == "deploy"
+            and error
+            and before is None
+            and self._row() is not None
+            and "endpoints delete" not in error
+        ):
             self.wrong.append(f"left: an endpoint runs after a deploy that failed: {error}")
-        if name in {"update", "prove"} and before is not None and self._row() is None and self.kind != "deleted by others":
+        if (
+            name in {"update", "prove"}
+            and before is not None
+            and self._row() is None
+            and self.kind != "deleted by others"
+        ):
             self.wrong.append(f"lost: no endpoint after {name} that failed: {error}")
 
     def _keys(self) -> list[str]:

@@ -22,21 +22,41 @@ from tests.small_artifacts import publish
 
 SUCCEEDED, FAILED, CANCELLED, LOST = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.LOST
 WRONG_SEGMENTS = (
-    b"", b"{", b"null\n", b"[]\n", b'{"kind": "note"', b'{"kind": 7}\n', b'{"kind": "no such"}\n', b"\xff\xfe\x00\n",
-    b'{"kind": "note", "at": "yesterday"}\n', b'{"kind": "note", "progress": 2}\n', b"[" * 5000 + b"\n", b'{"kind": "note"}{}\n',
-)  # fmt: skip
+    b"",
+    b"{",
+    b"null\n",
+    b"[]\n",
+    b'{"kind": "note"',
+    b'{"kind": 7}\n',
+    b'{"kind": "no such"}\n',
+    b"\xff\xfe\x00\n",
+    b'{"kind": "note", "at": "yesterday"}\n',
+    b'{"kind": "note", "progress": 2}\n',
+    b"[" * 5000 + b"\n",
+    b'{"kind": "note"}{}\n',
+)
 WRONG_RESULTS = (
-    b"", b"{", b"null", b"[]", b"7", b'{"outcome": "won"}', b'{"outcome": "succeeded", "document": []}', b"\xff\xfe",
-    b'{"outcome": "succeeded", "document": {}}', b'{"outcome": "succeeded", "document": {"artifact": 7}}',
-    b'{"outcome": "succeeded", "document": {"artifact": "../../x"}}', b"[" * 5000,
-)  # fmt: skip
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"7",
+    b'{"outcome": "won"}',
+    b'{"outcome": "succeeded", "document": []}',
+    b"\xff\xfe",
+    b'{"outcome": "succeeded", "document": {}}',
+    b'{"outcome": "succeeded", "document": {"artifact": 7}}',
+    b'{"outcome": "succeeded", "document": {"artifact": "../../x"}}',
+    b"[" * 5000,
+)
 PAUSED_S = 20.0
 """Longer than two leases, the database's and the other home's own."""
 
 
 class Fault(NamedTuple):
-    """`inject` begins with a site whose supervisors do not run. `homes`, `hosts`: what it needs. `ends`: the states that a
-    job may have then. `needs`: `server` (one that can be restarted), `mount` (a disk of its own), `bucket` or `cluster`."""
+    """`inject` begins with a site whose supervisors do not run. `homes`, `hosts`: what it needs. `ends`: the states
+    that a job may have then. `needs`: `server` (one that can be restarted), `mount` (a disk of its own), `bucket` or
+    `cluster`."""
 
     name: str
     inject: Callable[[Site], None]
@@ -108,7 +128,8 @@ def two_homes_at_once(site: Site) -> None:
 
 
 def paused(site: Site) -> None:
-    """Past its lease, as a laptop that sleeps: another home gives its jobs up, somebody resumes them there, and it wakes up."""
+    """Past its lease, as a laptop that sleeps: another home gives its jobs up, somebody resumes them there, and it
+    wakes up."""
     begin(site, steps=LONG)
     site.until_running()
     asleep = Path(str(site.row("j-0").home)).name
@@ -119,7 +140,9 @@ def paused(site: Site) -> None:
     its = str(site.home(asleep))
     with suppress(Stuck):  # it may have been stopped inside a transaction, which keeps all others out until it wakes up
         site.until(
-            "its jobs are given up", lambda: not any(row.state in LIVE and row.home == its for row in site.rows()), PAUSED_S
+            "its jobs are given up",
+            lambda: not any(row.state in LIVE and row.home == its for row in site.rows()),
+            PAUSED_S,
         )
     if site.random.random() < 0.7:
         for row in site.rows():
@@ -316,7 +339,10 @@ def bucket_answers(*what: int | str) -> Callable[[Site], None]:
     """A few of the requests to the bucket, whichever come, get such answers."""
 
     def inject(site: Site) -> None:
-        wanted = [{"do": site.random.choice(what), "times": site.random.randint(1, 4)} for _ in range(site.random.randint(1, 4))]
+        wanted = [
+            {"do": site.random.choice(what), "times": site.random.randint(1, 4)}
+            for _ in range(site.random.randint(1, 4))
+        ]
         gaps = [{"do": None, "times": site.random.randint(0, 3)} for _ in wanted]
         site.break_bucket(*[each for pair in zip(gaps, wanted, strict=True) for each in pair if each.get("times")])
         begin(site, jobs=3)
@@ -365,10 +391,20 @@ FAULTS = (
     Fault("bucket away", bucket_away, ONLY, needs="bucket"),
     Fault("node killed", on_nodes.killed, ONLY, needs="cluster"),
     Fault("node and supervisor killed", on_nodes.killed_with_supervisor, ONLY, needs="cluster"),
-    Fault("node killed, another host has its job", on_nodes.killed_with_host, frozenset({SUCCEEDED, LOST}), 2, 2, "cluster"),
+    Fault(
+        "node killed, another host has its job",
+        on_nodes.killed_with_host,
+        frozenset({SUCCEEDED, LOST}),
+        2,
+        2,
+        "cluster",
+    ),
     Fault("node paused", on_nodes.paused, ONLY, needs="cluster"),
     Fault(
-        "cancelled while its node dies", on_nodes.cancelled_while_node_dies, frozenset({SUCCEEDED, CANCELLED}), needs="cluster"
+        "cancelled while its node dies",
+        on_nodes.cancelled_while_node_dies,
+        frozenset({SUCCEEDED, CANCELLED}),
+        needs="cluster",
     ),
     Fault("head killed and replaced", on_nodes.head_replaced, ONLY, needs="cluster"),
     Fault("head and supervisor killed", on_nodes.head_replaced_with_supervisor, ONLY, needs="cluster"),

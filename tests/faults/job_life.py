@@ -1,4 +1,5 @@
-"""Seeded faults over the life of an optimization job at SageMaker: a real supervisor, the account on loopback, one process.
+"""Seeded faults over the life of an optimization job at SageMaker: a real supervisor, the account on loopback, one
+process.
 
 The checker looks at the account and at the job's row when all is over, and knows nothing of what was injected.
 """
@@ -30,15 +31,22 @@ from tests.optimization_jobs import REQUEST, Studio
 from tests.small_artifacts import CARD
 
 LATER = {"right taken away": "AccessDeniedException", "unknown at first": "ResourceNotFound"}
-EVENTS = ("stopped by us", "stopped by others", "failed with a reason", "supervisor killed", "limit after a lost answer")
+EVENTS = (
+    "stopped by us",
+    "stopped by others",
+    "failed with a reason",
+    "supervisor killed",
+    "limit after a lost answer",
+)
 CARRIED = (*STORAGE, "supervisor killed while weights are carried")
 """Whose weights go up before, and whose result comes back."""
 KINDS = (*ANSWERS, *CARRIED, *LATER, *EVENTS)
 FILES = {"config.json": b"{}", "model.safetensors": b"0" * (6 << 20)}
 HERE = {
-    **REQUEST, "OutputConfig": {"S3OutputLocation": "s3://weights/out/"},
+    **REQUEST,
+    "OutputConfig": {"S3OutputLocation": "s3://weights/out/"},
     "ModelSource": {"S3": {"S3Uri": "s3://weights/up/SHA256-OF-THE-FILES/"}},
-}  # fmt: skip
+}
 PATIENCE_S = 30.0
 SHORT = {"SETTLE_S": 0.3, "GONE_S": 1.0, "SWEEP_S": 0.2}
 
@@ -46,7 +54,9 @@ SHORT = {"SETTLE_S": 0.3, "GONE_S": 1.0, "SWEEP_S": 0.2}
 class Life:
     """One job from its submission to its end, with one kind of fault beside a throttled request now and then."""
 
-    def __init__(self, workspace: Workspace, account: Account, bucket: Any, storage: Storage, folder: Path, seed: int) -> None:
+    def __init__(
+        self, workspace: Workspace, account: Account, bucket: Any, storage: Storage, folder: Path, seed: int
+    ) -> None:
         self.bucket, self.storage, self.folder = bucket, storage, folder
         self.random, self.account = random.Random(seed), account
         self.kind, self.injected, self.left = KINDS[seed % len(KINDS)], 0, self.random.randint(1, 6)
@@ -131,15 +141,19 @@ class Life:
         tally.ended[str(row.state)] += 1
         tally.lost, tally.doubled = tally.lost + lost, tally.doubled + (len(mine) > 1)
         tally.unnoticed += bool(alive and row.state in TERMINAL)
-        wrong = [word for word, holds in (("lost", lost), ("doubled", len(mine) > 1), ("left running", bool(alive))) if holds]
+        wrong = [
+            word for word, holds in (("lost", lost), ("doubled", len(mine) > 1), ("left running", bool(alive))) if holds
+        ]
         return f"{self.studio.job} ({self.kind}): {', '.join(wrong)}; {row.state}, {row.error}" if wrong else None
 
     def _carried(self, mine: dict[str, Any]) -> bool:
         """Whether the weights arrived as they are, and the result became one artifact that verifies."""
         (job,) = mine.values()
         _, _, below = str(job.request["ModelSource"]["S3"]["S3Uri"]).removeprefix("s3://").partition("/")
-        there = {key.removeprefix(below): self.bucket.get_object(Bucket="weights", Key=key)["Body"].read()
-                 for key in keys(self.bucket, "weights", below)}  # fmt: skip
+        there = {
+            key.removeprefix(below): self.bucket.get_object(Bucket="weights", Key=key)["Body"].read()
+            for key in keys(self.bucket, "weights", below)
+        }
         made = [each for each in artifacts.listing(self.studio.workspace) if each.job_id == self.studio.job]
         for each in made:
             artifacts.verify(self.studio.workspace, each.id)

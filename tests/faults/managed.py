@@ -1,6 +1,8 @@
-"""Seeded faults over what lives at SageMaker: jobs (`job_life`) and endpoints (`endpoint_life`), at one account in one process.
+"""Seeded faults over what lives at SageMaker: jobs (`job_life`) and endpoints (`endpoint_life`), at one account in one
+process.
 
-A life's checker looks at the account, and at what we recorded, when all is over, and knows nothing of what was injected.
+A life's checker looks at the account, and at what we recorded, when all is over, and knows nothing of what was
+injected.
 """
 
 from __future__ import annotations
@@ -24,9 +26,14 @@ from tests.fakes.sagemaker.pointed import point
 from tests.fakes.sagemaker.server import serving
 
 ANSWERS: dict[str, str | int] = {
-    "throttled": "ThrottlingException", "500": 500, "503": 503, "broken off": "cut", "answer lost": "lost",
-    "request lost": "drop", "credentials expired": "ExpiredTokenException",
-}  # fmt: skip
+    "throttled": "ThrottlingException",
+    "500": 500,
+    "503": 503,
+    "broken off": "cut",
+    "answer lost": "lost",
+    "request lost": "drop",
+    "credentials expired": "ExpiredTokenException",
+}
 
 
 STORAGE: dict[str, str | int] = {
@@ -62,7 +69,13 @@ class Storage(faulty.Faults):
         self.random, self.left, self.burst, self.injected = random.Random(0), 0, 0, 0
 
     def begin(self, kind: str, chance: random.Random) -> None:
-        self.do, self.random, self.left, self.burst, self.injected = STORAGE.get(kind), chance, chance.randint(1, 4), 0, 0
+        self.do, self.random, self.left, self.burst, self.injected = (
+            STORAGE.get(kind),
+            chance,
+            chance.randint(1, 4),
+            0,
+            0,
+        )
 
     def of(self, method: str, path: str, size: int) -> str | int | None:
         with self.lock:
@@ -131,4 +144,6 @@ def table(tallies: dict[str, Tally]) -> str:
         ended = ", ".join(f"{number} {state}" for state, number in sorted(each.ended.items()))
         rows.append((kind, *map(str, (each.seeds, each.injected, ended, each.lost, each.doubled, each.unnoticed))))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -71,7 +71,8 @@ class Nodes:
             self._tended = time.monotonic()
 
     def restore(self) -> None:
-        """Return once the head knows of as many nodes as there were. Raises AssertionError where a node does not start."""
+        """Return once the head knows of as many nodes as there were. Raises AssertionError where a node does not
+        start."""
         end = time.monotonic() + 4 * READY_S
         while True:
             self._restart()

@@ -53,8 +53,8 @@ def killed_with_supervisor(site: Site) -> None:
 
 
 def killed_with_host(site: Site) -> None:
-    """The supervisor of one host is killed and what it had is given up by the other one's, on the same cluster; half of the time
-    its node is gone too."""
+    """The supervisor of one host is killed and what it had is given up by the other one's, on the same cluster; half of
+    the time its node is gone too."""
     node = _on_a_node(site)
     name = str(site.row("j-0").home).rpartition("/")[2] or "home-0"
     site.signal(signal.SIGKILL, name)
@@ -116,7 +116,8 @@ def no_head_yet(site: Site) -> None:
 
 
 def away(site: Site) -> None:
-    """Nothing of the cluster answers for a while, perhaps for longer than an attempt is waited for; then all of it goes on."""
+    """Nothing of the cluster answers for a while, perhaps for longer than an attempt is waited for; then all of it goes
+    on."""
     begin(site, steps=LONG)
     some_moment(site)
     wake = _cluster(site).pause()

@@ -1,4 +1,5 @@
-"""Where a fault of the campaign happens: a database, one home or two, their supervisors and workers as real processes."""
+"""Where a fault of the campaign happens: a database, one home or two, their supervisors and workers as real
+processes."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ def _specification(steps: int, step_s: float) -> str:
 
 @dataclass
 class Lane:
-    """One place after another in which sites are opened. `database` makes a new address in a folder; `restart` stops the server
-    of this lane for so many seconds, where it has one."""
+    """One place after another in which sites are opened. `database` makes a new address in a folder; `restart` stops
+    the server of this lane for so many seconds, where it has one."""
 
     name: str
     database: Callable[[Path], str]
@@ -73,11 +74,19 @@ class Site:
     """`random` decides everything that a seed decides. What does not follow from the fault is not told to the site."""
 
     def __init__(
-        self, folder: Path, lane: Lane, seed: int, *, homes: int = 1, hosts: int = 1, disk: bool = False, s3: bool = False,
+        self,
+        folder: Path,
+        lane: Lane,
+        seed: int,
+        *,
+        homes: int = 1,
+        hosts: int = 1,
+        disk: bool = False,
+        s3: bool = False,
         ray: bool = False,
-    ) -> None:  # fmt: skip
-        """`disk`: the home, or all of it, is on a small disk of its own, `self.disk`. `s3`: artifacts go to the lane's bucket.
-        `ray`: jobs run on the lane's cluster."""
+    ) -> None:
+        """`disk`: the home, or all of it, is on a small disk of its own, `self.disk`. `s3`: artifacts go to the lane's
+        bucket. `ray`: jobs run on the lane's cluster."""
         self.folder, self.lane, self.random = folder, lane, Random(seed)
         self.cluster = lane.cluster if ray else None
         self.slower = SLOWER if ray else 1
@@ -98,7 +107,9 @@ class Site:
             "bucket_url": lane.bucket,
             "ray": self.cluster and self.cluster.address,
         }
-        self.starts = {name: Start(str(folder / name), self.database, host, **common) for name, host in self.homes.items()}
+        self.starts = {
+            name: Start(str(folder / name), self.database, host, **common) for name, host in self.homes.items()
+        }
         if s3:
             self.break_bucket()
         self.processes: dict[str, BaseProcess] = {}
@@ -147,9 +158,15 @@ class Site:
             if self.cluster is not None:
                 claim = Claim(movable=True, whole=alone, cores=1)
             row = JobRow(
-                id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="campaign", spec=spec, claim=claim.text,
+                id=name,
+                kind="optimize",
+                state=JobState.QUEUED,
+                title=name,
+                owner="campaign",
+                spec=spec,
+                claim=claim.text,
                 **columns,
-            )  # fmt: skip
+            )
             self.store.run(lambda session, row=row: queue.submit(session, row))
         self.submitted += names
         return names
@@ -222,7 +239,8 @@ class Site:
             self.store.run(lambda session: queue.requeue(session, job))
 
     def tend(self) -> None:
-        """Start again, with nothing in its way, whichever supervisor is gone, as `whetstone up` and every waiting command do."""
+        """Start again, with nothing in its way, whichever supervisor is gone, as `whetstone up` and every waiting
+        command do."""
         for name, process in list(self.processes.items()):
             if not process.is_alive():
                 self.start(name)

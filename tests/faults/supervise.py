@@ -1,7 +1,7 @@
 """A supervisor process of the fault campaign: the real main, forked from one that has imported it, with shorter clocks.
 
-Every clock that a fault must outlast is divided by about ten; what they are to each other stays. It may end itself, or find its
-database locked, at a statement that a seed chose.
+Every clock that a fault must outlast is divided by about ten; what they are to each other stays. It may end itself, or
+find its database locked, at a statement that a seed chose.
 """
 
 from __future__ import annotations
@@ -34,23 +34,29 @@ from backend.supervisor import staging, supervisor
 ROOT = Path(__file__).resolve().parents[2]
 LEASE_S, HEARTBEAT_S, TICK_S, GRACE_S, PATIENCE_S = 2.0, 0.2, 0.05, 2.0, 0.5
 SILENT_S, SOON_SILENT_S = 60.0, 4.0
-"""A worker is silent while Python starts, which takes long beside others; where silence is the fault it counts sooner."""
+"""A worker is silent while Python starts, which takes long beside others; where silence is the fault it counts
+sooner."""
 PLACE_PAUSE_S = 1.0
 LOOK_S, GONE_S, AWAY_S, ALONE_S, AGAIN_S = 0.2, 0.5, 9.0, 30.0, 1.0
-"""Of an attempt on a cluster (`launchers.cluster.follower`), of which a keeper's must outlast a supervisor that is paused."""
+"""Of an attempt on a cluster (`launchers.cluster.follower`), of which a keeper's must outlast a supervisor that is
+paused."""
 HEADLESS_S = 6
 RAY_CLOCKS = {
-    "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S), "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "3000", "RAY_health_check_failure_threshold": "5",
-}  # fmt: skip
+    "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S),
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "5",
+}
 """Ray's own, divided as the studio's are: how long a node lives without its head, and one that does not answer."""
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
 @dataclass(frozen=True)
 class Start:
-    """`database`: an address. `end_at`: the writing statement of its loop before which it is killed; `lock_at`: the one at
-    which another program locks the database, for `hold_s`. `boot`: a file with another boot's id, as after a restart."""
+    """`database`: an address. `end_at`: the writing statement of its loop before which it is killed; `lock_at`: the one
+    at which another program locks the database, for `hold_s`. `boot`: a file with another boot's id, as after a
+    restart."""
 
     home: str
     database: str
@@ -77,7 +83,11 @@ def supervise(start: Start) -> None:
     os.dup2(log, 2)
     os.setsid()
     python = str(Path(start.home) / "python")
-    os.environ |= {"WHETSTONE_HOME": start.home, "DATABASE_URL": start.database, "WHETSTONE_SILENT_S": str(start.silent_s)}
+    os.environ |= {
+        "WHETSTONE_HOME": start.home,
+        "DATABASE_URL": start.database,
+        "WHETSTONE_SILENT_S": str(start.silent_s),
+    }
     if start.artifacts is not None:
         os.environ |= {"WHETSTONE_ARTIFACTS": start.artifacts, "AWS_ENDPOINT_URL": str(start.bucket_url)}
     os.environ["WHETSTONE_WARM_WORKERS"] = str(int(start.warm))
@@ -99,8 +109,9 @@ def supervise(start: Start) -> None:
 
 
 def interpreter(home: Path) -> None:
-    """The program that the launcher of that home takes for Python: it runs the campaign's worker on the channel it is given, or
-    its template where it is given none. A script, such as the one that stands over workers on a node, it runs as it is."""
+    """The program that the launcher of that home takes for Python: it runs the campaign's worker on the channel it is
+    given, or its template where it is given none. A script, such as the one that stands over workers on a node, it runs
+    as it is."""
     home.mkdir(parents=True, exist_ok=True)
     worker = f'PYTHONPATH={ROOT} exec {sys.executable} -m tests.faults.worker "$3"'
     script = f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\n{worker}\n'

@@ -1,9 +1,10 @@
-"""A worker of the fault campaign: the real top level (`backend.worker`), with work of milliseconds in place of a kind's.
+"""A worker of the fault campaign: the real top level (`backend.worker`), with work of milliseconds in place of a
+kind's.
 
     python -m tests.faults.worker CHANNEL    (an empty one: the template of warm workers)
 
-Its steps are a chain of hashes, kept after each to go on from, so that what it publishes says whether a step was left out, done
-twice or done for another job.
+Its steps are a chain of hashes, kept after each to go on from, so that what it publishes says whether a step was left
+out, done twice or done for another job.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ DONE = "done.json"
 
 
 def asked(spec: str) -> tuple[int, float]:
-    """How many steps, and seconds of each: those and the milliseconds stand in the job's seed, so that the specification is one
-    that a cluster's launcher reads too."""
+    """How many steps, and seconds of each: those and the milliseconds stand in the job's seed, so that the
+    specification is one that a cluster's launcher reads too."""
     steps, milliseconds = divmod(int(json.loads(spec)["seed"]), 1000)
     return steps, milliseconds / 1000
 

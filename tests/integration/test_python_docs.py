@@ -1,4 +1,5 @@
-"""docs/python.md and its notebook are run up to the measurement, in one home; and a measurement from Python without vLLM."""
+"""docs/python.md and its notebook are run up to the measurement, in one home; and a measurement from Python without
+vLLM."""
 
 from __future__ import annotations
 

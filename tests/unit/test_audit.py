@@ -27,7 +27,9 @@ def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dic
     monkeypatch.setitem(main.__globals__, "KEPT", tmp_path / "build" / "audit.json")
 
     def run(answer: list[dict[str, Any]] | None) -> tuple[int, Any]:
-        said = ("", "Traceback\nno route to the index") if answer is None else (json.dumps({"dependencies": answer}), "")
+        said = (
+            ("", "Traceback\nno route to the index") if answer is None else (json.dumps({"dependencies": answer}), "")
+        )
         monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, *said))
         return main(), json.loads((tmp_path / "build" / "audit.json").read_text())
 
@@ -37,7 +39,10 @@ def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dic
 def test_a_known_vulnerability_fails_and_is_named(audit: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit([SOUND, SKIPPED, BAD]) == (1, {"one.txt": [SOUND, SKIPPED, BAD]})
     counts, named = capsys.readouterr().out.splitlines()
-    assert counts == "one.txt: 2 of 3 packages judged, 1 with known vulnerabilities" and named == "  jinja2 3.0: CVE-1, CVE-2"
+    assert (
+        counts == "one.txt: 2 of 3 packages judged, 1 with known vulnerabilities"
+        and named == "  jinja2 3.0: CVE-1, CVE-2"
+    )
     assert audit([SOUND, SKIPPED])[0] == 0 and "nothing was audited" not in capsys.readouterr().out
 
 
@@ -46,4 +51,7 @@ def test_an_index_that_does_not_answer_is_said_and_is_no_failure(
     audit: Any, capsys: pytest.CaptureFixture[str], answer: list[dict[str, Any]] | None
 ) -> None:
     assert audit(answer) == (0, {"one.txt": answer or []})
-    assert capsys.readouterr().out.splitlines()[-1] == "No service of vulnerabilities answered here, so nothing was audited."
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "No service of vulnerabilities answered here, so nothing was audited."
+    )

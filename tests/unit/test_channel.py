@@ -37,7 +37,12 @@ def test_a_new_attempt_finds_what_was_kept_and_nothing_else_and_the_log_is_of_al
     worker.result({"outcome": "failed"})
     second, again = Channel(tmp_path / "j-1", 2), JobChannel(tmp_path / "j-1" / "2")
     second.open("{}")
-    assert second.result() is None and second.segments(0) == [] and not second.output.exists() and not studio.output.exists()
+    assert (
+        second.result() is None
+        and second.segments(0) == []
+        and not second.output.exists()
+        and not studio.output.exists()
+    )
     assert second.kept_bytes() == 2 * 8192 and (again.resume("bits") / "file").exists()
     with second.log_sink() as sink:
         sink.write(b"second\n")

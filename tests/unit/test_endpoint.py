@@ -19,7 +19,9 @@ AWAY, HERE = "https://models.example.org", "http://127.0.0.1:8000"
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PATH", "XWHETSTONE_TOKEN_A"])
 def test_a_variable_that_the_owner_did_not_name_is_not_sent(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "a-secret-of-somebody")
-    with pytest.raises(RequestError, match=f"{name} is not sent to an endpoint: .*WHETSTONE_TOKEN_.*WHETSTONE_BEARER_ENV"):
+    with pytest.raises(
+        RequestError, match=f"{name} is not sent to an endpoint: .*WHETSTONE_TOKEN_.*WHETSTONE_BEARER_ENV"
+    ):
         bearer(name, address(AWAY))
     monkeypatch.setenv("WHETSTONE_BEARER_ENV", f"OTHER, {name}")
     assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
@@ -46,11 +48,18 @@ def test_where_others_reach_the_studio_a_token_goes_only_to_the_host_that_is_lis
 @pytest.mark.parametrize(
     ("url", "sent"),
     [
-        (AWAY, True), (HERE, True), ("http://[::1]:8000", True), ("http://localhost:8000/v1", True), ("http://127.9.9.9", True),
-        ("http://models.example.org", False), ("http://10.0.0.7:8000", False), ("http://localhost.example.org", False),
-        ("http://127.0.0.1.example.org", False), ("http://0.0.0.0:8000", False),
+        (AWAY, True),
+        (HERE, True),
+        ("http://[::1]:8000", True),
+        ("http://localhost:8000/v1", True),
+        ("http://127.9.9.9", True),
+        ("http://models.example.org", False),
+        ("http://10.0.0.7:8000", False),
+        ("http://localhost.example.org", False),
+        ("http://127.0.0.1.example.org", False),
+        ("http://0.0.0.0:8000", False),
     ],
-)  # fmt: skip
+)
 def test_a_token_never_goes_unencrypted_to_another_machine(url: str, sent: bool) -> None:
     if sent:
         check_bearer("WHETSTONE_TOKEN_A", address(url))
@@ -71,14 +80,28 @@ def test_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "refused"),
     [
-        ("http://169.254.169.254/latest", True), ("http://10.0.0.7:8000", True), (HERE, True), ("http://[fe80::1]", True),
-        ("http://[::ffff:169.254.169.254]", True), ("http://192.168.1.1", True), ("http://9.9.9.9", False),
-        ("http://[fd00:ec2::254]", True), ("http://[64:ff9b::a9fe:a9fe]", True), ("http://[2002:a9fe:a9fe::1]", True),
-        ("http://2852039166", True), ("http://0x7f.1", True), ("http://100.64.0.1", True), ("http://224.0.0.1", True),
-        ("http://0.0.0.0:8000", True), ("http://localhost", True), ("http://[2620:fe::fe]", False),
+        ("http://169.254.169.254/latest", True),
+        ("http://10.0.0.7:8000", True),
+        (HERE, True),
+        ("http://[fe80::1]", True),
+        ("http://[::ffff:169.254.169.254]", True),
+        ("http://192.168.1.1", True),
+        ("http://9.9.9.9", False),
+        ("http://[fd00:ec2::254]", True),
+        ("http://[64:ff9b::a9fe:a9fe]", True),
+        ("http://[2002:a9fe:a9fe::1]", True),
+        ("http://2852039166", True),
+        ("http://0x7f.1", True),
+        ("http://100.64.0.1", True),
+        ("http://224.0.0.1", True),
+        ("http://0.0.0.0:8000", True),
+        ("http://localhost", True),
+        ("http://[2620:fe::fe]", False),
     ],
-)  # fmt: skip
-def test_a_shared_studio_asks_no_address_of_its_own_network(url: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+)
+def test_a_shared_studio_asks_no_address_of_its_own_network(
+    url: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_public(address(url))
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     if not refused:

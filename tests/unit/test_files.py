@@ -1,4 +1,5 @@
-"""Files and folders in place whole or not at all: a full disk, a folder that may not be written, two writers at once."""
+"""Files and folders in place whole or not at all: a full disk, a folder that may not be written, two writers at
+once."""
 
 from __future__ import annotations
 

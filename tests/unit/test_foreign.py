@@ -1,4 +1,5 @@
-"""Small files that stand for gigabytes or hours: each is refused in a sentence, soon, and without a trace in this process."""
+"""Small files that stand for gigabytes or hours: each is refused in a sentence, soon, and without a trace in this
+process."""
 
 from __future__ import annotations
 
@@ -68,10 +69,13 @@ def test_a_pattern_that_makes_the_library_panic(tmp_path: Path) -> None:
 def parquet(rows: int, name: str = "prompt") -> bytes:
     """One text again and again, which the format writes once: some kilobytes whatever the rows."""
     column = pyarrow.DictionaryArray.from_arrays(
-        pyarrow.Array.from_buffers(pyarrow.int8(), rows, [None, pyarrow.py_buffer(bytes(rows))]), pyarrow.array(["x" * 100])
+        pyarrow.Array.from_buffers(pyarrow.int8(), rows, [None, pyarrow.py_buffer(bytes(rows))]),
+        pyarrow.array(["x" * 100]),
     )
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table({name: column}), sink, compression="zstd", row_group_size=rows, store_schema=False)
+    pyarrow.parquet.write_table(
+        pyarrow.table({name: column}), sink, compression="zstd", row_group_size=rows, store_schema=False
+    )
     return sink.getvalue().to_pybytes()
 
 
@@ -98,13 +102,16 @@ def test_a_damaged_name_of_a_column() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b'{"prompt": "a"}\n' * 700_000, b'{"prompt": "' + b"a" * 17_000_000 + b'"}\n',
+        b'{"prompt": "a"}\n' * 700_000,
+        b'{"prompt": "' + b"a" * 17_000_000 + b'"}\n',
         b'{"prompt": "a", "x": [' + b"[]," * 6_000_000 + b"[]]}\n",
     ],
     ids=["lines", "line", "junk"],
-)  # fmt: skip
+)
 def test_lines_without_end(content: bytes) -> None:
-    with pytest.raises(InvalidWorkload, match=r"more than 100,000 rows: take a sample|a line of more than 16 MB: take a sample"):
+    with pytest.raises(
+        InvalidWorkload, match=r"more than 100,000 rows: take a sample|a line of more than 16 MB: take a sample"
+    ):
         workload_files.own_lines("many.jsonl", content, {})
 
 
@@ -126,7 +133,10 @@ EMPTY = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     ("document", "said"),
     [
         ({f"t{n}": EMPTY for n in range(300_000)}, "is cut off or claims an impossible size"),
-        ({f"t{n}": {"shape": [], "dtype": "F4", "data_offsets": [0, 0]} for n in range(70_000)}, "70,000 tensors where 65,536"),
+        (
+            {f"t{n}": {"shape": [], "dtype": "F4", "data_offsets": [0, 0]} for n in range(70_000)},
+            "70,000 tensors where 65,536",
+        ),
         ({"t": {**EMPTY, "shape": [10**4000] * 60}}, "no valid shape"),
         ({"t": {**EMPTY, "shape": [2**62, 2**62]}}, "do not match its shape"),
         ({"t": {**EMPTY, "shape": [1] * 100_000}}, "no valid shape"),
@@ -149,7 +159,7 @@ def test_headers_of_weights(tmp_path: Path, document: object, said: str) -> None
         ("tokenizer.json", b'{"model": {"vocab": {"a": [1]}}}', "tokenizer.json is damaged"),
         ("tokenizer.json", b"[" + b"[]," * 40_000_000 + b"[]]", "cannot be read within|tokenizer.json is damaged"),
     ],
-)  # fmt: skip
+)
 def test_files_of_a_model_folder(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     tiny_llama(tmp_path)
     (tmp_path / name).write_bytes(content)
@@ -185,7 +195,9 @@ def test_a_length_beyond_any_file_in_a_gguf_head(tmp_path: Path) -> None:
         gguf.read_head(tmp_path / "x.gguf")
 
 
-BOMB = "a: &a [x, x]\n" + "".join(f"{c}: &{c} [*{p}, *{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
+BOMB = "a: &a [x, x]\n" + "".join(
+    f"{c}: &{c} [*{p}, *{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
+)
 
 
 @pytest.mark.parametrize("content", [BOMB, "task: [" * 30_000, "#" * 200_000])
@@ -203,7 +215,9 @@ def test_what_a_template_of_a_task_computes_while_it_is_read(tmp_path: Path, tem
         "task: x\ndataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\n"
         f'output_type: loglikelihood\ndoc_to_text: "{template}"\ndoc_to_target: "{{{{a}}}}"\n'
     )
-    with pytest.raises(InvalidTask, match=r"The templates of the task x\.yaml cannot be read within 3 GiB of memory and 2 s"):
+    with pytest.raises(
+        InvalidTask, match=r"The templates of the task x\.yaml cannot be read within 3 GiB of memory and 2 s"
+    ):
         task_files.read(tmp_path / "x.yaml")
 
 

@@ -73,10 +73,10 @@ ALLOWED: dict[str, set[str]] = {
     "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
-"""package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1); engines,
-evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17); supervisor ->
-hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32); serving -> layered, whose tokenizer is
-the one that was measured (43)."""
+"""package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1);
+engines, evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17);
+supervisor -> hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32); serving ->
+layered, whose tokenizer is the one that was measured (43)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (
@@ -92,12 +92,28 @@ FLOORS = (
 """The rooms of the domain from the ground up. A room imports rooms of lower floors only."""
 
 HEAVY = {
-    "torch", "transformers", "vllm", "compressed_tensors", "safetensors", "numpy", "pandas", "llmcompressor", "awq", "datasets",
-    "transformers_neuronx", "neuronx_distributed_inference",
-}  # fmt: skip
+    "torch",
+    "transformers",
+    "vllm",
+    "compressed_tensors",
+    "safetensors",
+    "numpy",
+    "pandas",
+    "llmcompressor",
+    "awq",
+    "datasets",
+    "transformers_neuronx",
+    "neuronx_distributed_inference",
+}
 OWN_PLACES = {"pandas": ("app/",)}
 """Streamlit's tables are coloured by pandas' own styles alone."""
-HEAVY_PLACES = ("backend/engines/", "backend/layered/", "backend/serving/", "backend/evaluate/quality/", "backend/hardware/")
+HEAVY_PLACES = (
+    "backend/engines/",
+    "backend/layered/",
+    "backend/serving/",
+    "backend/evaluate/quality/",
+    "backend/hardware/",
+)
 ONLY_IN = {
     "streamlit": ("app/", "pages/"),
     "boto3": ("backend/aws/",),
@@ -108,7 +124,7 @@ ONLY_IN = {
     "typer": ("backend/cli/",),
 }
 MODULES_A_FOLDER = 15
-LINES, LINES_OF_A_PAGE = 400, 150
+LINES, LINES_OF_A_PAGE = 450, 150
 
 
 def sources(root: Path) -> list[Path]:
@@ -168,7 +184,9 @@ def floor_breaks(root: Path) -> list[str]:
         unknown = {parts[2], *rooms} - set(height)
         breaks += [f"{'.'.join(parts)} is in or imports {room}, which has no floor" for room in unknown]
         breaks += [
-            f"{'.'.join(parts)} imports {r}, not below it" for r in rooms - unknown if height[r] >= max(1, height[parts[2]])
+            f"{'.'.join(parts)} imports {r}, not below it"
+            for r in rooms - unknown
+            if height[r] >= max(1, height[parts[2]])
         ]
     return breaks
 
@@ -242,7 +260,9 @@ def test_modules_import_only_what_their_walls_let_through() -> None:
 
 def test_rooms_import_downwards_and_never_in_a_circle() -> None:
     assert floor_breaks(ROOT) == []
-    assert [circle for inside in ("backend.present", "backend.service", "app") for circle in circles(ROOT, inside)] == []
+    assert [
+        circle for inside in ("backend.present", "backend.service", "app") for circle in circles(ROOT, inside)
+    ] == []
 
 
 def test_vendor_libraries_stay_in_their_places_and_inside_functions() -> None:

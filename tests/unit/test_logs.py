@@ -43,8 +43,12 @@ def test_every_line_is_an_object_also_of_what_nobody_caught(tmp_path: Path) -> N
     first, thrown, last = lines(tmp_path / "x.log")
     assert first["time"].endswith("Z") and isinstance(first["process"], int)
     assert {name: first[name] for name in ("level", "event", "job", "attempt", "message")} == {
-        "level": "info", "event": "succeeded", "job": "j-1", "attempt": 2, "message": "number 0",
-    }  # fmt: skip
+        "level": "info",
+        "event": "succeeded",
+        "job": "j-1",
+        "attempt": 2,
+        "message": "number 0",
+    }
     assert (thrown["level"], last["level"], last["message"]) == ("critical", "critical", "nobody caught this")
     assert "ZeroDivisionError" in thrown["trace"] and "LookupError" in last["trace"]
 

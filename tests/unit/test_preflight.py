@@ -88,7 +88,10 @@ def test_a_layout_that_our_engine_does_not_know_stands_against_rewriting_alone(t
         (cases.tokenizer_beyond_embedding, "<|im_start|>, token 1020, and the embedding has 1020 rows"),
         (partial(cases.named_templates, default=False), "none called `default`, only rag, tool_use"),
         (partial(cases.template, written=cases.NEEDS_TOOLS), "A tools list is required"),
-        (partial(cases.template, written="{% for m in messages %}{{ m['role'] }}{% endfor %}"), "leaves out what is said"),
+        (
+            partial(cases.template, written="{% for m in messages %}{{ m['role'] }}{% endfor %}"),
+            "leaves out what is said",
+        ),
     ],
 )
 def test_a_template_that_writes_no_plain_chat_is_said(tmp_path: Path, make: Maker, why: str) -> None:

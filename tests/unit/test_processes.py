@@ -51,7 +51,8 @@ def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:
 
 
 def test_what_ended_is_gone_although_its_parent_does_not_reap_it() -> None:
-    """In a container process 1 may reap late or never: stopping a supervisor took two seconds, or 45 and was told as failed."""
+    """In a container process 1 may reap late or never: stopping a supervisor took two seconds, or 45 and was told as
+    failed."""
     careless = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", careless], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

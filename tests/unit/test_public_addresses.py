@@ -1,4 +1,5 @@
-"""Which addresses a studio that others reach may ask: every network that is not public, in every form it can be written."""
+"""Which addresses a studio that others reach may ask: every network that is not public, in every form it can be
+written."""
 
 from __future__ import annotations
 
@@ -18,11 +19,24 @@ from tests.properties import examples
 
 VERSION_4 = [row.network for row in NOT_PUBLIC if isinstance(row.network, IPv4Network)]
 OUTSIDE = [
-    "::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10",
-    "ff00::/8", "4000::/3", "8000::/3",
-]  # fmt: skip
-"""Networks of version 6 outside GLOBAL_UNICAST: those of IANA's registry, deprecated ones, and what was never given out."""
-VERSION_6 = [row.network for row in NOT_PUBLIC if isinstance(row.network, IPv6Network)] + [IPv6Network(each) for each in OUTSIDE]
+    "::/96",
+    "::ffff:0:0:0/96",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "100:0:0:1::/64",
+    "5f00::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+    "4000::/3",
+    "8000::/3",
+]
+"""Networks of version 6 outside GLOBAL_UNICAST: those of IANA's registry, deprecated ones, and what was never given
+out."""
+VERSION_6 = [row.network for row in NOT_PUBLIC if isinstance(row.network, IPv6Network)] + [
+    IPv6Network(each) for each in OUTSIDE
+]
 
 
 def forms(inner: IPv4Address) -> dict[str, str]:
@@ -59,7 +73,8 @@ def test_no_form_of_an_address_of_version_4_that_is_not_public_passes(inner: IPv
 @examples(2000, 60)
 def test_no_address_of_version_6_that_is_not_public_passes(network: IPv6Network, data: st.DataObject) -> None:
     number = data.draw(st.integers(int(network[0]), int(network[-1])))
-    assert not is_public(IPv6Address(number)) or IPv6Address(number) in TEREDO  # inside 2001::/23, judged by what it carries
+    # inside 2001::/23, judged by what it carries
+    assert not is_public(IPv6Address(number)) or IPv6Address(number) in TEREDO
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -99,11 +114,16 @@ def test_what_a_cloud_tells_its_machines_is_refused(written: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("where", ["168.63.129.16", "192.0.0.192", "64:ff9b:1::a9fe:a9fe", "fec0::1", "::127.0.0.1"])
-def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected_to(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected_to(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = [(socket.AF_INET6 if ":" in where else socket.AF_INET, socket.SOCK_STREAM, 6, "", (where, 80))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
-    with pytest.raises(RequestError, match="others reach this studio"), ask(address("http://rebinds.example"), "GET", "/"):
+    with (
+        pytest.raises(RequestError, match="others reach this studio"),
+        ask(address("http://rebinds.example"), "GET", "/"),
+    ):
         pass
 
 

@@ -1,4 +1,5 @@
-"""No address of a package registry is written in the repository: pip's configuration and packages' metadata have them."""
+"""No address of a package registry is written in the repository: pip's configuration and packages' metadata have
+them."""
 
 from __future__ import annotations
 

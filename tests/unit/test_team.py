@@ -35,5 +35,8 @@ def test_ray_asks_for_a_token_wherever_it_is_used() -> None:
     for name in ("studio", "ray-head"):
         service = document["services"][name]
         assert service["environment"]["RAY_AUTH_MODE"] == "token"
-        assert service["environment"]["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_token" and "ray_token" in service["secrets"]
+        assert (
+            service["environment"]["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_token"
+            and "ray_token" in service["secrets"]
+        )
     assert document["secrets"]["ray_token"]["file"].endswith(":-/dev/null}")

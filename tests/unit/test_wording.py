@@ -1,4 +1,5 @@
-"""One error, two readers: the command line names a field by its flag, a page by its widget's label, the rest by neither."""
+"""One error, two readers: the command line names a field by its flag, a page by its widget's label, the rest by
+neither."""
 
 from __future__ import annotations
 
@@ -101,7 +102,9 @@ def _messages(tree: ast.Module, whole: bool) -> Iterator[str]:
     """What is raised; of the domain every text but docstrings, and the docstrings of errors, which are messages."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) or (whole and isinstance(node, ast.stmt) and not _is_docstring(node)):
-            yield from (each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+            yield from (
+                each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
 
 
 def _is_docstring(node: ast.stmt) -> bool:

@@ -8,7 +8,11 @@ from app.words import message, plain
 from backend.domain.evaluation.document import Evaluation
 from backend.present.words import proven
 
-SIGNS = {"as asked": ":material/check_circle:", "not what was asked": ":material/cancel:", "not seen": ":material/help:"}
+SIGNS = {
+    "as asked": ":material/check_circle:",
+    "not what was asked": ":material/cancel:",
+    "not seen": ":material/help:",
+}
 
 
 def say_off(document: Evaluation) -> None:
@@ -26,7 +30,8 @@ def say_line(document: Evaluation) -> None:
 
 
 def show(document: Evaluation) -> None:
-    """Every finding, by variant: what was asked, whether it was done, and what shows it. Lines that a phone has room for."""
+    """Every finding, by variant: what was asked, whether it was done, and what shows it. Lines that a phone has room
+    for."""
     if not any(result.findings for result in document.variants):
         return
     st.subheader("Was it served as asked?")

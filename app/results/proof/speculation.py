@@ -1,4 +1,5 @@
-"""Speculation of an evaluation on a screen: what was accepted where, what it gave, and whether the answers stayed as they are."""
+"""Speculation of an evaluation on a screen: what was accepted where, what it gave, and whether the answers stayed as
+they are."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ def show(opened: Workspace, document: Evaluation) -> None:
         st.info(acceptance.NOTHING, icon=":material/info:")
     st.subheader("Are the answers the same?")
     st.table(
-        _plain(words.lossless_rows(document)), border="horizontal", hide_index=True, alt="Whether speculation keeps the answers"
+        _plain(words.lossless_rows(document)),
+        border="horizontal",
+        hide_index=True,
+        alt="Whether speculation keeps the answers",
     )
     st.caption(words.MEANING)
 
@@ -54,8 +58,12 @@ def draw(document: Evaluation, at: list[Load], predicted: PredictedGains) -> Non
     if any(each.drafting.steps for each in drafted(document, load)):
         charts.show(charts.of_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
     st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
-    st.caption("By the server's own counters, warm-up included. Tokens a step by kind are of measured answers, chunk by chunk.")
+    st.caption(
+        "By the server's own counters, warm-up included. Tokens a step by kind are of measured answers, chunk by chunk."
+    )
 
 
 def _plain(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [{name: f"**{plain(cell)}**" if name == "Variant" else plain(cell) for name, cell in row.items()} for row in rows]
+    return [
+        {name: f"**{plain(cell)}**" if name == "Variant" else plain(cell) for name, cell in row.items()} for row in rows
+    ]

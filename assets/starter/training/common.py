@@ -50,7 +50,8 @@ def batch(stream: torch.Tensor, rows: int, length: int, generator: torch.Generat
 
 @dataclass
 class Clock:
-    """Learning rate by elapsed share of a wall-clock budget: short warm-up, plateau, linear decay over the last 40 %."""
+    """Learning rate by elapsed share of a wall-clock budget: short warm-up, plateau, linear decay over the last 40
+    %."""
 
     seconds: float
     peak: float

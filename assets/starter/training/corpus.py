@@ -1,7 +1,8 @@
 """The starter models' text: the Python standard library's own sources (PSF licence), split by file.
 
 Its one job is to turn the interpreter's `Lib/` into training and held-out text. A file belongs to the held-out set when
-the first byte of the SHA-256 of its relative path is below 13 (about 5 %), so the split never depends on order or chance.
+the first byte of the SHA-256 of its relative path is below 13 (about 5 %), so the split never depends on order or
+chance.
 """
 
 from __future__ import annotations

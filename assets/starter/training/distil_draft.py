@@ -3,9 +3,9 @@
     python assets/starter/training/distil_draft.py OUT --minutes 16
     python assets/starter/training/distil_draft.py OUT --minutes 10 --resume --seed 2
 
-Forward KL divergence KL(target || draft) over the full vocabulary, two thirds on the target's own samples (temperature 1, since
-that is the text on which drafts are accepted or not: on-policy distillation as in DistillSpec, Zhou et al. 2023, section 4)
-and one third on the training sources. Reads OUT/target, writes OUT/draft.
+Forward KL divergence KL(target || draft) over the full vocabulary, two thirds on the target's own samples (temperature
+1, since that is the text on which drafts are accepted or not: on-policy distillation as in DistillSpec, Zhou et al.
+2023, section 4) and one third on the training sources. Reads OUT/target, writes OUT/draft.
 """
 
 from __future__ import annotations
@@ -55,11 +55,14 @@ def divergence(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
 
 
 def acceptance(target: torch.Tensor, draft: torch.Tensor) -> float:
-    """Expected acceptance of one draft token at temperature 1: sum of min(p, q) (Leviathan et al. 2023, theorem 3.5)."""
+    """Expected acceptance of one draft token at temperature 1: sum of min(p, q) (Leviathan et al. 2023, theorem
+    3.5)."""
     return torch.minimum(target.float().softmax(-1), draft.float().softmax(-1)).sum(-1).mean().item()
 
 
-def distil(target: LlamaForCausalLM, draft: LlamaForCausalLM, streams: list[torch.Tensor], seconds: float, log: Path) -> None:
+def distil(
+    target: LlamaForCausalLM, draft: LlamaForCausalLM, streams: list[torch.Tensor], seconds: float, log: Path
+) -> None:
     steps, clock = optimizer(draft), Clock(seconds, peak=3e-3)
     generator = torch.Generator().manual_seed(2)
     step = 0

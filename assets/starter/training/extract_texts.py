@@ -2,8 +2,8 @@
 
     python assets/starter/training/extract_texts.py
 
-The prompts come from other held-out files than the quality text. Every prompt is the beginning of a top-level definition
-or class with what stands before it, 250 to 700 characters.
+The prompts come from other held-out files than the quality text. Every prompt is the beginning of a top-level
+definition or class with what stands before it, 250 to 700 characters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ CALIBRATION_CHARACTERS = 300_000
 HELD_OUT_CHARACTERS = 250_000
 OWN_CHARACTERS = 40
 PROMPTS, MORE_PROMPTS = 160, 864
-"""The second are sampled from other windows of the same files, to be asked where a load takes more lines than the first have."""
+"""The second are sampled from other windows of the same files, to be asked where a load takes more lines than the first
+have."""
 
 
 def sample(documents: list[str], characters: int, seed: int, longest: int) -> str:

@@ -31,10 +31,15 @@ def train_tokenizer(documents: list[str]) -> PreTrainedTokenizerFast:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=[END], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=VOCABULARY,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(documents, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END, model_max_length=2048)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END, model_max_length=2048
+    )
 
 
 def train(model: LlamaForCausalLM, stream: torch.Tensor, held_out: torch.Tensor, seconds: float, log: Path) -> None:

@@ -1,4 +1,5 @@
-"""The bundled accelerators and instances with their prices, checked against each other. Prices are a snapshot: show its date."""
+"""The bundled accelerators and instances with their prices, checked against each other. Prices are a snapshot: show its
+date."""
 
 from __future__ import annotations
 

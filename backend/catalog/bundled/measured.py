@@ -1,7 +1,8 @@
-"""Evaluations that come with Whetstone, by model and recipe: those of the demonstration, and those of the starter model.
+"""Evaluations that come with Whetstone, by model and recipe: those of the demonstration, and those of the starter
+model.
 
-Each folder holds artifacts.json and evaluations.json as `service.studio.demo_export` writes them. The recipe of a variant is read
-from the manifest of its artifact, so that its hash is that of today's code. Knows nothing of presets.
+Each folder holds artifacts.json and evaluations.json as `service.studio.demo_export` writes them. The recipe of a
+variant is read from the manifest of its artifact, so that its hash is that of today's code. Knows nothing of presets.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ FOLDERS = (ASSETS / "demo", ASSETS / "catalog" / "measured")
 
 
 class Bundled(NamedTuple):
-    """`recipes` are the hashes of the variants' recipes by the variant's source; a source without one was not optimized."""
+    """`recipes` are the hashes of the variants' recipes by the variant's source; a source without one was not
+    optimized."""
 
     id: str
     model: str
@@ -49,7 +51,9 @@ def _of(folder: Path) -> list[Bundled]:
 def _bundled(row: dict[str, Any], recipes: dict[str, str]) -> Bundled:
     document = Evaluation.model_validate(row["document"])
     own = {result.variant.source for result in document.variants}
-    return Bundled(row["id"], row["baseline"], document, {source: hash for source, hash in recipes.items() if source in own})
+    return Bundled(
+        row["id"], row["baseline"], document, {source: hash for source, hash in recipes.items() if source in own}
+    )
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -31,7 +31,8 @@ def card(model_id: str) -> ModelCard | None:
 
 @cache
 def _read(model_id: str) -> ModelCard:
-    """Once a process: the files belong to the checkout, and hashing a tokenizer for every row of a list would be felt."""
+    """Once a process: the files belong to the checkout, and hashing a tokenizer for every row of a list would be
+    felt."""
     model_card = read_card(_FOLDERS[model_id], id=model_id, origin="starter")
     return model_card.model_copy(update={"draft": _DRAFTS.get(model_card.id)})
 

@@ -1,4 +1,5 @@
-"""The presets that come with Whetstone, read from the bundled TOML. Knows nothing of the store and of what is valid where."""
+"""The presets that come with Whetstone, read from the bundled TOML. Knows nothing of the store and of what is valid
+where."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def digest() -> str:
 def _claim(path: Path, row: _Claim, sources: dict[str, Any]) -> Claim:
     source = sources.get(row.source)
     if not isinstance(source, dict) or not {"title", "url"} <= set(source):
-        raise InvalidCatalog(f"{path.name}, claim `{row.key}`: [sources.{row.source}] needs a title and a url; add them.")
+        raise InvalidCatalog(
+            f"{path.name}, claim `{row.key}`: [sources.{row.source}] needs a title and a url; add them."
+        )
     fields = row.model_dump(exclude={"key", "source"})
     return Claim(**fields, source=source["title"], url=source["url"])
 
@@ -70,6 +73,8 @@ def _claim(path: Path, row: _Claim, sources: dict[str, Any]) -> Claim:
 def _preset(path: Path, row: _Preset, claims: dict[str, Claim]) -> Preset:
     missing = next((key for key in row.published if key not in claims), None)
     if missing is not None:
-        raise InvalidCatalog(f"{path.name}, row `{row.id}`: there is no claim `{missing}`; correct the name or add its row.")
+        raise InvalidCatalog(
+            f"{path.name}, row `{row.id}`: there is no claim `{missing}`; correct the name or add its row."
+        )
     fields = {name: getattr(row, name) for name in _Preset.model_fields if name != "published"}
     return Preset(**fields, published=tuple(claims[key] for key in row.published))

@@ -1,7 +1,8 @@
-"""The 73 models of the documentation page and the reference models beside them, from the bundled TOML and the published matrix.
+"""The 73 models of the documentation page and the reference models beside them, from the bundled TOML and the published
+matrix.
 
-The matrix's cells are taken as the page has them, blanks too, and never derived from the facts. Knows nothing of weights: no
-model here has a folder.
+The matrix's cells are taken as the page has them, blanks too, and never derived from the facts. Knows nothing of
+weights: no model here has a folder.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def published(path: Path | None = None, matrix: Path | None = None) -> dict[str,
 
 
 def reference(path: Path | None = None) -> dict[str, PublishedModel]:
-    """Models that the page does not list, by hub id: what the tutorial computes with, and the drafts. Raises InvalidCatalog."""
+    """Models that the page does not list, by hub id: what the tutorial computes with, and the drafts. Raises
+    InvalidCatalog."""
     return _reference(path or REFERENCE, _stamp(path or REFERENCE))
 
 
@@ -171,12 +173,18 @@ def find(name: str) -> PublishedModel | None:
 
 def _model(path: Path, row: _Row, name: str, origin: Origin, cells: PublishedCells | None) -> PublishedModel:
     if row.architecture not in MODEL_TYPES:
-        raise InvalidCatalog(f"{path.name}, row `{name}`: the architecture `{row.architecture}` is unknown; correct it.")
+        raise InvalidCatalog(
+            f"{path.name}, row `{name}`: the architecture `{row.architecture}` is unknown; correct it."
+        )
     taken: dict[str, Any] = row.model_dump(include=TAKEN)
     return PublishedModel(
-        id=name, origin=origin, model_type=MODEL_TYPES[row.architecture], generates=row.task != "embedding", published=cells,
+        id=name,
+        origin=origin,
+        model_type=MODEL_TYPES[row.architecture],
+        generates=row.task != "embedding",
+        published=cells,
         **taken,
-    )  # fmt: skip
+    )
 
 
 def _cells(path: Path) -> dict[str, PublishedCells]:
@@ -189,9 +197,13 @@ def _cells(path: Path) -> dict[str, PublishedCells]:
     for number, row in enumerate(found, 2):
         name = row.get("jumpstart_model_id") or ""
         if not name or name in cells:
-            raise InvalidCatalog(f"{path.name}, line {number}: the id `{name}` is missing or stands there twice; correct it.")
+            raise InvalidCatalog(
+                f"{path.name}, line {number}: the id `{name}` is missing or stands there twice; correct it."
+            )
         try:
-            cells[name] = PublishedCells.model_validate({field: row.get(field) for field in PublishedCells.model_fields})
+            cells[name] = PublishedCells.model_validate(
+                {field: row.get(field) for field in PublishedCells.model_fields}
+            )
         except ValueError:
             raise InvalidCatalog(
                 f"{path.name}, line {number}: a cell of `{name}` is neither Yes, No nor blank; correct it."

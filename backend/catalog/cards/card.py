@@ -31,9 +31,19 @@ ADAPTER = "adapter_config.json"
 HUB_CACHE = re.compile(r"models--(.+)/snapshots/[^/]+")
 """The end of the path of a snapshot in the cache that huggingface_hub keeps."""
 NOT_PARAMETERS = (
-    "_scale", "_scale_inv", "_scales", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx", ".inv_freq",
-    ".masked_bias", ".e_score_correction_bias",
-)  # fmt: skip
+    "_scale",
+    "_scale_inv",
+    "_scales",
+    "_zero_point",
+    "_shape",
+    "_g_idx",
+    ".scales",
+    ".qzeros",
+    ".g_idx",
+    ".inv_freq",
+    ".masked_bias",
+    ".e_score_correction_bias",
+)
 PACKED = ("weight_packed", "qweight")
 HALVES = "_blocks"
 """MXFP4 keeps two weights in a byte."""
@@ -47,17 +57,21 @@ TEXT_PART = re.compile(r"(^|\.)(language_model|text_model|lm_head)\.|^(model\.)?
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 
-def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder", as_imported: bool = False) -> ModelCard:
+def read_card(
+    folder: Path, *, id: str | None = None, origin: Origin = "folder", as_imported: bool = False
+) -> ModelCard:
     """The card of the model in `folder`; `id` defaults to `own_name`.
 
-    `as_imported`: Whetstone itself made the folder, so that name, origin and licence are those of its import record. The record
-    of any other folder says only that the weights were quantized before, which is a warning.
+    `as_imported`: Whetstone itself made the folder, so that name, origin and licence are those of its import record.
+    The record of any other folder says only that the weights were quantized before, which is a warning.
 
     Raises UnknownModel when there is no such folder, InvalidModel (one sentence) when it is not a sound model:
     config.json, tokenizer and safetensors weights that agree with each other.
     """
     if not folder.is_dir():
-        raise UnknownModel(f"There is no folder {folder}: give a model folder, or an id that `whetstone catalog list` shows.")
+        raise UnknownModel(
+            f"There is no folder {folder}: give a model folder, or an id that `whetstone catalog list` shows."
+        )
     folder = folder.resolve()
     said: dict[str, Any] = {"id": id or own_name(folder), "origin": origin}
     imported = record.read(folder)
@@ -72,19 +86,23 @@ def read_card(folder: Path, *, id: str | None = None, origin: Origin = "folder",
 
 
 def own_name(folder: Path) -> str:
-    """The folder's name; of a snapshot in a hub's cache (models--ORG--NAME/snapshots/REVISION) the model's id, ORG/NAME."""
+    """The folder's name; of a snapshot in a hub's cache (models--ORG--NAME/snapshots/REVISION) the model's id,
+    ORG/NAME."""
     cached = HUB_CACHE.fullmatch("/".join(folder.parts[-3:]))
     return cached[1].replace("--", "/", 1) if cached else folder.name
 
 
 def read_remote_card(source: RemoteSource) -> ModelCard:
-    """The card of a model elsewhere, from ranges of its files. The tokenizer, often larger than all headers, is not read.
+    """The card of a model elsewhere, from ranges of its files. The tokenizer, often larger than all headers, is not
+    read.
 
     Raises InvalidModel as `read_card` does, SourceDropped and what the source raises.
     """
     facts = _facts(source)
     card_id = record.card_id(source.id, source.revision)
-    return ModelCard(id=card_id, path=source.name, origin="imported", tokenizer_hash=None, licence=source.licence, **facts)
+    return ModelCard(
+        id=card_id, path=source.name, origin="imported", tokenizer_hash=None, licence=source.licence, **facts
+    )
 
 
 def _facts(source: ModelSource) -> dict[str, Any]:
@@ -103,7 +121,8 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     stored = announced.recognise(weights.tensors, said, transposed=facts["model_type"] in TRANSPOSED)
     bits = announced.packed_bits(said) or (stored.bits if stored else None)
     tied = bool(facts["tied_embeddings"])
-    routed = {name: info for name, info in text.items() if ".experts." in name}  # not those that every token passes through
+    # not those that every token passes through
+    routed = {name: info for name, info in text.items() if ".experts." in name}
     return {
         **facts,
         "notes": (*notes, *([stored.sentence] if stored else [])),
@@ -131,7 +150,9 @@ def _no_model(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
             "give the folder that this is saved to."
         )
     if PurePosixPath(source.name).name.startswith("models--"):
-        return InvalidModel(f"{source.name} is a model's folder in a hub's cache: give the folder below its `snapshots`.")
+        return InvalidModel(
+            f"{source.name} is a model's folder in a hub's cache: give the folder below its `snapshots`."
+        )
     if models := list(gguf_parts.models(file for file in sizes if file.lower().endswith(".gguf"))):
         more = f", or one of {len(models) - 1} others" if len(models) > 1 else ""
         return InvalidModel(
@@ -163,7 +184,8 @@ def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], conf
             "export the model again."
         )
     layers = {int(match[1]) for match in map(LAYER.search, tensors) if match}
-    extra = config.get("num_nextn_predict_layers")  # DeepSeek stores the layers that predict further tokens behind the others
+    # DeepSeek stores the layers that predict further tokens behind the others
+    extra = config.get("num_nextn_predict_layers")
     wanted = facts["layers"]
     allowed = {wanted, wanted + extra} if type(extra) is int else {wanted}
     if layers and not (len(layers) in allowed and layers == set(range(len(layers)))):
@@ -183,12 +205,14 @@ def _revision(source: ModelSource, sizes: Mapping[str, int], weights: str) -> st
 
 
 def _side_files(source: ModelSource, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The files beside config.json that announce a quantization, by their names. Raises InvalidModel where one is damaged."""
+    """The files beside config.json that announce a quantization, by their names. Raises InvalidModel where one is
+    damaged."""
     return {file: read_object(source, file, CONFIG_BYTES) for file in announced.SIDE_FILES if file in sizes}
 
 
 def _parameters(tensors: dict[str, TensorInfo], tied: bool, bits: int | None) -> int:
-    """Elements of all weights: tied embeddings once, packed integers unpacked; scales, zero points and buffers left out."""
+    """Elements of all weights: tied embeddings once, packed integers unpacked; scales, zero points and buffers left
+    out."""
     per_word = 32 // (bits if bits in announced.PACKED_BITS else 4)
     counted = (name for name in tensors if not (_is_buffer(name, tensors[name]) or (tied and name.endswith(HEADS))))
     return sum(_elements(name, tensors[name], per_word) for name in counted)

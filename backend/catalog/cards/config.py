@@ -25,14 +25,28 @@ EXPERT_SIZE = ("moe_intermediate_size", "expert_ffn_hidden_size")
 INTERMEDIATE = ("n_inner", "ffn_dim", "ffn_hidden_size")
 FOURFOLD = frozenset({"gpt2", "bloom", "falcon", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "mpt"})
 """Types whose MLP is four times the hidden size where config.json states no width."""
-LATENT = frozenset({
-    "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2", "kimi_linear",
-    "longcat_flash", "pangu_ultra_moe",
-})  # fmt: skip
-"""Types for which vLLM 0.32 keeps the latent vector (transformers_utils/model_arch_config_convertor.py, is_deepseek_mla)."""
+LATENT = frozenset(
+    {
+        "axk1",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "glm4_moe_lite",
+        "glm_moe_dsa",
+        "kimi_k2",
+        "kimi_linear",
+        "longcat_flash",
+        "pangu_ultra_moe",
+    }
+)
+"""Types for which vLLM 0.32 keeps the latent vector (transformers_utils/model_arch_config_convertor.py,
+is_deepseek_mla)."""
 EVERY = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """Every which layer looks at all tokens where config.json states neither `layer_types` nor `sliding_window_pattern`."""
-MOST, MOST_OTHERS = {"num_hidden_layers": 10_000, "num_attention_heads": 10_000, "num_key_value_heads": 10_000}, 2**31 - 1
+MOST, MOST_OTHERS = (
+    {"num_hidden_layers": 10_000, "num_attention_heads": 10_000, "num_key_value_heads": 10_000},
+    2**31 - 1,
+)
 """No model comes near; products of three of them stay within what a database's whole numbers hold."""
 HEAD = re.compile(r"Eagle3?(?=[A-Z]|$)|Medusa|DFlash")
 """Architectures of weights that propose tokens from another model's hidden states (`head`)."""
@@ -62,7 +76,8 @@ def check_architecture(name: str) -> None:
 
 
 class _Part:
-    """The text part of a config.json. `nested` ones leave out what their class fills in; of a plain one that is not taken."""
+    """The text part of a config.json. `nested` ones leave out what their class fills in; of a plain one that is not
+    taken."""
 
     def __init__(self, values: Mapping[str, Any], row: Mapping[str, Any], *, nested: bool) -> None:
         self.values, self.nested = values, nested
@@ -124,7 +139,9 @@ def _names(config: Mapping[str, Any]) -> tuple[str, str]:
         known = architectures()
         usual = known["causal"].get(model_type) if isinstance(model_type, str) else None
         if usual is None:
-            raise InvalidModel("config.json names no architecture (`architectures`): whetstone cannot tell what model this is.")
+            raise InvalidModel(
+                "config.json names no architecture (`architectures`): whetstone cannot tell what model this is."
+            )
         raise InvalidModel(
             f'config.json names no architecture (`architectures`): add the line `"architectures": ["{usual}"],` to it, which '
             f"{known['source']} takes for the type {model_type}."
@@ -165,10 +182,17 @@ def _sizes(part: _Part, kind: str) -> dict[str, Any]:
     layers = part.size("num_hidden_layers")
     experts = _experts(part)
     return {
-        "layers": layers, "hidden_size": hidden, "intermediate_size": _intermediate(part, kind, hidden, bool(experts["experts"])),
-        "heads": heads, "kv_heads": _kv_heads(part, kind, heads), "head_dim": _head_dim(part, kind, hidden // heads),
-        "vocabulary": part.size("vocab_size"), "kv_latent": _latent(part, kind), **experts, **_windows(part, kind, layers),
-    }  # fmt: skip
+        "layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": _intermediate(part, kind, hidden, bool(experts["experts"])),
+        "heads": heads,
+        "kv_heads": _kv_heads(part, kind, heads),
+        "head_dim": _head_dim(part, kind, hidden // heads),
+        "vocabulary": part.size("vocab_size"),
+        "kv_latent": _latent(part, kind),
+        **experts,
+        **_windows(part, kind, layers),
+    }
 
 
 def _intermediate(part: _Part, kind: str, hidden: int, experts: bool) -> int:
@@ -208,7 +232,10 @@ def _context(part: _Part) -> tuple[int, str | None]:
     default = part.defaults.get("max_position_embeddings")
     if default is not None:
         return default, None
-    return ASSUMED_CONTEXT, f"config.json states no context length: {ASSUMED_CONTEXT:,} tokens are assumed, as vLLM does."
+    return (
+        ASSUMED_CONTEXT,
+        f"config.json states no context length: {ASSUMED_CONTEXT:,} tokens are assumed, as vLLM does.",
+    )
 
 
 def _tied(part: _Part, model_type: str) -> bool:
@@ -238,9 +265,10 @@ def _windows(part: _Part, kind: str, layers: int) -> dict[str, int | None]:
         cached, sliding = layers, _sliding(part, kind, layers)
     sliding = sliding if window else 0
     return {
-        "kv_layers": cached if cached != layers else None, "sliding_layers": sliding,
+        "kv_layers": cached if cached != layers else None,
+        "sliding_layers": sliding,
         "sliding_window": window if sliding else None,
-    }  # fmt: skip
+    }
 
 
 def _sliding(part: _Part, kind: str, layers: int) -> int:

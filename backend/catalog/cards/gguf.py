@@ -27,17 +27,30 @@ BITS_16 = 16
 ALIGNMENT = 32
 """GGUF_DEFAULT_ALIGNMENT."""
 NO_MODEL = {
-    "adapter": "an adapter (LoRA)", "mmproj": "a projector of a vision model (mmproj)",
+    "adapter": "an adapter (LoRA)",
+    "mmproj": "a projector of a vision model (mmproj)",
     "imatrix": "an importance matrix (imatrix)",
-}  # fmt: skip
+}
 """`general.type` of what is no model."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _TYPES = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210), 20: ("IQ4_NL", 32, 18), 23: ("IQ4_XS", 256, 136), 30: ("BF16", 1, 2),
-}  # fmt: skip
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    20: ("IQ4_NL", 32, 18),
+    23: ("IQ4_XS", 256, 136),
+    30: ("BF16", 1, 2),
+}
 """ggml's number -> name, elements a block, bytes a block."""
 _QUANTIZATION = re.compile(r"[-._](I?Q\d\w*|BF16|F16|F32)$", re.IGNORECASE)
 
@@ -65,7 +78,8 @@ class Tensor(NamedTuple):
 
 
 class Head(NamedTuple):
-    """`values` of the keys that are no arrays; `counts` of those that are. `sha256` of the head, which pins the file."""
+    """`values` of the keys that are no arrays; `counts` of those that are. `sha256` of the head, which pins the
+    file."""
 
     path: Path
     values: dict[str, Any]
@@ -145,8 +159,8 @@ def name_of(path: Path) -> str:
 def read_model(path: Path) -> Model:
     """The model that `path` holds, or is one part of.
 
-    Raises UnknownModel where there is no such file, InvalidModel in one sentence: no GGUF, cut short, out of bounds, a part
-    missing or of another model, or something in it that an import does not carry.
+    Raises UnknownModel where there is no such file, InvalidModel in one sentence: no GGUF, cut short, out of bounds, a
+    part missing or of another model, or something in it that an import does not carry.
     """
     if not path.exists():
         raise UnknownModel(f"There is no file {path}: check the path.")
@@ -165,12 +179,15 @@ def read_model(path: Path) -> Model:
 
 
 def read_head(path: Path) -> Head:
-    """Keys and the table of tensors of one file. Raises InvalidModel in one sentence: no GGUF, cut short, or out of bounds."""
+    """Keys and the table of tensors of one file. Raises InvalidModel in one sentence: no GGUF, cut short, or out of
+    bounds."""
     try:
         with path.open("rb") as source:
             start = source.read(MOST_BYTES)
     except OSError as error:
-        raise InvalidModel(f"{path.name} cannot be read ({error.strerror}): check the path and its permissions.") from None
+        raise InvalidModel(
+            f"{path.name} cannot be read ({error.strerror}): check the path and its permissions."
+        ) from None
     try:
         return _Reader(path, start).head()
     except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
@@ -187,7 +204,9 @@ def _check_kind(head: Head) -> None:
         raise InvalidModel(f"{name} is {what} and no whole language model: give the GGUF file of the model.")
     if head.architecture not in ARCHITECTURES:
         shown = _shown(head.architecture) or "no architecture"
-        raise InvalidModel(f"{name} is of the architecture `{shown}`: GGUF files of {', '.join(ARCHITECTURES)} can be imported.")
+        raise InvalidModel(
+            f"{name} is of the architecture `{shown}`: GGUF files of {', '.join(ARCHITECTURES)} can be imported."
+        )
     version = head.values.get("general.quantization_version", QUANTIZATION_VERSION)
     if version != QUANTIZATION_VERSION:
         raise not_carried(name, "general.quantization_version", head.values)
@@ -204,7 +223,11 @@ def _check_parts(parts: tuple[Head, ...]) -> None:
         )
     total = sum(len(part.tensors) for part in parts)
     for number, part in enumerate(parts):
-        own = (part.values.get("split.no", 0), part.values.get("split.count", 1), part.values.get("split.tensors.count"))
+        own = (
+            part.values.get("split.no", 0),
+            part.values.get("split.count", 1),
+            part.values.get("split.tensors.count"),
+        )
         expected = (number, count, total)
         if count > 1 and own != expected:
             raise InvalidModel(
@@ -244,13 +267,16 @@ def _check_tensors(head: Head) -> int:
 
 
 def _rope_factors(parts: tuple[Head, ...]) -> tuple[float, ...]:
-    """The values of rope_freqs.weight; none where it is not there. Raises InvalidModel where they are no 32-bit floats."""
+    """The values of rope_freqs.weight; none where it is not there. Raises InvalidModel where they are no 32-bit
+    floats."""
     for part in parts:
         for tensor in part.tensors:
             if tensor.name != FREQUENCIES:
                 continue
             if tensor.kind != 0 or not 0 < tensor.elements <= MOST_PARTS:
-                raise InvalidModel(f"{part.path.name} has {FREQUENCIES} in a form that is not read: import the original model.")
+                raise InvalidModel(
+                    f"{part.path.name} has {FREQUENCIES} in a form that is not read: import the original model."
+                )
             with part.path.open("rb") as file:
                 file.seek(part.data_offset + tensor.offset)
                 return struct.unpack(f"<{tensor.elements}f", file.read(tensor.bytes))
@@ -269,7 +295,9 @@ class _Reader:
         self.at = 4
         version = self._number("I")
         if version not in {2, 3}:
-            raise InvalidModel(f"{self.path.name} is GGUF of version {version}: 2 and 3 are read, convert it with llama.cpp.")
+            raise InvalidModel(
+                f"{self.path.name} is GGUF of version {version}: 2 and 3 are read, convert it with llama.cpp."
+            )
         tensors, keys = self._bounded(MOST_TENSORS), self._bounded(MOST_KEYS)
         values, counts = {}, {}
         for _ in range(keys):
@@ -330,18 +358,36 @@ class _Reader:
 
 
 def card(model: Model, name: str) -> ModelCard:
-    """What the head says of the model before it is converted; `weights_bytes` are of the 16-bit weights that it will have."""
+    """What the head says of the model before it is converted; `weights_bytes` are of the 16-bit weights that it will
+    have."""
     conversion = model.conversion
     config = conversion.config
     experts = config.get("num_local_experts")
     routed = sum(math.prod(tensor.shape) for tensor in conversion.tensors if ".experts." in tensor.becomes[0])
     return ModelCard(
-        id=name, origin="imported", architecture=conversion.architecture, model_type=conversion.model_type,
-        layers=config["num_hidden_layers"], hidden_size=config["hidden_size"], intermediate_size=config["intermediate_size"],
-        heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"], head_dim=config["head_dim"],
-        vocabulary=config["vocab_size"], max_positions=config["max_position_embeddings"], dtype="bfloat16",
-        tied_embeddings=config["tie_word_embeddings"], parameters=model.parameters, gated_mlp=True, path=str(model.path),
-        revision=model.sha256, weights_bytes=2 * model.parameters, tokenizer_hash=None, licence=model.licence,
-        quantized_before=model.quantized_before, experts=experts, experts_per_token=config.get("num_experts_per_tok"),
+        id=name,
+        origin="imported",
+        architecture=conversion.architecture,
+        model_type=conversion.model_type,
+        layers=config["num_hidden_layers"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+        head_dim=config["head_dim"],
+        vocabulary=config["vocab_size"],
+        max_positions=config["max_position_embeddings"],
+        dtype="bfloat16",
+        tied_embeddings=config["tie_word_embeddings"],
+        parameters=model.parameters,
+        gated_mlp=True,
+        path=str(model.path),
+        revision=model.sha256,
+        weights_bytes=2 * model.parameters,
+        tokenizer_hash=None,
+        licence=model.licence,
+        quantized_before=model.quantized_before,
+        experts=experts,
+        experts_per_token=config.get("num_experts_per_tok"),
         expert_parameters=routed or None,
-    )  # fmt: skip
+    )

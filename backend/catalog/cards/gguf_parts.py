@@ -26,7 +26,9 @@ def paths(path: Path) -> list[Path]:
         return [path]
     number, count = int(match[1]), int(match[2])
     if not 0 < number <= count <= MOST_PARTS:
-        raise InvalidModel(f"{path.name} is numbered beyond its own count of parts: give it the name that it was published with.")
+        raise InvalidModel(
+            f"{path.name} is numbered beyond its own count of parts: give it the name that it was published with."
+        )
     parts = [path.with_name(NUMBERED.sub(f"-{one:05}-of-{count:05}", path.name)) for one in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:

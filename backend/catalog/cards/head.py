@@ -1,7 +1,8 @@
-"""Reads the card of a head: weights that propose tokens from another model's hidden states, in the forms that vLLM 0.32 loads.
+"""Reads the card of a head: weights that propose tokens from another model's hidden states, in the forms that vLLM 0.32
+loads.
 
-A head has no tokenizer and generates no text by itself, so `card.read_card` refuses it. EAGLE and EAGLE-3 write a decoder's
-config.json, Medusa its own, speculators nest the decoder's under `transformer_layer_config`.
+A head has no tokenizer and generates no text by itself, so `card.read_card` refuses it. EAGLE and EAGLE-3 write a
+decoder's config.json, Medusa its own, speculators nest the decoder's under `transformer_layer_config`.
 """
 
 from __future__ import annotations
@@ -42,19 +43,30 @@ def read_head(folder: Path, *, id: str | None = None) -> ModelCard:
     kind = _kind(config, weights.tensors)
     own = _size(config, "draft_vocab_size", _size(config, "truncated_vocab_size", vocabulary))
     return ModelCard(
-        id=id or folder.name, path=str(folder.resolve()), origin="folder",
+        id=id or folder.name,
+        path=str(folder.resolve()),
+        origin="folder",
         head_of=HeadOf(hidden_size=reads, vocabulary=vocabulary, tokens=_tokens(config, kind)),
-        architecture=_architecture(config), model_type=kind,
+        architecture=_architecture(config),
+        model_type=kind,
         gated_mlp=any("gate_proj" in name for name in weights.tensors),
-        layers=_size(inner, "num_hidden_layers", 1), hidden_size=hidden, heads=heads,
-        intermediate_size=_size(inner, "intermediate_size", hidden), kv_heads=_size(inner, "num_key_value_heads", heads),
-        head_dim=_size(inner, "head_dim", hidden // heads), vocabulary=own,
+        layers=_size(inner, "num_hidden_layers", 1),
+        hidden_size=hidden,
+        heads=heads,
+        intermediate_size=_size(inner, "intermediate_size", hidden),
+        kv_heads=_size(inner, "num_key_value_heads", heads),
+        head_dim=_size(inner, "head_dim", hidden // heads),
+        vocabulary=own,
         kv_layers=0 if inner.get("num_attention_heads") is None else None,
-        max_positions=_size(inner, "max_position_embeddings", 2048), dtype=str(inner.get("dtype") or "bfloat16"),
-        tied_embeddings=True, parameters=sum(info.elements for info in weights.tensors.values()), weights_bytes=weights.bytes,
-        bytes_by_dtype=bytes_by_dtype(weights.tensors), tokenizer_hash=None,
+        max_positions=_size(inner, "max_position_embeddings", 2048),
+        dtype=str(inner.get("dtype") or "bfloat16"),
+        tied_embeddings=True,
+        parameters=sum(info.elements for info in weights.tensors.values()),
+        weights_bytes=weights.bytes,
+        bytes_by_dtype=bytes_by_dtype(weights.tensors),
+        tokenizer_hash=None,
         revision=hashlib.sha256(source.read(CONFIG) + weights.digest.encode()).hexdigest(),
-    )  # fmt: skip
+    )
 
 
 def _architecture(config: dict[str, Any]) -> str:

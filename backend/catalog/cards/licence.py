@@ -18,7 +18,10 @@ FILES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "LICENCE.txt", "LICE
 
 def licence(folder: Path) -> str | None:
     """`apache-2.0 (README.md)`, or None where the folder does not say."""
-    for name, said in (("README.md", _front_matter(folder / "README.md")), *((name, _title(folder / name)) for name in FILES)):
+    for name, said in (
+        ("README.md", _front_matter(folder / "README.md")),
+        *((name, _title(folder / name)) for name in FILES),
+    ):
         if said:
             return f"{said[:LONGEST]} ({name})"
     return None
@@ -52,4 +55,6 @@ def _front_matter(path: Path) -> str | None:
 
 def _title(path: Path) -> str | None:
     """The first line that says something."""
-    return next((" ".join(line.strip(" #\t").split()) for line in _start(path).splitlines() if line.strip(" #\t")), None)
+    return next(
+        (" ".join(line.strip(" #\t").split()) for line in _start(path).splitlines() if line.strip(" #\t")), None
+    )

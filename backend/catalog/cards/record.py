@@ -1,7 +1,7 @@
 """The record that an imported model's folder carries: where it came from, at which revision, under which licence.
 
-It is written last, before the folder becomes visible. Whoever hands a folder on can write one too, so its name, source and
-licence count only in a folder that Whetstone made (`read_card`).
+It is written last, before the folder becomes visible. Whoever hands a folder on can write one too, so its name, source
+and licence count only in a folder that Whetstone made (`read_card`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ SHOWN = 8
 
 
 class ImportRecord(Frozen):
-    """`source` is a hub id or an s3:// prefix; `files` are sizes in bytes; `accepted` is when the licence was, if it was."""
+    """`source` is a hub id or an s3:// prefix; `files` are sizes in bytes; `accepted` is when the licence was, if it
+    was."""
 
     source: str
     revision: str

@@ -1,7 +1,7 @@
 """Reads and checks the header of a safetensors file: which tensors it holds and where. No weight is loaded.
 
-Knows nothing of models, torch, configuration or where the file lies. The format: 8 bytes little-endian header size, that many
-bytes of JSON (name -> dtype, shape, [start, end) in the data that follows), data without holes
+Knows nothing of models, torch, configuration or where the file lies. The format: 8 bytes little-endian header size,
+that many bytes of JSON (name -> dtype, shape, [start, end) in the data that follows), data without holes
 (https://huggingface.co/docs/safetensors, "Format").
 """
 
@@ -56,8 +56,8 @@ def read(path: Path) -> dict[str, TensorInfo]:
 def parse(source: ModelSource, file: str, first: bytes, total: int) -> tuple[dict[str, TensorInfo], bytes]:
     """As `read`, with the header's raw bytes beside it (for hashing).
 
-    `first` is the beginning of the file, read already; the rest of the header is asked for where it is longer. `total` is
-    the size of the file in bytes.
+    `first` is the beginning of the file, read already; the rest of the header is asked for where it is longer. `total`
+    is the size of the file in bytes.
     """
     raw = _raw(source, file, first, total)
     document = _document(file, raw)

@@ -32,7 +32,8 @@ class ModelSource(ABC):
 
     @abstractmethod
     def read(self, file: str, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes from `start` up to `end`, or fewer where the file ends before. Raises InvalidModel where it is unreadable."""
+        """The bytes from `start` up to `end`, or fewer where the file ends before. Raises InvalidModel where it is
+        unreadable."""
 
     def read_all(self, asked: list[tuple[str, int]]) -> list[bytes]:
         """The first bytes of several files, as many as asked of each, at most `readers` at once."""
@@ -87,7 +88,8 @@ class RemoteSource(ModelSource):
 
     @abstractmethod
     def stream(self, file: str, start: int) -> Iterator[bytes]:
-        """The bytes from `start` to the end. Raises SourceDropped where it may be tried again, else another WhetstoneError."""
+        """The bytes from `start` to the end. Raises SourceDropped where it may be tried again, else another
+        WhetstoneError."""
 
 
 class FolderSource(ModelSource):
@@ -108,4 +110,6 @@ class FolderSource(ModelSource):
                 opened.seek(start)
                 return opened.read(-1 if end is None else max(0, end - start))
         except OSError as error:
-            raise InvalidModel(f"{file} cannot be read ({error.strerror}): check the file and its permissions.") from None
+            raise InvalidModel(
+                f"{file} cannot be read ({error.strerror}): check the file and its permissions."
+            ) from None

@@ -23,15 +23,20 @@ OTHER_FILES = (
 HERE_BYTES, MOST_BYTES = 4_000_000, 128_000_000
 """Of a tokenizer.json: read in this process, and at all."""
 SETTINGS = (
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json", "chat_template.jinja",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "chat_template.jinja",
     "generation_config.json",
-)  # fmt: skip
+)
 """What else is read of a tokenizer, and may be no larger than JSON of others may be."""
 FILES = ("tokenizer.json", *OTHER_FILES)
 
 
 def tokenizer_hash(folder: Path) -> str:
-    """sha256 over the sorted (token, id) pairs of tokenizer.json, added tokens included; else over the other files' bytes.
+    """sha256 over the sorted (token, id) pairs of tokenizer.json, added tokens included; else over the other files'
+    bytes.
 
     Raises InvalidModel when there is no tokenizer, or tokenizer.json is damaged.
     """
@@ -40,10 +45,14 @@ def tokenizer_hash(folder: Path) -> str:
         _check_settings(folder)
         if path.is_file():
             small = foreign.is_ours(path) or path.stat().st_size <= HERE_BYTES
-            return of_file(str(path)) if small else foreign.call(of_file, str(path), about=f"{path.name} of {folder.name}")
+            return (
+                of_file(str(path)) if small else foreign.call(of_file, str(path), about=f"{path.name} of {folder.name}")
+            )
         return _hash_files([folder / name for name in OTHER_FILES if (folder / name).is_file()], folder)
     except OSError as error:
-        raise InvalidModel(f"The tokenizer of {folder} cannot be read ({error.strerror}): check its permissions.") from None
+        raise InvalidModel(
+            f"The tokenizer of {folder} cannot be read ({error.strerror}): check its permissions."
+        ) from None
 
 
 def _check_settings(folder: Path) -> None:
@@ -51,7 +60,9 @@ def _check_settings(folder: Path) -> None:
     for file in (folder / name for name in SETTINGS):
         if file.is_file() and file.stat().st_size > foreign.JSON_BYTES:
             most = foreign.JSON_BYTES // 1_000_000
-            raise InvalidModel(f"{file.name} has more than {most} MB, which none has: download or export the model again.")
+            raise InvalidModel(
+                f"{file.name} has more than {most} MB, which none has: download or export the model again."
+            )
 
 
 def of_file(path: str) -> str:
@@ -64,13 +75,18 @@ def of_file(path: str) -> str:
 
 
 def _pairs(document: Any) -> set[tuple[str, int]]:
-    """(token, id) pairs of a `tokenizers` file: the vocabulary is a mapping, or a list of [token, score] for Unigram."""
+    """(token, id) pairs of a `tokenizers` file: the vocabulary is a mapping, or a list of [token, score] for
+    Unigram."""
     model = document.get("model") if isinstance(document, dict) else None
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(vocabulary, list) and all(isinstance(row, list) and row for row in vocabulary):
         vocabulary = {row[0]: number for number, row in enumerate(vocabulary) if isinstance(row[0], str)}
     added = document.get("added_tokens") or [] if isinstance(document, dict) else []
-    if not isinstance(vocabulary, dict) or not isinstance(added, list) or not all(isinstance(row, dict) for row in added):
+    if (
+        not isinstance(vocabulary, dict)
+        or not isinstance(added, list)
+        or not all(isinstance(row, dict) for row in added)
+    ):
         raise ValueError("no vocabulary")
     listed = [*vocabulary.items(), *((row.get("content"), row.get("id")) for row in added)]
     if not listed or not all(isinstance(token, str) and type(number) is int for token, number in listed):

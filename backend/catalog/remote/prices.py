@@ -11,9 +11,12 @@ from backend.catalog.bundled import instances
 from backend.domain.machine.pricelist import PriceList
 
 SAID_BY = (
-    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)  # fmt: skip
+)
 
 
 def fetch(region: str | None = None) -> PriceList:
@@ -24,9 +27,12 @@ def fetch(region: str | None = None) -> PriceList:
 
 
 def missing_credentials() -> str | None:
-    """What to set; None where the environment or the usual files have credentials. Nothing is asked of the network for this."""
+    """What to set; None where the environment or the usual files have credentials. Nothing is asked of the network for
+    this."""
     if any(os.environ.get(name) for name in SAID_BY):
         return None
-    named = (os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
-             os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config")  # fmt: skip
+    named = (
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
+        os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config",
+    )
     return None if any(Path(path).expanduser().is_file() for path in named) else CREDENTIALS

@@ -1,4 +1,5 @@
-"""Which files of a model are fetched: configuration, tokenizer, safetensors and licence; never code, never another format.
+"""Which files of a model are fetched: configuration, tokenizer, safetensors and licence; never code, never another
+format.
 
 Knows nothing of how they are fetched.
 """
@@ -12,10 +13,20 @@ from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.cards.weights import INDEX, read_index, weight_files
 from backend.domain.model.announced import SIDE_FILES
 
-PLAIN = frozenset({
-    "config.json", "generation_config.json", INDEX, *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.json", "chat_template.jinja", *SIDE_FILES,
-})  # fmt: skip
+PLAIN = frozenset(
+    {
+        "config.json",
+        "generation_config.json",
+        INDEX,
+        *TOKENIZER_FILES,
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.json",
+        "chat_template.jinja",
+        *SIDE_FILES,
+    }
+)
 LICENCES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*", "license*", "COPYING*")
 TEXT = (".md", ".txt")
 

@@ -22,7 +22,8 @@ PARTIAL = ".partial"
 
 
 def is_remote(text: str) -> bool:
-    """Whether the text names a model elsewhere by its form: an s3:// prefix, a package, a hub id or a hub page's address."""
+    """Whether the text names a model elsewhere by its form: an s3:// prefix, a package, a hub id or a hub page's
+    address."""
     return text.startswith(SCHEME) or packages.is_package(text) or hub.is_id(_from_address(text))
 
 
@@ -36,7 +37,9 @@ def is_converted(text: str) -> bool:
     return packages.is_package(text) or text.lower().endswith(gguf.SUFFIX)
 
 
-def find(text: str, revision: str | None = None, *, endpoint: str | None = None, timeout_s: float | None = None) -> RemoteSource:
+def find(
+    text: str, revision: str | None = None, *, endpoint: str | None = None, timeout_s: float | None = None
+) -> RemoteSource:
     """The model that `text` names, pinned to what it is now. `timeout_s`: the most patience with a hub.
 
     Raises UnknownModel, AccessRefused, SourceUnreachable, RequestError (a revision of an S3 prefix).
@@ -66,10 +69,17 @@ def inspect(source: RemoteSource) -> Inspection:
         raise SourceUnreachable(str(error)) from None
     endpoint = source.endpoint if isinstance(source, HubSource) else None
     return Inspection(
-        card=card, source=source.id, revision=source.revision, endpoint=endpoint, licence=source.licence, gated=source.gated,
+        card=card,
+        source=source.id,
+        revision=source.revision,
+        endpoint=endpoint,
+        licence=source.licence,
+        gated=source.gated,
         must_accept=endpoint is not None and must_accept(source.licence, gated=source.gated),
-        licence_url=f"{endpoint}/{source.id}" if endpoint else None, files=files, bytes=sum(files.values()),
-    )  # fmt: skip
+        licence_url=f"{endpoint}/{source.id}" if endpoint else None,
+        files=files,
+        bytes=sum(files.values()),
+    )
 
 
 def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspection:
@@ -81,19 +91,35 @@ def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspectio
         model = gguf.read_model(Path(text).expanduser().absolute())
         sizes = {part.path.name: part.path.stat().st_size for part in model.parts}
         return Inspection(
-            card=gguf.card(model, gguf.name_of(model.path)), source=str(model.path), revision=model.sha256, endpoint=None,
-            licence=model.licence, gated=False, must_accept=False, licence_url=None, files=sizes, bytes=sum(sizes.values()),
-        )  # fmt: skip
+            card=gguf.card(model, gguf.name_of(model.path)),
+            source=str(model.path),
+            revision=model.sha256,
+            endpoint=None,
+            licence=model.licence,
+            gated=False,
+            must_accept=False,
+            licence_url=None,
+            files=sizes,
+            bytes=sum(sizes.values()),
+        )
     found = packages.find(text, timeout_s=timeout_s)
     return Inspection(
-        card=None, source=f"{packages.SCHEME}{found.requirement}", revision=found.sha256, endpoint=None, licence=found.licence,
-        gated=False, must_accept=must_accept(found.licence, gated=False), files={}, bytes=0,
+        card=None,
+        source=f"{packages.SCHEME}{found.requirement}",
+        revision=found.sha256,
+        endpoint=None,
+        licence=found.licence,
+        gated=False,
+        must_accept=must_accept(found.licence, gated=False),
+        files={},
+        bytes=0,
         licence_url=found.page,
-    )  # fmt: skip
+    )
 
 
 def folder(models: Path, source: str, revision: str) -> Path:
-    """Where a model lies once it is whole: MODELS/org/name@COMMIT, MODELS/s3/bucket--prefix@DIGEST, MODELS/gguf/FILE@DIGEST."""
+    """Where a model lies once it is whole: MODELS/org/name@COMMIT, MODELS/s3/bucket--prefix@DIGEST,
+    MODELS/gguf/FILE@DIGEST."""
     if is_converted(source):
         plain = source.removeprefix(packages.SCHEME) if packages.is_package(source) else gguf.name_of(Path(source))
         return models / "gguf" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', plain)[:80]}@{revision[:16]}"

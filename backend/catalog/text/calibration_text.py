@@ -1,7 +1,8 @@
 """Calibration text: the bundled one, or a user's JSONL, Parquet or text file, read and checked before work starts.
 
-Knows nothing of quantization: texts in, texts out, or a sentence that says why a file will not do. What is counted in a file is
-kept as long as the file and the tokenizer are the same: a page asks at every click, and tokenizing takes seconds.
+Knows nothing of quantization: texts in, texts out, or a sentence that says why a file will not do. What is counted in a
+file is kept as long as the file and the tokenizer are the same: a page asks at every click, and tokenizing takes
+seconds.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class File(NamedTuple):
 def texts(path: str | None, *, empty: bool = False) -> list[str]:
     """The documents of a file; None is the bundled text. `empty`: it may have none.
 
-    A JSONL line or a Parquet row is a document, any other file is one. Raises InvalidWorkload where it is missing, too large,
-    empty, or does not decode.
+    A JSONL line or a Parquet row is a document, any other file is one. Raises InvalidWorkload where it is missing, too
+    large, empty, or does not decode.
     """
     source = Path(path) if path else BUNDLED
     content = _content(source)
@@ -54,7 +55,9 @@ def texts(path: str | None, *, empty: bool = False) -> list[str]:
             found = [_decoded(source, content)]
     found = [text for text in found if text.strip()]
     if not found and not empty:
-        raise InvalidWorkload(f"The calibration file {source.name} is empty: give a few hundred kilobytes of typical text.")
+        raise InvalidWorkload(
+            f"The calibration file {source.name} is empty: give a few hundred kilobytes of typical text."
+        )
     return found
 
 
@@ -78,7 +81,8 @@ def check(path: str | None, model_dir: Path, length: int) -> None:
 
 
 def check_spare(path: str | None, model_dir: Path, samples: int, length: int) -> None:
-    """Raises InvalidWorkload where the texts leave too little for a recovery beside `samples` sequences of `length` tokens."""
+    """Raises InvalidWorkload where the texts leave too little for a recovery beside `samples` sequences of `length`
+    tokens."""
     needed = (samples + recovery.SPARE_SEQUENCES) * length
     counted = _tokens(_file(path), _tokenizer(model_dir), needed)
     if counted is not None and counted[0] < needed:
@@ -112,7 +116,8 @@ def _file(path: str | None) -> File:
 
 
 def _tokenizer(model_dir: Path) -> File | None:
-    """The model's tokenizer.json; None where it has none. Not the card's hash, which is of the vocabulary without the merges."""
+    """The model's tokenizer.json; None where it has none. Not the card's hash, which is of the vocabulary without the
+    merges."""
     path = model_dir / token_lengths.TOKENIZER
     return _file(str(path)) if path.is_file() else None
 
@@ -141,7 +146,9 @@ def _jsonl(source: Path, content: str) -> list[str]:
     found = []
     for number, line in enumerate(content.split("\n", MOST_LINES), 1):
         if number > MOST_LINES or len(line) > foreign.JSON_BYTES:
-            raise InvalidWorkload(f"{source.name} has more than {MOST_LINES:,} lines, or one of 16 MB: take a sample of it.")
+            raise InvalidWorkload(
+                f"{source.name} has more than {MOST_LINES:,} lines, or one of 16 MB: take a sample of it."
+            )
         if not line.strip():
             continue
         try:
@@ -168,13 +175,17 @@ def _parquet(source: Path) -> list[str]:
         with parquet.ParquetFile(source) as file:
             columns = [name for name in FIELDS if name in file.schema_arrow.names]
             if not columns:
-                raise InvalidWorkload(f'{source.name} has no column "text" or "prompt": rename the column that has the text.')
+                raise InvalidWorkload(
+                    f'{source.name} has no column "text" or "prompt": rename the column that has the text.'
+                )
             rows = file.read(columns=columns[:1]).column(0).to_pylist()
     except pyarrow.ArrowMemoryError:
         raise MemoryError from None
     except (pyarrow.ArrowException, OSError) as error:
         first = str(error).partition("\n")[0].rstrip(".")
-        raise InvalidWorkload(f"{source.name} is not a Parquet file that can be read ({first}): write it again.") from None
+        raise InvalidWorkload(
+            f"{source.name} is not a Parquet file that can be read ({first}): write it again."
+        ) from None
     if any(row is not None and not isinstance(row, str) for row in rows):
         raise InvalidWorkload(f"The column `{columns[0]}` of {source.name} is not text: give one that is.")
     return [row for row in rows if row is not None]
@@ -188,7 +199,8 @@ def _seen(file: File) -> float:
 
 @lru_cache(maxsize=KEPT)
 def _tokens(file: File, tokenizer: File | None, enough: int) -> tuple[int, int] | None:
-    """Tokens of the texts, counted until there are `enough`, and the largest; None where the model has no tokenizer.json."""
+    """Tokens of the texts, counted until there are `enough`, and the largest; None where the model has no
+    tokenizer.json."""
     found, total, largest = texts(str(file.path)), 0, -1
     if tokenizer is None:
         return None

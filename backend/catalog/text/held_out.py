@@ -1,7 +1,7 @@
 """Held-out text that quality is measured on, bundled ones by name or a user's file; and what calibrates, apart from it.
 
-Chat is scored in the model's own template, so a document may be a prompt with its answer. What is bundled is apart from what
-calibrates (assets/text/README.md).
+Chat is scored in the model's own template, so a document may be a prompt with its answer. What is bundled is apart from
+what calibrates (assets/text/README.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ BUNDLED = {
 
 CHAT_CALIBRATION = FOLDER / "chat_calibration.jsonl"
 CODE_CHARACTERS = 100_000
-"""Of the calibration text beside the chat: with the 9,400 tokens of that a little more than 64 sequences of 512 tokens."""
+"""Of the calibration text beside the chat: with the 9,400 tokens of that a little more than 64 sequences of 512
+tokens."""
 
 
 class Answered(NamedTuple):
@@ -78,11 +79,16 @@ def read(named: str | None, model_dir: Path) -> HeldOut:
 
 
 def calibration(path: str | None, model_dir: Path) -> list[Document]:
-    """What calibrates: the documents of a file; None is the bundled text, for a model with a chat template chat beside code."""
+    """What calibrates: the documents of a file; None is the bundled text, for a model with a chat template chat beside
+    code."""
     if path is not None:
         return documents(Path(path))
     code = calibration_text.texts(None)
-    return [*documents(CHAT_CALIBRATION), *(text[:CODE_CHARACTERS] for text in code)] if has_template(model_dir) else [*code]
+    return (
+        [*documents(CHAT_CALIBRATION), *(text[:CODE_CHARACTERS] for text in code)]
+        if has_template(model_dir)
+        else [*code]
+    )
 
 
 def check(named: str | None) -> None:
@@ -92,12 +98,15 @@ def check(named: str | None) -> None:
 
 
 def documents(path: Path) -> list[Document]:
-    """Of a file, as calibration text is read; a JSONL line with "prompt" and "answer" is both. Raises InvalidWorkload."""
+    """Of a file, as calibration text is read; a JSONL line with "prompt" and "answer" is both. Raises
+    InvalidWorkload."""
     texts = calibration_text.texts(str(path))
     if path.suffix.lower() not in {".jsonl", ".ndjson"}:
         return [*texts]
     return [
-        _document(path, number, line) for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1) if line.strip()
+        _document(path, number, line)
+        for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1)
+        if line.strip()
     ]
 
 

@@ -1,4 +1,5 @@
-"""Prompts that a draft is trained on: a person's file or the bundled ones, with those that evaluations hold out left out."""
+"""Prompts that a draft is trained on: a person's file or the bundled ones, with those that evaluations hold out left
+out."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ HELD_OUT = (_LOADS / "assistant.jsonl", _LOADS / "starter-code.jsonl", held_out.
 FEWEST = 8
 """Prompts: two are set aside, and fewer than six say nothing of what a person asks."""
 MOST_SHARED = 0.5
-"""Share of its runs of words that a prompt may have in common with the held-out ones: lines of code occur everywhere."""
+"""Share of its runs of words that a prompt may have in common with the held-out ones: lines of code occur
+everywhere."""
 BUNDLED = "leave the file out for the bundled ones"
 LONGEST = 4000
 """Characters; of a longer prompt its end is left out."""
@@ -34,9 +36,11 @@ class Prompts(NamedTuple):
 
 
 def read(path: str | None, model_dir: Path) -> Prompts:
-    """Of a JSONL or Parquet file its "prompt" or "text", of any other its paragraphs; None: the bundled ones for the model.
+    """Of a JSONL or Parquet file its "prompt" or "text", of any other its paragraphs; None: the bundled ones for the
+    model.
 
-    Raises InvalidWorkload where the file will not do, where all of it is held out, and where fewer than FEWEST are left.
+    Raises InvalidWorkload where the file will not do, where all of it is held out, and where fewer than FEWEST are
+    left.
     """
     name = Path(path).name if path else "the bundled prompts"
     given = _file(Path(path)) if path else _bundled(model_dir)
@@ -45,7 +49,9 @@ def read(path: str | None, model_dir: Path) -> Prompts:
         raise InvalidWorkload(f'{name} has no prompts: give a JSON object with "prompt" a line, or {BUNDLED}.')
     kept = tuple(text for text in found if not held(text))
     if not kept:
-        raise InvalidWorkload(f"Every prompt of {name} is held out for evaluations to measure on: give others, or {BUNDLED}.")
+        raise InvalidWorkload(
+            f"Every prompt of {name} is held out for evaluations to measure on: give others, or {BUNDLED}."
+        )
     if len(kept) < FEWEST:
         raise InvalidWorkload(
             f"{name} leaves {len(kept)} prompts, and a training takes at least {FEWEST}: give more, or {BUNDLED}."

@@ -1,4 +1,5 @@
-"""What a child process reads of a task's templates (`backend.foreign`): Jinja computes what is constant while it reads them.
+"""What a child process reads of a task's templates (`backend.foreign`): Jinja computes what is constant while it reads
+them.
 
 `{{ 9**(9**9) }}` never returns, and `{{ 'a' * 1500000000 }}` takes gigabytes, though no template is filled in here.
 """

@@ -1,4 +1,5 @@
-"""How many tokens texts have, by a model folder's own tokenizer.json: the `tokenizers` library reads it, no code of it runs.
+"""How many tokens texts have, by a model folder's own tokenizer.json: the `tokenizers` library reads it, no code of it
+runs.
 
 A small file can make the library take all memory (a normalizer that expands), or abort: it is read in a limited child.
 """
@@ -18,7 +19,8 @@ CHARACTERS_A_SECOND = 200_000
 
 
 def lengths(folder: Path, texts: Sequence[str]) -> list[int] | None:
-    """Tokens of each text, with those a server adds at the start; None where the folder has no tokenizer.json it can read.
+    """Tokens of each text, with those a server adds at the start; None where the folder has no tokenizer.json it can
+    read.
 
     Raises TooDemanding where reading it takes more than a file may.
     """

@@ -40,7 +40,8 @@ def read(name: str, content: bytes, columns: dict[str, str], time_unit: TimeUnit
 def make_prompts(name: str, content: bytes, block_size: int | None, seed: int, tokenizer: str | None) -> bytes:
     """Our own lines of those of a trace of lengths, as `read` wrote them: each with a prompt of its length.
 
-    Lengths are by that tokenizer.json, by characters where there is none. Raises InvalidWorkload where they are too many.
+    Lengths are by that tokenizer.json, by characters where there is none. Raises InvalidWorkload where they are too
+    many.
     """
     rows = [json.loads(line) for line in content.splitlines()]
     lengths = [(row.pop("input_tokens"), row.pop("hash_ids", None)) for row in rows]
@@ -50,7 +51,8 @@ def make_prompts(name: str, content: bytes, block_size: int | None, seed: int, t
 
 
 def preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns of a table, in order, or the fields of JSON, among which the prompt is to be named, and the first rows.
+    """The columns of a table, in order, or the fields of JSON, among which the prompt is to be named, and the first
+    rows.
 
     Both empty where the format says which is the prompt.
     """

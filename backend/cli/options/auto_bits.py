@@ -1,4 +1,5 @@
-"""`--auto-bits target_bits=4.5`: the options of mixed precision put into a recipe's quantize step. Knows no other option."""
+"""`--auto-bits target_bits=4.5`: the options of mixed precision put into a recipe's quantize step. Knows no other
+option."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def chosen(recipe: Path | None, auto_bits: str | None) -> Recipe:
     """The recipe to run. Raises InvalidRecipe."""
     if auto_bits is None:
         if recipe is None:
-            raise InvalidRecipe("Name a recipe with --recipe, or ask for average bits with --auto-bits target_bits=4.5.")
+            raise InvalidRecipe(
+                "Name a recipe with --recipe, or ask for average bits with --auto-bits target_bits=4.5."
+            )
         return recipes.read_file(recipe)
     return _with(recipes.read_file(recipe or Path(DEFAULT)), _read(auto_bits))
 
@@ -40,7 +43,9 @@ def _read(text: str) -> dict[str, Any]:
     for part in text.split(","):
         name, _, value = (each.strip() for each in part.partition("="))
         if name not in MIXED or not value or name in found:
-            raise InvalidRecipe(f"--auto-bits takes target_bits=4.5 and perhaps ,eight_bits=w8a8 and not `{part.strip()}`.")
+            raise InvalidRecipe(
+                f"--auto-bits takes target_bits=4.5 and perhaps ,eight_bits=w8a8 and not `{part.strip()}`."
+            )
         found[name] = value
     if "target_bits" not in found:
         raise InvalidRecipe("--auto-bits needs a budget: add target_bits=4.5.")
@@ -49,7 +54,9 @@ def _read(text: str) -> dict[str, Any]:
 
 def _with(recipe: Recipe, options: dict[str, Any]) -> Recipe:
     if not any(isinstance(step, Quantize) for step in recipe.steps):
-        raise InvalidRecipe(f"--auto-bits needs a quantize step, and {recipe.name} has none: add `quantize: {{method: awq}}`.")
+        raise InvalidRecipe(
+            f"--auto-bits needs a quantize step, and {recipe.name} has none: add `quantize: {{method: awq}}`."
+        )
     document = recipe.model_dump(mode="json")
     for step in document["steps"]:
         if "quantize" in step:

@@ -1,4 +1,5 @@
-"""The load options that `evaluate` and `bench` share: one a field of EvaluateOptions, and from a user's words to its value."""
+"""The load options that `evaluate` and `bench` share: one a field of EvaluateOptions, and from a user's words to its
+value."""
 
 from __future__ import annotations
 
@@ -18,17 +19,24 @@ from backend.present.command import flag
 from backend.service.evaluations import evaluations
 
 METAVARS = {
-    "rate": "R[,R]", "ramp": "FROM:TO", "trace": "FILE", "sweep": "OBJECTIVE", "columns": "FIELD=COLUMN", "tasks": "TASK",
-}  # fmt: skip
+    "rate": "R[,R]",
+    "ramp": "FROM:TO",
+    "trace": "FILE",
+    "sweep": "OBJECTIVE",
+    "columns": "FIELD=COLUMN",
+    "tasks": "TASK",
+}
 
 
 def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
     """Of a command that takes checked options as `chosen`, one with an option for each of their fields in its place.
 
-    `without` are fields that it has no option for; `defaults` are those that differ from the model's. Raises InvalidOptions when
-    called.
+    `without` are fields that it has no option for; `defaults` are those that differ from the model's. Raises
+    InvalidOptions when called.
     """
-    fields = [_option(name, field, defaults) for name, field in EvaluateOptions.model_fields.items() if name not in without]
+    fields = [
+        _option(name, field, defaults) for name, field in EvaluateOptions.model_fields.items() if name not in without
+    ]
     return replaced("chosen", fields, lambda asked: evaluations.options(**(defaults | _read(asked))))
 
 
@@ -40,7 +48,9 @@ def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Pa
     if taken in (str | None, list[str] | None):
         default = None
     words = (field.description or "").format_map({other: flag(other) for other in EvaluateOptions.model_fields})
-    return option(name, taken, typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split())), default)
+    return option(
+        name, taken, typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split())), default
+    )
 
 
 def _taken(name: str, annotation: Any) -> Any:
@@ -61,7 +71,9 @@ def _read(given: dict[str, Any]) -> dict[str, Any]:
     others = [name for name in ("rate", "ramp", "trace") if given[name] is not None]
     if given["concurrency"] is not None and others:
         raise InvalidOptions("is for a closed loop: leave it out with {}.", others[0], field="concurrency")
-    found = {name: READERS[name](value) if name in READERS else value for name, value in given.items() if value is not None}
+    found = {
+        name: READERS[name](value) if name in READERS else value for name, value in given.items() if value is not None
+    }
     if "trace" in found:
         found |= {"trace": True, "workload": found["trace"]}
     return found
@@ -89,7 +101,9 @@ def _ends(text: str) -> tuple[float, float]:
     try:
         start, end = (float(part) for part in text.split(":"))
     except ValueError:
-        raise InvalidOptions(f"is wrong: `{text}` is not two rates in requests a second such as 1:20.", field="ramp") from None
+        raise InvalidOptions(
+            f"is wrong: `{text}` is not two rates in requests a second such as 1:20.", field="ramp"
+        ) from None
     return start, end
 
 
@@ -105,8 +119,13 @@ def columns(given: list[str] | None) -> dict[str, str]:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    "concurrency": levels, "rate": _rates, "ramp": _ends, "columns": columns, "sweep": tuple, "tasks": tuple,
+    "concurrency": levels,
+    "rate": _rates,
+    "ramp": _ends,
+    "columns": columns,
+    "sweep": tuple,
+    "tasks": tuple,
     "process": lambda poisson: "poisson" if poisson else "constant",
     "endpoint": lambda chat: "chat" if chat else "completions",
-}  # fmt: skip
+}
 """From the words of a terminal; the others are what they are."""

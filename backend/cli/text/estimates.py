@@ -1,4 +1,5 @@
-"""An estimate, a choice of instances and the plan of a compilation as text: quantities with units, unknown where unknown."""
+"""An estimate, a choice of instances and the plan of a compilation as text: quantities with units, unknown where
+unknown."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def _losers(losers: Sequence[Loser]) -> str:
 
 def preview_text(title: str, preview: Preview) -> str:
     """The steps, what the job needs, where it runs, and where the result is meant to be served."""
-    steps = [f"  {number}. {step.title}" for number, step in enumerate(preview.plan.steps, 1)] or ["  nothing: the original"]
+    steps = [f"  {number}. {step.title}" for number, step in enumerate(preview.plan.steps, 1)] or [
+        "  nothing: the original"
+    ]
     need = preview.need
     needs = f"  needs {need.disk_bytes / 1e6:.0f} MB of disk and about {need.memory_bytes / 1e6:.0f} MB of memory"
     notes = [f"  {note}" for note in preview.plan.notes]

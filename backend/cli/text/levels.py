@@ -11,12 +11,15 @@ from backend.domain.load.load import Load
 
 LATENCIES = (("TTFT p50 ms", "ttft_ms"), ("TPOT p50 ms", "tpot_ms"), ("latency p50 ms", "client_latency_ms"))
 PER_REQUEST = (
-    ("tok/s/req", "output_tokens_per_s_per_request"), ("accept", "acceptance_rate"), ("cache hits", "prefix_cache_hit_rate"),
-)  # fmt: skip
+    ("tok/s/req", "output_tokens_per_s_per_request"),
+    ("accept", "acceptance_rate"),
+    ("cache hits", "prefix_cache_hit_rate"),
+)
 
 
 def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
-    """One row a level, of (variant, level as in the JSON), with the rate where there was one, the objectives in a sweep."""
+    """One row a level, of (variant, level as in the JSON), with the rate where there was one, the objectives in a
+    sweep."""
     clocked = any(level["load"]["mode"] != "closed" for _, level in levels)
     swept = any(level.get("slo") for _, level in levels)
     header = ["variant", *(["req/s asked", "req/s", "under way"] if clocked else ["streams"])]
@@ -32,11 +35,16 @@ def _row(name: str, level: dict[str, Any], *, clocked: bool, swept: bool) -> lis
     slo = level.get("slo") or {}
     marks = ", ".join(word for word in ("highest", "knee") if slo.get(word))
     return [
-        name, *([level["load"]["value"] or None, level["requests_per_s"]] if clocked else []), level["concurrency"], *medians,
-        level["output_tokens_per_s"], *(level[metric] for _, metric in PER_REQUEST),
-        (level.get("price") or {}).get("per_million_output"), level["invocation_errors"],
+        name,
+        *([level["load"]["value"] or None, level["requests_per_s"]] if clocked else []),
+        level["concurrency"],
+        *medians,
+        level["output_tokens_per_s"],
+        *(level[metric] for _, metric in PER_REQUEST),
+        (level.get("price") or {}).get("per_million_output"),
+        level["invocation_errors"],
         *([slo.get("verdict"), marks] if swept else []),
-    ]  # fmt: skip
+    ]
 
 
 def _notes(level: dict[str, Any]) -> list[str]:
@@ -46,7 +54,9 @@ def _notes(level: dict[str, Any]) -> list[str]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in level["errors"].items())
         found.append(f"{level['invocation_errors']} of {level['invocations']} requests failed: {kinds}")
     if level["tokenizer_failed"]:
-        found.append(f"{level['tokenizer_failed']} answers came without a token count, so tokens/s and prices are not known")
+        found.append(
+            f"{level['tokenizer_failed']} answers came without a token count, so tokens/s and prices are not known"
+        )
     if empty := level["empty_responses"] - level["tokenizer_failed"]:
         found.append(f"{empty} answers were empty")
     read = Level.model_validate(level | {"acceptance_rate": None})

@@ -50,7 +50,11 @@ def verify(artifact: ArtifactId, json: Json = False) -> None:
     """Re-hash every file against the manifest; exit 1 where a byte differs."""
     artifact_view = artifacts.verify(service.open_workspace(), artifact)
     document = {"artifact": artifact_view.id, "verified": True, "files": len(artifact_view.manifest.files)}
-    emit(document, as_json=json, text=f"{artifact_view.id}: {len(artifact_view.manifest.files)} files are as the manifest says.")
+    emit(
+        document,
+        as_json=json,
+        text=f"{artifact_view.id}: {len(artifact_view.manifest.files)} files are as the manifest says.",
+    )
 
 
 @app.command()
@@ -79,17 +83,24 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     unused_for: Annotated[
         float | None,
-        number("Also artifacts so old that no job, preset, endpoint or evaluation names.", 0, MOST_DAYS, metavar="DAYS"),
+        number(
+            "Also artifacts so old that no job, preset, endpoint or evaluation names.", 0, MOST_DAYS, metavar="DAYS"
+        ),
     ] = None,
     grace: Annotated[float, number("What nothing names stays for so long.", 0, 24 * MOST_DAYS, metavar="HOURS")] = 24.0,
     json: Json = False,
 ) -> None:
-    """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still need."""
+    """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still
+    need."""
     aged = None if unused_for is None else timedelta(days=unused_for)
     found = collecting.collect(service.open_workspace(), unused_for=aged, grace=timedelta(hours=grace), dry_run=dry_run)
     named = f"{', '.join(found.artifacts)}: " if found.artifacts else ""
     said = "would be removed" if dry_run else "removed"
-    emit(found, as_json=json, text=f"{named}{counted(found.contents, 'content')} {said}, {found.bytes / 1e6:,.1f} MB freed.")
+    emit(
+        found,
+        as_json=json,
+        text=f"{named}{counted(found.contents, 'content')} {said}, {found.bytes / 1e6:,.1f} MB freed.",
+    )
 
 
 @app.command()

@@ -35,8 +35,12 @@ from backend.service.evaluations.workloads import Prepared
     quality=False,
 )
 def bench_command(
-    url: Annotated[str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1 or sagemaker:NAME@REGION.")],
-    model: Annotated[str | None, typer.Option(help="The model name to send; the endpoint's first one by default.")] = None,
+    url: Annotated[
+        str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1 or sagemaker:NAME@REGION.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="The model name to send; the endpoint's first one by default.")
+    ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="The model whose tokenizer measures prompts that are made: an id or a folder.")
     ] = None,
@@ -46,10 +50,10 @@ def bench_command(
 ) -> None:
     """Run the load generator alone against any OpenAI-compatible endpoint.
 
-    Levels that were done are printed even where the server ended before the rest; the exit code then is 1, as it is where every
-    request failed.
-    `whetstone bench import FILE...` instead imports a result of GuideLLM or vLLM's bench; `bench imported` lists those, `bench
-    forget ID` drops one.
+    Levels that were done are printed even where the server ended before the rest; the exit code then is 1, as it is
+    where every request failed.
+    `whetstone bench import FILE...` instead imports a result of GuideLLM or vLLM's bench; `bench imported` lists those,
+    `bench forget ID` drops one.
     """
     workspace = service.open_workspace()
     outcome = bench.run(workspace, url, model, chosen, tokenizer=tokenizer, on_prepared=partial(_say_workload, chosen))

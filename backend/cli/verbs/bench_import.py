@@ -15,8 +15,15 @@ from backend.domain.imported.result import ImportedResult, definition_rows, figu
 from backend.service.evaluations import imported
 
 RUN = "run"
-SHOWN = ("Concurrency", "Time to first token p50 (ms)", "Inter-token latency p50 (ms)", "Client latency p50 (ms)",
-         "Output tokens/s", "Requests", "Failed")  # fmt: skip
+SHOWN = (
+    "Concurrency",
+    "Time to first token p50 (ms)",
+    "Inter-token latency p50 (ms)",
+    "Client latency p50 (ms)",
+    "Output tokens/s",
+    "Requests",
+    "Failed",
+)
 
 
 class UrlOrVerb(TyperGroup):
@@ -30,7 +37,8 @@ class UrlOrVerb(TyperGroup):
 
 def import_command(
     files: Annotated[
-        list[Path], typer.Argument(help="JSON of GuideLLM 0.8, or of `vllm bench serve --save-result` (a file a level).")
+        list[Path],
+        typer.Argument(help="JSON of GuideLLM 0.8, or of `vllm bench serve --save-result` (a file a level)."),
     ],
     json: Json = False,
 ) -> None:

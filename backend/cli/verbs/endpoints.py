@@ -33,7 +33,9 @@ MARKS = {True: "proven", False: "NOT SO", None: "not proven"}
 def deploy(
     artifact: Artifact,
     instance: Annotated[str, typer.Option(help="An instance with NVIDIA GPUs, such as ml.g6.12xlarge.")],
-    role: Annotated[str | None, typer.Option(help="The ARN of the role with which SageMaker reads weights and image.")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="The ARN of the role with which SageMaker reads weights and image.")
+    ] = None,
     bucket: Annotated[str | None, typer.Option(help="Where the weights are put: BUCKET or BUCKET/PREFIX.")] = None,
     to: Annotated[Literal["sagemaker"], typer.Option(help="Where it is served.")] = "sagemaker",
     name: Annotated[str | None, typer.Option(help="The endpoint's own name; else the artifact's id.")] = None,
@@ -43,7 +45,8 @@ def deploy(
     image: Annotated[str | None, typer.Option(help="The address of another image of that container.")] = None,
     tensor_parallel: Parallel = None,
     autoscale: Annotated[
-        str | None, typer.Option(metavar="MIN:MAX:N", help="Between so many instances, each for about N requests a minute.")
+        str | None,
+        typer.Option(metavar="MIN:MAX:N", help="Between so many instances, each for about N requests a minute."),
     ] = None,
     schedule: Annotated[
         list[str] | None,
@@ -53,7 +56,8 @@ def deploy(
     ] = None,
     timezone: Annotated[str | None, typer.Option(help="Of the schedule, such as Europe/Berlin; else UTC.")] = None,
     idle: Annotated[
-        int | None, typer.Option(min=1, max=1440, metavar="MINUTES", help="An alarm when nothing was asked for so long.")
+        int | None,
+        typer.Option(min=1, max=1440, metavar="MINUTES", help="An alarm when nothing was asked for so long."),
     ] = None,
     idle_topic: Annotated[str | None, typer.Option(help="The ARN of the SNS topic that is told so.")] = None,
     kms_key: Annotated[str | None, typer.Option(help="The key that encrypts the volume of the instances.")] = None,
@@ -69,16 +73,29 @@ def deploy(
 ) -> None:
     """Serve an artifact on a SageMaker endpoint: upload, create, wait, prove; on failure nothing is left behind.
 
-    It costs money from then on, until `whetstone endpoints delete`. Role, bucket, key, VPC and region are the environment's
-    unless given: docs/aws.md has the names, and says how this is tested, since it was never run on AWS yet.
+    It costs money from then on, until `whetstone endpoints delete`. Role, bucket, key, VPC and region are the
+    environment's unless given: docs/aws.md has the names, and says how this is tested, since it was never run on AWS
+    yet.
     """
     workspace = service.open_workspace()
     wanted = Wanted(
-        instance=instance, role=role, bucket=bucket, name=name, region=region, instances=instances, container=container,
-        image=image, tensor_parallel=tensor_parallel, capacity=_capacity(autoscale),
-        schedule=tuple(map(_scheduled, schedule or ())), timezone=timezone, idle=_idle(idle, idle_topic),
-        kms_key=kms_key, subnets=_listed(subnets), security_groups=_listed(security_groups),
-    )  # fmt: skip
+        instance=instance,
+        role=role,
+        bucket=bucket,
+        name=name,
+        region=region,
+        instances=instances,
+        container=container,
+        image=image,
+        tensor_parallel=tensor_parallel,
+        capacity=_capacity(autoscale),
+        schedule=tuple(map(_scheduled, schedule or ())),
+        timezone=timezone,
+        idle=_idle(idle, idle_topic),
+        kms_key=kms_key,
+        subnets=_listed(subnets),
+        security_groups=_listed(security_groups),
+    )
     planned = endpoints.plan(workspace, artifact, wanted, anyway=anyway)
     if written_as:
         out(FORMS[written_as](planned), newline=False)
@@ -91,7 +108,11 @@ def deploy(
     say(_text(endpoint))
     proofs = endpoints.prove(workspace, endpoint.id, endpoint.region)
     document = {**endpoint.model_dump(mode="json"), "proofs": proofs}
-    emit(document, as_json=json, text=f"{_text(endpoint)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}")
+    emit(
+        document,
+        as_json=json,
+        text=f"{_text(endpoint)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}",
+    )
     _check(proofs)
 
 
@@ -134,9 +155,12 @@ def _idle(minutes: int | None, topic: str | None) -> Idle | None:
 
 def _preview(found: dict[str, Any]) -> str:
     calls = [
-        f"{call['service']}.{call['operation']} {documents.dumps(call['parameters'], indent=1)}" for call in found["requests"]
+        f"{call['service']}.{call['operation']} {documents.dumps(call['parameters'], indent=1)}"
+        for call in found["requests"]
     ]
-    return "\n".join([f"The weights go to {found['weights']}.", *calls, f"It would cost {_hour(found)}. Nothing was changed."])
+    return "\n".join(
+        [f"The weights go to {found['weights']}.", *calls, f"It would cost {_hour(found)}. Nothing was changed."]
+    )
 
 
 def _hour(found: dict[str, Any]) -> str:
@@ -149,10 +173,19 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
     """The endpoints of a region that Whetstone made, asked of AWS, with what they cost."""
     endpoint_views = endpoints.listing(service.open_workspace(), region)
     rows = [
-        (e.id, f"{e.state}, idle" if e.idle else e.state, e.artifact, f"{e.instances} x {e.instance or '?'}",
-         words.last_hour(e.traffic), e.usd_per_hour, f"{e.since:%Y-%m-%d %H:%M}", e.usd_so_far, e.owner or "-")
+        (
+            e.id,
+            f"{e.state}, idle" if e.idle else e.state,
+            e.artifact,
+            f"{e.instances} x {e.instance or '?'}",
+            words.last_hour(e.traffic),
+            e.usd_per_hour,
+            f"{e.since:%Y-%m-%d %H:%M}",
+            e.usd_so_far,
+            e.owner or "-",
+        )
         for e in endpoint_views
-    ]  # fmt: skip
+    ]
     hour = sum(each.usd_per_hour or 0 for each in endpoint_views)
     together = words.hour(hour, max((each.discount for each in endpoint_views), default=0.0))
     text = f"{table(HEADER, rows)}\nTogether {together}." if rows else "No endpoints of Whetstone's there."
@@ -187,20 +220,29 @@ def update(
     alarm: Annotated[
         list[str] | None, typer.Option(help="A CloudWatch alarm at which AWS goes back by itself; once for each.")
     ] = None,
-    watch: Annotated[int, typer.Option(min=0, max=60, help="Minutes for which both run and the alarms are watched.")] = 0,
+    watch: Annotated[
+        int, typer.Option(min=0, max=60, help="Minutes for which both run and the alarms are watched.")
+    ] = 0,
     anyway: Anyway = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Serve another artifact, or on another instance, without an interruption: AWS starts it beside the old one and goes over.
+    """Serve another artifact, or on another instance, without an interruption: AWS starts it beside the old one and
+    goes over.
 
-    Proven before the old one is removed; what fails leaves the old one serving and nothing of the new. Both cost money meanwhile.
+    Proven before the old one is removed; what fails leaves the old one serving and nothing of the new. Both cost money
+    meanwhile.
     """
     workspace = service.open_workspace()
     changes = Changes(
-        instance=instance, instances=instances, container=container, image=image, tensor_parallel=tensor_parallel,
-        alarms=tuple(alarm or ()), bake_s=60 * watch,
-    )  # fmt: skip
+        instance=instance,
+        instances=instances,
+        container=container,
+        image=image,
+        tensor_parallel=tensor_parallel,
+        alarms=tuple(alarm or ()),
+        bake_s=60 * watch,
+    )
     planned, rollout = endpoints.plan_update(workspace, endpoint, artifact, changes, region, anyway=anyway)
     if dry_run:
         found = endpoints.preview(workspace, planned, rollout)
@@ -217,7 +259,11 @@ def update(
 def delete(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
     """Delete it with its configuration, model, autoscaling and weights in the bucket; waits until it is gone."""
     endpoints.delete(service.open_workspace(), endpoint, region)
-    emit({"endpoint": endpoint, "deleted": True}, as_json=json, text=f"{endpoint} is deleted, with all that was made for it.")
+    emit(
+        {"endpoint": endpoint, "deleted": True},
+        as_json=json,
+        text=f"{endpoint} is deleted, with all that was made for it.",
+    )
 
 
 def _text(found: EndpointView) -> str:

@@ -28,7 +28,8 @@ def list_engines(json: Json = False) -> None:
 def install(
     engine: Name,
     index: Annotated[
-        str | None, typer.Option(metavar="URL", help="The vendor's package index, or a folder of wheels (Neuron environments).")
+        str | None,
+        typer.Option(metavar="URL", help="The vendor's package index, or a folder of wheels (Neuron environments)."),
     ] = None,
     wait: Wait = True,
     json: Json = False,

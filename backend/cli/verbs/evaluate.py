@@ -34,20 +34,28 @@ def evaluate(
     life: terms.Life,
     variants: Annotated[
         list[str] | None,
-        typer.Argument(help="Model ids, folders, artifact ids, URLs or sagemaker:NAME@REGION; the first is the baseline."),
+        typer.Argument(
+            help="Model ids, folders, artifact ids, URLs or sagemaker:NAME@REGION; the first is the baseline."
+        ),
     ] = None,
     continues: Annotated[
         str | None,
-        typer.Option("--continue", metavar="EVALUATION", help="Add blocks to an evaluation: its variants, its load, new lines."),
+        typer.Option(
+            "--continue", metavar="EVALUATION", help="Add blocks to an evaluation: its variants, its load, new lines."
+        ),
     ] = None,
     blocks: Annotated[
         int | None, typer.Option(help="With --continue: how many more; as many as would tell, where none are given.")
     ] = None,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."),
+        typer.Option(
+            help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."
+        ),
     ] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")
+    ] = False,
     wait: Wait = True,
     json: Json = False,
 ) -> None:
@@ -60,7 +68,9 @@ def evaluate(
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
     if prepared.continues is None:
-        for sentence in workload_words.said(chosen, prepared.options, *workloads.read_as(prepared.options, prepared.variants)):
+        for sentence in workload_words.said(
+            chosen, prepared.options, *workloads.read_as(prepared.options, prepared.variants)
+        ):
             say(sentence)
     conditions = evaluations.conditions(fail_if or [], prepared.options, waits=wait)
     send = continuing.submit if prepared.continues else evaluations.submit

@@ -33,7 +33,10 @@ def list_jobs(
     """Jobs, newest first."""
     workspace = service.open_workspace()
     job_views = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
-    rows = [(j.id, _state(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}") for j in job_views]
+    rows = [
+        (j.id, _state(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}")
+        for j in job_views
+    ]
     text = (
         table(("job", "state", "done", "title", "by", "created (UTC)"), rows)
         if rows
@@ -71,9 +74,24 @@ def show(job: JobId, json: Json = False) -> None:
     job_view = jobs.show(workspace, job)
     events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
     names = (
-        "id", "kind", "state", "phase", "progress", "eta_s", "error", "cause", "ending", "parent", "after", "attempt", "place",
-        "aside", "terms", "claim", "result",
-    )  # fmt: skip
+        "id",
+        "kind",
+        "state",
+        "phase",
+        "progress",
+        "eta_s",
+        "error",
+        "cause",
+        "ending",
+        "parent",
+        "after",
+        "attempt",
+        "place",
+        "aside",
+        "terms",
+        "claim",
+        "result",
+    )
     document = {name: getattr(job_view, name) for name in names}
     why, tried = waiting.reasons(workspace, [job_view]).get(job_view.id), waiting.attempts(workspace, job_view.id)
     document |= {"waiting": why, "attempts": tried, "spec": jobs.specification(workspace, job), "events": events}
@@ -81,10 +99,18 @@ def show(job: JobId, json: Json = False) -> None:
     document |= {"kept_bytes": kept, "cost": spent}
     cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
     where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []
-    lines = [job_view.words, *where, *cost, *([job_view.error] if job_view.error else []), *([why.sentence] if why else [])]
+    lines = [
+        job_view.words,
+        *where,
+        *cost,
+        *([job_view.error] if job_view.error else []),
+        *([why.sentence] if why else []),
+    ]
     lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
     if kept and job_view.ended:
-        lines.append(f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it.")
+        lines.append(
+            f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it."
+        )
     lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]
     emit(document, as_json=json, text="\n".join(lines))
 
@@ -93,7 +119,11 @@ def show(job: JobId, json: Json = False) -> None:
 def drop(job: JobId, json: Json = False) -> None:
     """Free the space of what an ended job keeps to go on from; its record and its log stay."""
     freed = jobs.drop_kept(service.open_workspace(), job)
-    emit({"id": job, "freed_bytes": freed}, as_json=json, text=f"{freed / 1e6:.3g} MB freed." if freed else "It kept nothing.")
+    emit(
+        {"id": job, "freed_bytes": freed},
+        as_json=json,
+        text=f"{freed / 1e6:.3g} MB freed." if freed else "It kept nothing.",
+    )
 
 
 @app.command()
@@ -140,7 +170,7 @@ _verb("move-to-front", "Put a queued job first.", jobs.move_to_front)
 @app.command()
 def prioritize(
     job: JobId, priority: Annotated[Priority, typer.Argument(help="high, normal or low.")], json: Json = False
-) -> None:  # fmt: skip
+) -> None:
     """Put a queued job where it would stand had it been submitted with that priority."""
     job_view = jobs.prioritize(service.open_workspace(), job, priority)
     emit(job_view, as_json=json, text=f"{job_view.id} has {priority} priority.")

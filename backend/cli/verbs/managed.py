@@ -23,10 +23,14 @@ from backend.service.plans.managed import ManagedPreview
 
 Given = Annotated[
     list[str] | None,
-    typer.Option("--aws", metavar="NAME=VALUE", help="With a target sagemaker:ml.*, once for each: " + "; ".join(
-        f"{name}, {what}" for name, what in WORDS.items()
-    ) + "."),
-]  # fmt: skip
+    typer.Option(
+        "--aws",
+        metavar="NAME=VALUE",
+        help="With a target sagemaker:ml.*, once for each: "
+        + "; ".join(f"{name}, {what}" for name, what in WORDS.items())
+        + ".",
+    ),
+]
 
 WrittenAs = Annotated[
     Literal["policy"] | None,
@@ -35,9 +39,16 @@ WrittenAs = Annotated[
 
 
 def command(
-    workspace: Workspace, case: Case, given: Sequence[str], life: terms.Life, *, written_as: str | None, dry_run: bool,
-    wait: bool, as_json: bool,
-) -> None:  # fmt: skip
+    workspace: Workspace,
+    case: Case,
+    given: Sequence[str],
+    life: terms.Life,
+    *,
+    written_as: str | None,
+    dry_run: bool,
+    wait: bool,
+    as_json: bool,
+) -> None:
     """As `optimize` goes on for such a target."""
     if written_as:
         out(managed.policy_text(workspace, case, given), newline=False)
@@ -54,9 +65,13 @@ def command(
 def refuse(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
     """Raises InvalidOptions for options that do not go with the target."""
     if written_as and not managed.asked(target):
-        raise InvalidOptions(f"--as goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out.")
+        raise InvalidOptions(
+            f"--as goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
+        )
     if given and not managed.asked(target):
-        raise InvalidOptions(f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out.")
+        raise InvalidOptions(
+            f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
+        )
     if then_evaluate and managed.asked(target):
         raise InvalidOptions("--then-evaluate goes with jobs that run here: what SageMaker makes lies in S3.")
 
@@ -70,5 +85,11 @@ def _preview_text(preview: ManagedPreview) -> str:
 
 def _text(result: dict[str, Any]) -> str:
     spent = f" for about {result['usd']:.2f} USD" if result["usd"] is not None else ""
-    made = f"\nIt is {result['artifact']} here." if "artifact" in result else f"\n{result['left']}" if "left" in result else ""
+    made = (
+        f"\nIt is {result['artifact']} here."
+        if "artifact" in result
+        else f"\n{result['left']}"
+        if "left" in result
+        else ""
+    )
     return f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.\nServe it with {result['image']}.{made}"

@@ -50,9 +50,14 @@ def command(
     aws: managed.Given = None,
     written_as: managed.WrittenAs = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")
+    ] = False,
     then_evaluate: Annotated[
-        bool, typer.Option("--then-evaluate", help="Measure the result against the original, as a second job after this one.")
+        bool,
+        typer.Option(
+            "--then-evaluate", help="Measure the result against the original, as a second job after this one."
+        ),
     ] = False,
     wait: Wait = False,
     json: Json = False,
@@ -65,7 +70,9 @@ def command(
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
     if managed_target(target):
-        managed.command(workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json)
+        managed.command(
+            workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json
+        )
         return
     if dry_run and case.facts.place == "neuron":
         compilation = compilations.preview(workspace, case)
@@ -88,9 +95,17 @@ def command(
 
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
     document = outcome(
-        ended, "artifact", "path", "seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "average_bits",
+        ended,
+        "artifact",
+        "path",
+        "seconds",
+        "peak_rss_bytes",
+        "quality",
+        "bytes_before",
+        "bytes_after",
+        "average_bits",
         "recovery",
-    )  # fmt: skip
+    )
     text = _text(model, document, variants.unserved(workspace, str(document["artifact"])))
     second = jobs.follower(workspace, ended.id) if then is not None else None
     if second is not None:
@@ -118,5 +133,7 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
         lines.append(f"  WARNING: {ruined}")
     if document["recovery"]:
         lines.append(f"  {gained(document['recovery']['quality'])}")
-    way_on = f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])
+    way_on = (
+        f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])
+    )
     return "\n".join([*lines, way_on])

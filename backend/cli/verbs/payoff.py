@@ -35,12 +35,22 @@ SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
 @terms.options(timeout=False)
 def command(
     life: terms.Life,
-    model: Annotated[str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")],
-    recipe: Annotated[Path | None, typer.Option(help="A recipe's file or name: a model is served by its settings.")] = None,
+    model: Annotated[
+        str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")
+    ],
+    recipe: Annotated[
+        Path | None, typer.Option(help="A recipe's file or name: a model is served by its settings.")
+    ] = None,
     draft_parameters: Annotated[str, typer.Option(help="Of the draft that is asked about, such as 5M or 500K.")] = "5M",
-    draft: Annotated[str | None, typer.Option(help="Instead of a size, a draft that `train` made: what it pays.")] = None,
-    streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(map(str, payoff.STREAMS)),
-    rounds: Annotated[int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")] = payoff.ROUNDS,
+    draft: Annotated[
+        str | None, typer.Option(help="Instead of a size, a draft that `train` made: what it pays.")
+    ] = None,
+    streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(
+        map(str, payoff.STREAMS)
+    ),
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")
+    ] = payoff.ROUNDS,
     again: Annotated[bool, typer.Option("--again", help="Measure although there is a map of it already.")] = False,
     wait: Wait = True,
     json: Json = False,
@@ -74,7 +84,9 @@ def _trained(workspace: Workspace, spec: PayoffSpec, artifact: str) -> Trained:
     recipe = training.recipe(artifact, manifest.training) if manifest.training else ORIGINAL
     found = payoff_maps.trained(workspace, card, recipe)
     if found is None:
-        raise RequestError(f"{artifact} is no draft that was trained for {card.id}: give {{}} of `whetstone train`.", "draft")
+        raise RequestError(
+            f"{artifact} is no draft that was trained for {card.id}: give {{}} of `whetstone train`.", "draft"
+        )
     return found
 
 
@@ -82,7 +94,9 @@ def parameters(written: str) -> int:
     """Raises RequestError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMB]?)", written.strip().upper())
     if match is None or not (number := round(float(match.group(1)) * SUFFIXES[match.group(2)])):
-        raise RequestError(f"`{written[:40]}` is no number of parameters: write {{}} such as 5M or 500K.", "draft_parameters")
+        raise RequestError(
+            f"`{written[:40]}` is no number of parameters: write {{}} such as 5M or 500K.", "draft_parameters"
+        )
     return number
 
 
@@ -92,7 +106,8 @@ def _numbers(written: str) -> tuple[int, ...]:
 
 
 def document(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> dict[str, Any]:
-    """The document other tools may rely on. `trained`: of a draft whose tokens a step at 1, 2, ... proposed are known."""
+    """The document other tools may rely on. `trained`: of a draft whose tokens a step at 1, 2, ... proposed are
+    known."""
     rows = []
     for streams in found.streams:
         least = found.break_even(streams, draft)
@@ -113,7 +128,13 @@ def text(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> str:
         best = [found.best(streams, draft, acceptance) for acceptance in SHOWN]
         rows.append((streams, *(f"{figure(gain)}x at {tokens}" for tokens, gain in best)))
     header = ("streams", *(f"{acceptance:.0%}" for acceptance in SHOWN))
-    own = [words.measured(lengths), *(f"  {each}" for each in words.predictions(found, draft, lengths)), ""] if lengths else []
+    own = (
+        [words.measured(lengths), *(f"  {each}" for each in words.predictions(found, draft, lengths)), ""]
+        if lengths
+        else []
+    )
     said = [*own, f"{words.subject(found, draft)}:", *(f"  {each}" for each in words.answers(found, draft)), ""]
     said += ["Gain at the best tokens a guess, by acceptance:", table(header, rows), ""]
-    return "\n".join([*said, words.sureness(found, draft), words.provenance(found), *(f"warning: {w}" for w in found.warnings)])
+    return "\n".join(
+        [*said, words.sureness(found, draft), words.provenance(found), *(f"warning: {w}" for w in found.warnings)]
+    )

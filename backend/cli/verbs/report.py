@@ -1,4 +1,5 @@
-"""`whetstone report EVALUATION`: the offline HTML file anew, with limits, prices and other tools' results chosen afterwards."""
+"""`whetstone report EVALUATION`: the offline HTML file anew, with limits, prices and other tools' results chosen
+afterwards."""
 
 from __future__ import annotations
 
@@ -29,18 +30,28 @@ def report_command(
     api_input: Annotated[float | None, number("What a hosted API asks for a million input tokens.")] = None,
     api_output: Annotated[float | None, number("And for a million output tokens.")] = None,
     requests_a_month: Annotated[float | None, number("What so many requests a month would cost.", 1.0)] = None,
-    imported: Annotated[list[str] | None, typer.Option(help="An imported result, b-...; may be given several times.")] = None,
+    imported: Annotated[
+        list[str] | None, typer.Option(help="An imported result, b-...; may be given several times.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Write an evaluation's report as one offline HTML file, with limits and prices chosen after the fact: nothing runs again."""
-    limits = {name: value for name, value in (("ttft_ms", request_ttft), ("tpot_ms", request_tpot)) if value is not None}
+    """Write an evaluation's report as one offline HTML file, with limits and prices chosen after the fact: nothing runs
+    again."""
+    limits = {
+        name: value for name, value in (("ttft_ms", request_ttft), ("tpot_ms", request_tpot)) if value is not None
+    }
     api = None
     if api_input is not None or api_output is not None:
         api = ApiPrice(per_million_input=api_input or 0.0, per_million_output=api_output or 0.0)
     given = {
-        "limits": {"ttft_p95_ms": ttft_p95, "tpot_p95_ms": tpot_p95}, "request_limits": limits, "per_hour": price_per_hour,
-        "discount": discount, "input_output_ratio": ratio, "api": api, "requests_a_month": requests_a_month,
-    }  # fmt: skip
+        "limits": {"ttft_p95_ms": ttft_p95, "tpot_p95_ms": tpot_p95},
+        "request_limits": limits,
+        "per_hour": price_per_hour,
+        "discount": discount,
+        "input_output_ratio": ratio,
+        "api": api,
+        "requests_a_month": requests_a_month,
+    }
     what_if = checked(WhatIf, given, RequestError)
     page = reports.page(service.open_workspace(), evaluation, what_if, imported or [])
     try:

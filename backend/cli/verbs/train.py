@@ -22,32 +22,53 @@ from backend.service.plans import training
 @terms.options("cores", "memory_bytes")
 def command(
     life: terms.Life,
-    model: Annotated[str, typer.Argument(help="The model that the draft is for: an id such as `starter`, or a folder.")],
+    model: Annotated[
+        str, typer.Argument(help="The model that the draft is for: an id such as `starter`, or a folder.")
+    ],
     kind: Annotated[str, typer.Option(help=f"What is trained: {', '.join(KINDS)}.")] = "small",
-    loss: Annotated[str, typer.Option(help=f"What it is trained by: {', '.join(LOSS_NAMES)} (dashes do as well).")] = "lk_hybrid",
-    minutes: Annotated[float, typer.Option(help="From the start of the job to the draft, the model's answers included.")] = 10.0,
+    loss: Annotated[
+        str, typer.Option(help=f"What it is trained by: {', '.join(LOSS_NAMES)} (dashes do as well).")
+    ] = "lk_hybrid",
+    minutes: Annotated[
+        float, typer.Option(help="From the start of the job to the draft, the model's answers included.")
+    ] = 10.0,
     prompts: Annotated[
         str | None,
         typer.Option(help="A JSONL or Parquet file with prompts, or a text with one a paragraph; else bundled ones."),
     ] = None,
     tokens: Annotated[int, typer.Option(help="Tokens proposed a round, for which acceptance is measured.")] = 4,
-    start: Annotated[str, typer.Option(help="Of a small model: fresh (narrow), or pruned (layers of the model).")] = "fresh",
+    start: Annotated[
+        str, typer.Option(help="Of a small model: fresh (narrow), or pruned (layers of the model).")
+    ] = "fresh",
     layers: Annotated[int | None, typer.Option(help="Of a small model.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of a fresh small model.")] = None,
     temperature: Annotated[float, typer.Option(help="At which answers are drawn; half of them are greedy.")] = 1.0,
     on_policy: Annotated[float, typer.Option(help="Share of batches whose answers the small model says itself.")] = 0.0,
-    answers: Annotated[int | None, typer.Option(help="At most so many answers of the model; by the time without.")] = None,
+    answers: Annotated[
+        int | None, typer.Option(help="At most so many answers of the model; by the time without.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="So many steps, in place of what the time gives.")] = None,
     seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
     wait: Wait = False,
     json: Json = False,
 ) -> None:
-    """Train a draft for a model on its own answers: a watched job that ends in an artifact for `speculate`'s `draft`."""
+    """Train a draft for a model on its own answers: a watched job that ends in an artifact for `speculate`'s
+    `draft`."""
     workspace = service.open_workspace()
     given = {
-        "kind": kind, "loss": loss.replace("-", "_"), "minutes": minutes, "tokens": tokens, "start": start, "layers": layers,
-        "hidden": hidden, "temperature": temperature, "on_policy": on_policy, "answers": answers, "steps": steps, "seed": seed,
-    }  # fmt: skip
+        "kind": kind,
+        "loss": loss.replace("-", "_"),
+        "minutes": minutes,
+        "tokens": tokens,
+        "start": start,
+        "layers": layers,
+        "hidden": hidden,
+        "temperature": temperature,
+        "on_policy": on_policy,
+        "answers": answers,
+        "steps": steps,
+        "seed": seed,
+    }
     spec = training.prepare(workspace, model, checked(Training, given, InvalidOptions), prompts)
     submit = partial(training.submit, workspace, spec, submission=jobs.key(workspace, life.key), terms=life.terms)
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)

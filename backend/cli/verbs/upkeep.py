@@ -16,7 +16,9 @@ from backend.service.studio import audit, backup
 
 def examine(
     json: Json = False,
-    remove_damaged: Annotated[bool, typer.Option(help="First take rows that cannot be read out of the database.")] = False,
+    remove_damaged: Annotated[
+        bool, typer.Option(help="First take rows that cannot be read out of the database.")
+    ] = False,
 ) -> None:
     """Accelerators, engines, database, disk, credentials (present or not, never their value), each with a fix."""
     workspace = service.open_workspace()
@@ -24,7 +26,9 @@ def examine(
         doctor.remove_damaged(workspace)
     findings = doctor.examine(workspace)
     marks = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
-    lines = [f"{marks[f.level]}  {f.subject}: {f.finding}" + (f"\n      fix: {f.fix}" if f.fix else "") for f in findings]
+    lines = [
+        f"{marks[f.level]}  {f.subject}: {f.finding}" + (f"\n      fix: {f.fix}" if f.fix else "") for f in findings
+    ]
     emit(findings, as_json=json, text="\n".join(lines))
     if any(finding.level == "problem" for finding in findings):
         raise typer.Exit(1)
@@ -33,7 +37,8 @@ def examine(
 def back_up(
     file: Annotated[Path, typer.Argument(help="The file to write.")],
     files: Annotated[
-        bool, typer.Option("--files", help="With the files of artifacts and evaluations, and what jobs keep to go on from.")
+        bool,
+        typer.Option("--files", help="With the files of artifacts and evaluations, and what jobs keep to go on from."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -44,8 +49,11 @@ def back_up(
     emit(document, as_json=json, text=f"{file}: {_rows(made.rows)}, {made.bytes / 1e6:.3g} MB.{left_out}")
 
 
-def restore(file: Annotated[Path, typer.Argument(help="A file that `whetstone backup` wrote.")], json: Json = False) -> None:
-    """Into a new home. Jobs that ran when it was made are lost, to be resumed; jobs that waited are held until released."""
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `whetstone backup` wrote.")], json: Json = False
+) -> None:
+    """Into a new home. Jobs that ran when it was made are lost, to be resumed; jobs that waited are held until
+    released."""
     restored = backup.restore(service.open_workspace(), file)
     lines = [f"Restored {_rows(restored.rows)}, as of {restored.created:%Y-%m-%d %H:%M:%S} UTC."]
     if restored.lost:
@@ -56,18 +64,24 @@ def restore(file: Annotated[Path, typer.Argument(help="A file that `whetstone ba
             next_command("jobs", "list", "--state", "cancelled"),
         ]
     if restored.missing:
-        lines.append(f"The files of {restored.missing} artifacts or evaluations are not there: they were not in the backup.")
+        lines.append(
+            f"The files of {restored.missing} artifacts or evaluations are not there: they were not in the backup."
+        )
     emit(restored, as_json=json, text="\n".join(lines))
 
 
 def _rows(counted: dict[str, int]) -> str:
-    return ", ".join(f"{counted.get(name, 0)} {name}" for name in ("jobs", "events", "artifacts", "evaluations", "models"))
+    return ", ".join(
+        f"{counted.get(name, 0)} {name}" for name in ("jobs", "events", "artifacts", "evaluations", "models")
+    )
 
 
 def tell_activity(
     who: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
     words: Annotated[str, typer.Option(help="Only what holds all of these.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many that ended badly, and so many changes.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, help="At most so many that ended badly, and so many changes.")
+    ] = 20,
     json: Json = False,
 ) -> None:
     """What runs where, what ended badly, who changed what. Those of others only for an admin."""
@@ -75,21 +89,43 @@ def tell_activity(
     running = activity.running(workspace, owner=who, words=words)
     states = [str(state) for state in activity.ENDED_BADLY]
     bad = jobs.listing(workspace, states=states, owner=who, words=words, limit=limit)
-    changes = audit.listing(workspace, who=audit.readable(workspace) or ((who,) if who else ()), words=words, limit=limit)
+    changes = audit.listing(
+        workspace, who=audit.readable(workspace) or ((who,) if who else ()), words=words, limit=limit
+    )
     document = {"running": running, "ended_badly": bad, "changes": changes}
     at = "%Y-%m-%d %H:%M"
     parts = [
-        _part("Running", ("job", "state", "owner", "host", "devices", "since (UTC)", "lease s", "title"), [
-            (j.id, j.state, j.owner, j.host, " ".join(j.devices), f"{j.since:{at}}" if j.since else "-", j.lease_s, j.title)
-            for j in running
-        ]),
-        _part("Ended badly", ("job", "state", "owner", "at (UTC)", "title", "why"), [
-            (j.id, j.state, j.owner, f"{j.finished_at or j.created_at:{at}}", j.title, (j.error or "")[:80]) for j in bad
-        ]),
-        _part("Changes", ("at (UTC)", "who", "from", "did", "to"), [
-            (f"{c.at:{at}}", c.who, c.origin, c.action, f"{c.kind} {c.target}") for c in changes
-        ]),
-    ]  # fmt: skip
+        _part(
+            "Running",
+            ("job", "state", "owner", "host", "devices", "since (UTC)", "lease s", "title"),
+            [
+                (
+                    j.id,
+                    j.state,
+                    j.owner,
+                    j.host,
+                    " ".join(j.devices),
+                    f"{j.since:{at}}" if j.since else "-",
+                    j.lease_s,
+                    j.title,
+                )
+                for j in running
+            ],
+        ),
+        _part(
+            "Ended badly",
+            ("job", "state", "owner", "at (UTC)", "title", "why"),
+            [
+                (j.id, j.state, j.owner, f"{j.finished_at or j.created_at:{at}}", j.title, (j.error or "")[:80])
+                for j in bad
+            ],
+        ),
+        _part(
+            "Changes",
+            ("at (UTC)", "who", "from", "did", "to"),
+            [(f"{c.at:{at}}", c.who, c.origin, c.action, f"{c.kind} {c.target}") for c in changes],
+        ),
+    ]
     emit(document, as_json=json, text="\n\n".join(parts))
 
 

@@ -1,8 +1,8 @@
 """The two containers that serve on SageMaker, and the variables with which each is given a variant.
 
 Public sources: LMI (djl-serving d21927c, 2026-06-24): `OPTION_NAME` becomes vLLM's engine argument, `max_num_seqs` is
-`OPTION_MAX_ROLLING_BATCH_SIZE`, false becomes `--no-`. The vLLM container (aws/deep-learning-containers, its configuration page,
-2026-09): `SM_VLLM_NAME` becomes `--name`, true a bare flag, false nothing.
+`OPTION_MAX_ROLLING_BATCH_SIZE`, false becomes `--no-`. The vLLM container (aws/deep-learning-containers, its
+configuration page, 2026-09): `SM_VLLM_NAME` becomes `--name`, true a bare flag, false nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ ADDITIONAL = f"/opt/ml/additional-model-data-sources/{CHANNEL}"
 SERVED_NAME = "model"
 ACCOUNT = "763104351884"
 """AWS's own of the Deep Learning Containers, in the regions of the default partition that need no opt-in."""
-IMAGES: dict[Container, str] = {"lmi": "djl-inference:0.36.0-lmi28.0.0-cu130", "vllm": "vllm:server-sagemaker-cuda-v2.5"}
+IMAGES: dict[Container, str] = {
+    "lmi": "djl-inference:0.36.0-lmi28.0.0-cu130",
+    "vllm": "vllm:server-sagemaker-cuda-v2.5",
+}
 """As public sources named them in September 2026; `--image` names another."""
 OTHER_ACCOUNTS = ("ap-east-", "me-", "af-", "eu-south-", "il-", "cn-", "us-gov-", "us-iso", "mx-", "ap-southeast-3")
 
@@ -44,22 +47,29 @@ def image(container: Container, region: str) -> str | None:
 
 
 def environment(deployment: Deployment, paths: Paths) -> dict[str, str]:
-    """The container's variables. None names a quantization: the weights' own configuration does, and to name it a second time
-    turns fast kernels off."""
+    """The container's variables. None names a quantization: the weights' own configuration does, and to name it a
+    second time turns fast kernels off."""
     return (_lmi if deployment.container == "lmi" else _vllm)(deployment, paths)
 
 
 def _lmi(deployment: Deployment, paths: Paths) -> dict[str, str]:
     chosen = deployment.serving
     settings: dict[str, object] = {
-        "dtype": chosen.dtype, "kv_cache_dtype": chosen.kv_cache_dtype, "tensor_parallel_degree": chosen.tensor_parallel,
-        "max_model_len": chosen.max_model_len, "max_rolling_batch_size": chosen.max_num_seqs,
-        "enable_prefix_caching": chosen.prefix_caching, "enable_chunked_prefill": chosen.chunked_prefill,
-        "enforce_eager": True if chosen.enforce_eager else None, "served_model_name": SERVED_NAME,
+        "dtype": chosen.dtype,
+        "kv_cache_dtype": chosen.kv_cache_dtype,
+        "tensor_parallel_degree": chosen.tensor_parallel,
+        "max_model_len": chosen.max_model_len,
+        "max_rolling_batch_size": chosen.max_num_seqs,
+        "enable_prefix_caching": chosen.prefix_caching,
+        "enable_chunked_prefill": chosen.chunked_prefill,
+        "enforce_eager": True if chosen.enforce_eager else None,
+        "served_model_name": SERVED_NAME,
         "speculative_config": _speculation(deployment, paths),
         # the engine that has no other reader of these: without it an older one may be chosen, which ignores a draft
-        "async_mode": True, "rolling_batch": "disable", "entrypoint": "djl_python.lmi_vllm.vllm_async_service",
-    }  # fmt: skip
+        "async_mode": True,
+        "rolling_batch": "disable",
+        "entrypoint": "djl_python.lmi_vllm.vllm_async_service",
+    }
     own = {f"OPTION_{name.upper()}": _text(value) for name, value in settings.items() if value is not None}
     # the variable that the engine of older containers reads, which ignore the other (aws/sagemaker-python-sdk#6143)
     older = {"OPTION_SPECULATIVE_DRAFT_MODEL": paths.draft} if deployment.draft else {}
@@ -69,11 +79,16 @@ def _lmi(deployment: Deployment, paths: Paths) -> dict[str, str]:
 def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
     chosen = deployment.serving
     settings: dict[str, object] = {
-        "model": paths.model, "served_model_name": SERVED_NAME, "dtype": chosen.dtype,
-        "kv_cache_dtype": chosen.kv_cache_dtype, "tensor_parallel_size": chosen.tensor_parallel,
-        "max_model_len": chosen.max_model_len, "max_num_seqs": chosen.max_num_seqs,
-        "enforce_eager": True if chosen.enforce_eager else None, "speculative_config": _speculation(deployment, paths),
-    }  # fmt: skip
+        "model": paths.model,
+        "served_model_name": SERVED_NAME,
+        "dtype": chosen.dtype,
+        "kv_cache_dtype": chosen.kv_cache_dtype,
+        "tensor_parallel_size": chosen.tensor_parallel,
+        "max_model_len": chosen.max_model_len,
+        "max_num_seqs": chosen.max_num_seqs,
+        "enforce_eager": True if chosen.enforce_eager else None,
+        "speculative_config": _speculation(deployment, paths),
+    }
     for name, value in (("prefix_caching", chosen.prefix_caching), ("chunked_prefill", chosen.chunked_prefill)):
         if value is not None:
             settings[f"{'' if value else 'no_'}enable_{name}"] = True

@@ -1,7 +1,8 @@
 """What a deployment to a SageMaker endpoint is: one frozen document, and the names that follow from it.
 
-Every name is derived from the endpoint's id and the content of the deployment, so that a deploy that was killed finds what it
-made, and makes nothing twice. Knows nothing of AWS's calls (`requests`) and of the containers' variables (`container`).
+Every name is derived from the endpoint's id and the content of the deployment, so that a deploy that was killed finds
+what it made, and makes nothing twice. Knows nothing of AWS's calls (`requests`) and of the containers' variables
+(`container`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class Idle(Frozen):
 
 
 class Rollout(Frozen):
-    """How an update goes over to the new instances, which run beside the old ones until then: all at once, then watched."""
+    """How an update goes over to the new instances, which run beside the old ones until then: all at once, then
+    watched."""
 
     alarms: tuple[str, ...] = Field((), max_length=10)
     """Of CloudWatch: where one goes off within `bake_s`, AWS goes back to the old instances by itself."""
@@ -94,7 +96,8 @@ AROUND = ("capacity", "schedule", "timezone", "idle")
 
 
 class Deployment(Frozen):
-    """A variant on a SageMaker endpoint: what is served, in which container, where, and on how many of which instance."""
+    """A variant on a SageMaker endpoint: what is served, in which container, where, and on how many of which
+    instance."""
 
     id: Annotated[str, matching(ID, "it must be of small letters, digits and single dashes")] = Field(max_length=32)
     region: Annotated[str, matching(REGION, "it must be a region such as us-east-1")]
@@ -108,7 +111,9 @@ class Deployment(Frozen):
     container: Container = "lmi"
     image: str
     host: str = HOST
-    bucket: Annotated[str, matching(rf"{BUCKET}(/[\w.=-]+)*", "it must be BUCKET or BUCKET/PREFIX, the bucket in small letters")]
+    bucket: Annotated[
+        str, matching(rf"{BUCKET}(/[\w.=-]+)*", "it must be BUCKET or BUCKET/PREFIX, the bucket in small letters")
+    ]
     serving: Serving = Serving()
     speculation: Speculation | None = None
     quantized: str | None = None
@@ -181,7 +186,13 @@ class Deployment(Frozen):
     @property
     def marks(self) -> dict[str, str]:
         """The tags of all that is made."""
-        own = {TAG: self.id, ARTIFACT: self.artifact, OWNER: self.owner, NAME: self.name, QUANTIZED: self.quantized or ""}
+        own = {
+            TAG: self.id,
+            ARTIFACT: self.artifact,
+            OWNER: self.owner,
+            NAME: self.name,
+            QUANTIZED: self.quantized or "",
+        }
         return {name: UNTAGGED.sub("_", value)[:256] for name, value in own.items() if value}
 
 

@@ -1,4 +1,5 @@
-"""The IAM policy of who deploys, proves, lists and deletes an endpoint: the calls that are made, each on what is ours alone."""
+"""The IAM policy of who deploys, proves, lists and deletes an endpoint: the calls that are made, each on what is ours
+alone."""
 
 from __future__ import annotations
 
@@ -35,11 +36,15 @@ def document(deployment: Deployment) -> dict[str, Any]:
     named = {kind: f"{of}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
     bucket = f"arn:{partition}:s3:::{deployment.bucket_name}"
     folder = f"{deployment.prefix}{FOLDER}/{deployment.id}/*"
-    logs = f"arn:{partition}:logs:{deployment.region}:{account}:log-group:/aws/sagemaker/Endpoints/{deployment.endpoint}:*"
+    logs = (
+        f"arn:{partition}:logs:{deployment.region}:{account}:log-group:/aws/sagemaker/Endpoints/{deployment.endpoint}:*"
+    )
     scaling = (
-        *(SCALING[:1] if deployment.capacity or deployment.schedule else ()), *(SCALING[1:] if deployment.capacity else ()),
-        *(("PutScheduledAction",) if deployment.schedule else ()), *SCALED,
-    )  # fmt: skip
+        *(SCALING[:1] if deployment.capacity or deployment.schedule else ()),
+        *(SCALING[1:] if deployment.capacity else ()),
+        *(("PutScheduledAction",) if deployment.schedule else ()),
+        *SCALED,
+    )
     # SageMaker is granted the key of the volume by who creates the endpoint
     key = deployment.kms_key and key_statement(deployment.kms_key, partition, deployment.region, account, "CreateGrant")
     alarm = f"arn:{partition}:cloudwatch:{deployment.region}:{account}:alarm:{idle_alarm(deployment.endpoint)}"
@@ -49,9 +54,17 @@ def document(deployment: Deployment) -> dict[str, Any]:
             allow("Endpoint", "sagemaker", (*ENDPOINT, *ASKED), named["endpoint"]),
             allow("Configuration", "sagemaker", (*CONFIGURATION, *CHECKED), f"{named['endpoint-config']}-*"),
             allow("Model", "sagemaker", MODEL, f"{named['model']}-*"),
-            allow("Tags", "sagemaker", TAGGED, named["endpoint"], f"{named['endpoint-config']}-*", f"{named['model']}-*"),
+            allow(
+                "Tags", "sagemaker", TAGGED, named["endpoint"], f"{named['endpoint-config']}-*", f"{named['model']}-*"
+            ),
             allow("Lists", "sagemaker", LISTS, "*"),
-            allow("Listed", "sagemaker", ("ListTags", *LISTED), f"{of}:endpoint/{PREFIX}*", f"{of}:endpoint-config/{PREFIX}*"),
+            allow(
+                "Listed",
+                "sagemaker",
+                ("ListTags", *LISTED),
+                f"{of}:endpoint/{PREFIX}*",
+                f"{of}:endpoint-config/{PREFIX}*",
+            ),
             allow("Role", "iam", ("PassRole",), deployment.role)
             | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
             allow("Weights", "s3", OBJECTS, f"{bucket}/{folder}"),
@@ -74,7 +87,12 @@ def key_statement(key: str, partition: str, region: str, account: str, action: s
 
 
 def allow(name: str, service: str, actions: tuple[str, ...], *resources: str) -> dict[str, Any]:
-    return {"Sid": name, "Effect": "Allow", "Action": [f"{service}:{each}" for each in actions], "Resource": list(resources)}
+    return {
+        "Sid": name,
+        "Effect": "Allow",
+        "Action": [f"{service}:{each}" for each in actions],
+        "Resource": list(resources),
+    }
 
 
 def text(deployment: Deployment) -> str:

@@ -1,8 +1,9 @@
-"""What shows that an endpoint serves what was deployed: its answer to a question, and what the engine wrote into its log.
+"""What shows that an endpoint serves what was deployed: its answer to a question, and what the engine wrote into its
+log.
 
-SageMaker lets only /ping and /invocations through, so the container's counters cannot be read; vLLM writes its configuration and,
-while it speculates, its counts of drafted and accepted tokens into its log (vLLM 0.32.0, `v1/engine/core.py` and
-`v1/spec_decode/metrics.py`), and SageMaker keeps that in CloudWatch Logs.
+SageMaker lets only /ping and /invocations through, so the container's counters cannot be read; vLLM writes its
+configuration and, while it speculates, its counts of drafted and accepted tokens into its log (vLLM 0.32.0,
+`v1/engine/core.py` and `v1/spec_decode/metrics.py`), and SageMaker keeps that in CloudWatch Logs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from backend.domain.frozen import Frozen
 
 PATTERN = '?"LLM engine" ?"SpecDecoding metrics"'
 """Of CloudWatch Logs: lines with one of these."""
-QUESTION = {"model": SERVED_NAME, "prompt": "Count from one to twenty: one, two, three,", "max_tokens": 48, "temperature": 0}
+QUESTION = {
+    "model": SERVED_NAME,
+    "prompt": "Count from one to twenty: one, two, three,",
+    "max_tokens": 48,
+    "temperature": 0,
+}
 """A continuation that a draft and a look into the prompt can guess."""
 VARIABLES = ("OPTION_SPECULATIVE_CONFIG", "SM_VLLM_SPECULATIVE_CONFIG")
 

@@ -1,7 +1,7 @@
 """A deployment as the exact requests that make it, in order. Pure: nothing is sent here.
 
-Parameters are those of botocore's service models. Each call can be sent again: names are the deployment's own, so a second
-creation is refused by AWS as already there.
+Parameters are those of botocore's service models. Each call can be sent again: names are the deployment's own, so a
+second creation is refused by AWS as already there.
 """
 
 from __future__ import annotations
@@ -52,14 +52,17 @@ def update(deployment: Deployment, rollout: Rollout) -> tuple[Call, ...]:
 
 
 def shift(endpoint: str, version: str, rollout: Rollout, longest_s: int = MOST_SHIFT_S) -> Call:
-    """To the configuration `version`: new instances beside the old, then all requests at once; AWS gives up after `longest_s`."""
+    """To the configuration `version`: new instances beside the old, then all requests at once; AWS gives up after
+    `longest_s`."""
     routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": rollout.bake_s}
     watched = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": name} for name in rollout.alarms]}}
     blue_green = {"TrafficRoutingConfiguration": routing, "MaximumExecutionTimeoutInSeconds": longest_s}
     parameters = {
-        "EndpointName": endpoint, "EndpointConfigName": version, "RetainAllVariantProperties": rollout.keep_count,
+        "EndpointName": endpoint,
+        "EndpointConfigName": version,
+        "RetainAllVariantProperties": rollout.keep_count,
         "DeploymentConfig": {"BlueGreenUpdatePolicy": blue_green, **(watched if rollout.alarms else {})},
-    }  # fmt: skip
+    }
     return Call("sagemaker", "update_endpoint", parameters)
 
 
@@ -73,17 +76,23 @@ def tags(deployment: Deployment) -> list[dict[str, str]]:
 
 
 def model(deployment: Deployment) -> dict[str, Any]:
-    """Each folder of weights is a data source of its own. The container needs no network: all that it reads is there."""
+    """Each folder of weights is a data source of its own. The container needs no network: all that it reads is
+    there."""
     draft = {"AdditionalModelDataSources": [{"ChannelName": CHANNEL, **source(deployment.data + "draft/")}]}
     container = {
-        "Image": deployment.image, "ModelDataSource": source(deployment.data + "model/"), **(draft if deployment.draft else {}),
+        "Image": deployment.image,
+        "ModelDataSource": source(deployment.data + "model/"),
+        **(draft if deployment.draft else {}),
         "Environment": environment(deployment, Paths()),
-    }  # fmt: skip
+    }
     vpc = {"VpcConfig": {"SecurityGroupIds": [*deployment.security_groups], "Subnets": [*deployment.subnets]}}
     return {
-        "ModelName": deployment.version, "PrimaryContainer": container, "ExecutionRoleArn": deployment.role,
-        "EnableNetworkIsolation": True, **(vpc if deployment.subnets else {}),
-    }  # fmt: skip
+        "ModelName": deployment.version,
+        "PrimaryContainer": container,
+        "ExecutionRoleArn": deployment.role,
+        "EnableNetworkIsolation": True,
+        **(vpc if deployment.subnets else {}),
+    }
 
 
 def configuration(deployment: Deployment) -> dict[str, Any]:
@@ -92,16 +101,28 @@ def configuration(deployment: Deployment) -> dict[str, Any]:
 
 
 def read(model: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The deployment's fields that an answer of `describe_model` and of `describe_endpoint_config` show: what an update keeps."""
-    container, served, vpc = model["PrimaryContainer"], configuration["ProductionVariants"][0], model.get("VpcConfig") or {}
+    """The deployment's fields that an answer of `describe_model` and of `describe_endpoint_config` show: what an update
+    keeps."""
+    container, served, vpc = (
+        model["PrimaryContainer"],
+        configuration["ProductionVariants"][0],
+        model.get("VpcConfig") or {},
+    )
     kind, parallel = of_environment(container.get("Environment", {}))
     return {
-        "role": model["ExecutionRoleArn"], "image": container["Image"], "container": kind, "tensor_parallel": parallel,
-        "bucket": container["ModelDataSource"]["S3DataSource"]["S3Uri"].removeprefix("s3://").partition(f"/{FOLDER}/")[0],
-        "instance": served["InstanceType"], "instances": served["InitialInstanceCount"],
-        "kms_key": configuration.get("KmsKeyId"), "subnets": tuple(vpc.get("Subnets", ())),
+        "role": model["ExecutionRoleArn"],
+        "image": container["Image"],
+        "container": kind,
+        "tensor_parallel": parallel,
+        "bucket": container["ModelDataSource"]["S3DataSource"]["S3Uri"]
+        .removeprefix("s3://")
+        .partition(f"/{FOLDER}/")[0],
+        "instance": served["InstanceType"],
+        "instances": served["InitialInstanceCount"],
+        "kms_key": configuration.get("KmsKeyId"),
+        "subnets": tuple(vpc.get("Subnets", ())),
         "security_groups": tuple(vpc.get("SecurityGroupIds", ())),
-    }  # fmt: skip
+    }
 
 
 def source(uri: str) -> dict[str, Any]:
@@ -111,12 +132,16 @@ def source(uri: str) -> dict[str, Any]:
 def variant(deployment: Deployment) -> dict[str, Any]:
     """The production variant of an endpoint configuration."""
     return {
-        "VariantName": VARIANT, "ModelName": deployment.version, "InstanceType": deployment.instance,
-        "InitialInstanceCount": deployment.instances, "InitialVariantWeight": 1.0,
+        "VariantName": VARIANT,
+        "ModelName": deployment.version,
+        "InstanceType": deployment.instance,
+        "InitialInstanceCount": deployment.instances,
+        "InitialVariantWeight": 1.0,
         "ModelDataDownloadTimeoutInSeconds": deployment.download_s,
-        "ContainerStartupHealthCheckTimeoutInSeconds": deployment.start_s, "InferenceAmiVersion": deployment.host,
+        "ContainerStartupHealthCheckTimeoutInSeconds": deployment.start_s,
+        "InferenceAmiVersion": deployment.host,
         "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
-    }  # fmt: skip
+    }
 
 
 def scaled(resource: str) -> dict[str, str]:
@@ -139,11 +164,13 @@ def scheduled(deployment: Deployment) -> list[dict[str, Any]]:
     zone = {"Timezone": deployment.timezone} if deployment.timezone else {}
     return [
         {
-            "ScheduledActionName": f"{deployment.endpoint}-{number}", "Schedule": each.at, **zone,
+            "ScheduledActionName": f"{deployment.endpoint}-{number}",
+            "Schedule": each.at,
+            **zone,
             "ScalableTargetAction": {"MinCapacity": each.minimum, "MaxCapacity": each.maximum},
         }
         for number, each in enumerate(deployment.schedule, 1)
-    ]  # fmt: skip
+    ]
 
 
 def alarm(deployment: Deployment) -> dict[str, Any]:
@@ -152,12 +179,20 @@ def alarm(deployment: Deployment) -> dict[str, Any]:
     told = {"AlarmActions": [deployment.idle.topic]} if deployment.idle.topic else {}
     dimensions = {"EndpointName": deployment.endpoint, "VariantName": VARIANT}
     return {
-        "AlarmName": idle_alarm(deployment.endpoint), "AlarmDescription": "Nothing is asked of it, and it costs money.",
-        "Namespace": "AWS/SageMaker", "MetricName": "Invocations", "Statistic": "Sum", "Period": 60,
+        "AlarmName": idle_alarm(deployment.endpoint),
+        "AlarmDescription": "Nothing is asked of it, and it costs money.",
+        "Namespace": "AWS/SageMaker",
+        "MetricName": "Invocations",
+        "Statistic": "Sum",
+        "Period": 60,
         "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
-        "EvaluationPeriods": deployment.idle.minutes, "DatapointsToAlarm": deployment.idle.minutes,
-        "ComparisonOperator": "LessThanThreshold", "Threshold": 1.0, "TreatMissingData": "breaching", **told,
-    }  # fmt: skip
+        "EvaluationPeriods": deployment.idle.minutes,
+        "DatapointsToAlarm": deployment.idle.minutes,
+        "ComparisonOperator": "LessThanThreshold",
+        "Threshold": 1.0,
+        "TreatMissingData": "breaching",
+        **told,
+    }
 
 
 def tracking(deployment: Deployment) -> dict[str, Any]:
@@ -166,21 +201,25 @@ def tracking(deployment: Deployment) -> dict[str, Any]:
     return {
         "TargetValue": deployment.capacity.invocations,
         "PredefinedMetricSpecification": {"PredefinedMetricType": "SageMakerVariantInvocationsPerInstance"},
-        "ScaleInCooldown": 300, "ScaleOutCooldown": 60,
-    }  # fmt: skip
+        "ScaleInCooldown": 300,
+        "ScaleOutCooldown": 60,
+    }
 
 
 def around(deployment: Deployment) -> tuple[Call, ...]:
-    """What goes with an endpoint that is in service: how many instances there are when, and the alarm of one that is idle."""
+    """What goes with an endpoint that is in service: how many instances there are when, and the alarm of one that is
+    idle."""
     where, service = scaled(deployment.resource), "application-autoscaling"
     calls = []
     if deployment.capacity or deployment.schedule:
         calls.append(Call(service, "register_scalable_target", {**where, **limits(deployment)}))
     if deployment.capacity:
         policy = {
-            **where, "PolicyName": policy_name(deployment), "PolicyType": "TargetTrackingScaling",
+            **where,
+            "PolicyName": policy_name(deployment),
+            "PolicyType": "TargetTrackingScaling",
             "TargetTrackingScalingPolicyConfiguration": tracking(deployment),
-        }  # fmt: skip
+        }
         calls.append(Call(service, "put_scaling_policy", policy))
     calls += [Call(service, "put_scheduled_action", {**where, **each}) for each in scheduled(deployment)]
     if deployment.idle:

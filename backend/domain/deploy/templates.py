@@ -1,7 +1,8 @@
 """The same deployment as CloudFormation and as Terraform (JSON syntax), from the documents of `requests`.
 
-Both put model and draft under one data source, which needs no additional ones: not every version of either knows those. The
-weights must be in the bucket before: `aws s3 cp --recursive` of the artifact's `model/` and `draft/`, or an earlier deploy.
+Both put model and draft under one data source, which needs no additional ones: not every version of either knows those.
+The weights must be in the bucket before: `aws s3 cp --recursive` of the artifact's `model/` and `draft/`, or an earlier
+deploy.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ REPLACED = {"lifecycle": {"create_before_destroy": True}}
 """AWS lets no configuration be deleted that an endpoint is on."""
 WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 TERRAFORM_NAMES = {
-    "S3Uri": "s3_uri", "S3DataType": "s3_data_type", "S3DataSource": "s3_data_source",
+    "S3Uri": "s3_uri",
+    "S3DataType": "s3_data_type",
+    "S3DataSource": "s3_data_source",
     "ModelDataDownloadTimeoutInSeconds": "model_data_download_timeout_in_seconds",
     "ContainerStartupHealthCheckTimeoutInSeconds": "container_startup_health_check_timeout_in_seconds",
-}  # fmt: skip
+}
 
 
 def cloudformation(deployment: Deployment) -> str:
@@ -35,23 +38,28 @@ def cloudformation(deployment: Deployment) -> str:
         "Configuration": {
             "Type": "AWS::SageMaker::EndpointConfig",
             "Properties": {
-                **requests.configuration(deployment), **marked,
+                **requests.configuration(deployment),
+                **marked,
                 "ProductionVariants": [requests.variant(deployment) | {"ModelName": _attribute("Model", "ModelName")}],
             },
         },
         "Endpoint": {
             "Type": "AWS::SageMaker::Endpoint",
             "Properties": {
-                "EndpointName": deployment.endpoint, "EndpointConfigName": _attribute("Configuration", "EndpointConfigName"),
+                "EndpointName": deployment.endpoint,
+                "EndpointConfigName": _attribute("Configuration", "EndpointConfigName"),
                 **marked,
             },
         },
-    }  # fmt: skip
-    return _text({
-        "AWSTemplateFormatVersion": "2010-09-09", "Description": f"{deployment.artifact} on {deployment.instance}, by Whetstone",
-        "Resources": resources | _scaling_resources(deployment) | _alarm_resource(deployment),
-        "Outputs": {"Endpoint": {"Value": _attribute("Endpoint", "EndpointName")}},
-    })  # fmt: skip
+    }
+    return _text(
+        {
+            "AWSTemplateFormatVersion": "2010-09-09",
+            "Description": f"{deployment.artifact} on {deployment.instance}, by Whetstone",
+            "Resources": resources | _scaling_resources(deployment) | _alarm_resource(deployment),
+            "Outputs": {"Endpoint": {"Value": _attribute("Endpoint", "EndpointName")}},
+        }
+    )
 
 
 def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
@@ -60,21 +68,29 @@ def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
     actions = {"ScheduledActions": requests.scheduled(deployment)} if deployment.schedule else {}
     target = {**requests.scaled(deployment.resource), **requests.limits(deployment), **actions}
     registered = {
-        "Capacity": {"Type": "AWS::ApplicationAutoScaling::ScalableTarget", "DependsOn": "Endpoint", "Properties": target}
+        "Capacity": {
+            "Type": "AWS::ApplicationAutoScaling::ScalableTarget",
+            "DependsOn": "Endpoint",
+            "Properties": target,
+        }
     }
     if deployment.capacity is None:
         return registered
     policy = {
-        "PolicyName": requests.policy_name(deployment), "PolicyType": "TargetTrackingScaling",
-        "ScalingTargetId": {"Ref": "Capacity"}, "TargetTrackingScalingPolicyConfiguration": requests.tracking(deployment),
-    }  # fmt: skip
+        "PolicyName": requests.policy_name(deployment),
+        "PolicyType": "TargetTrackingScaling",
+        "ScalingTargetId": {"Ref": "Capacity"},
+        "TargetTrackingScalingPolicyConfiguration": requests.tracking(deployment),
+    }
     return registered | {"Load": {"Type": "AWS::ApplicationAutoScaling::ScalingPolicy", "Properties": policy}}
 
 
 def _alarm_resource(deployment: Deployment) -> dict[str, Any]:
     if deployment.idle is None:
         return {}
-    return {"Idle": {"Type": "AWS::CloudWatch::Alarm", "DependsOn": "Endpoint", "Properties": requests.alarm(deployment)}}
+    return {
+        "Idle": {"Type": "AWS::CloudWatch::Alarm", "DependsOn": "Endpoint", "Properties": requests.alarm(deployment)}
+    }
 
 
 def _model(deployment: Deployment) -> dict[str, Any]:
@@ -83,9 +99,10 @@ def _model(deployment: Deployment) -> dict[str, Any]:
     if not deployment.draft:
         return found
     container = {
-        "Image": deployment.image, "ModelDataSource": requests.source(deployment.data),
+        "Image": deployment.image,
+        "ModelDataSource": requests.source(deployment.data),
         "Environment": environment(deployment, TOGETHER),
-    }  # fmt: skip
+    }
     return found | {"PrimaryContainer": container}
 
 
@@ -106,15 +123,20 @@ def terraform(deployment: Deployment) -> str:
     named = "${aws_sagemaker_endpoint_configuration.configuration.name}"
     endpoint = {"name": deployment.endpoint, "endpoint_config_name": named, **marked}
     resources = {
-        "aws_sagemaker_model": {"model": model}, "aws_sagemaker_endpoint_configuration": {"configuration": configuration},
-        "aws_sagemaker_endpoint": {"endpoint": endpoint}, **_scaling_blocks(deployment),
+        "aws_sagemaker_model": {"model": model},
+        "aws_sagemaker_endpoint_configuration": {"configuration": configuration},
+        "aws_sagemaker_endpoint": {"endpoint": endpoint},
+        **_scaling_blocks(deployment),
         **_alarm_block(deployment),
-    }  # fmt: skip
-    return _text({
-        "terraform": {"required_providers": {"aws": PROVIDER}},
-        "provider": {"aws": {"region": deployment.region}}, "resource": resources,
-        "output": {"endpoint": {"value": "${aws_sagemaker_endpoint.endpoint.name}"}},
-    })  # fmt: skip
+    }
+    return _text(
+        {
+            "terraform": {"required_providers": {"aws": PROVIDER}},
+            "provider": {"aws": {"region": deployment.region}},
+            "resource": resources,
+            "output": {"endpoint": {"value": "${aws_sagemaker_endpoint.endpoint.name}"}},
+        }
+    )
 
 
 def _container(deployment: Deployment) -> dict[str, Any]:
@@ -134,13 +156,17 @@ def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
         tracked = _snaked(requests.tracking(deployment))
         tracked["predefined_metric_specification"] = _snaked(tracked["predefined_metric_specification"])
         policy = {
-            "name": requests.policy_name(deployment), "policy_type": "TargetTrackingScaling", **same,
+            "name": requests.policy_name(deployment),
+            "policy_type": "TargetTrackingScaling",
+            **same,
             "target_tracking_scaling_policy_configuration": tracked,
-        }  # fmt: skip
+        }
         blocks["aws_appautoscaling_policy"] = {"load": policy}
     if deployment.schedule:
         scheduled = requests.scheduled(deployment)
-        actions = [_snaked(each | {"ScalableTargetAction": _snaked(each["ScalableTargetAction"])}) for each in scheduled]
+        actions = [
+            _snaked(each | {"ScalableTargetAction": _snaked(each["ScalableTargetAction"])}) for each in scheduled
+        ]
         blocks["aws_appautoscaling_scheduled_action"] = {
             f"at_{number}": same | {"name": action.pop("scheduled_action_name")} | action
             for number, action in enumerate(actions, 1)
@@ -154,7 +180,9 @@ def _alarm_block(deployment: Deployment) -> dict[str, Any]:
     alarm = requests.alarm(deployment)
     dimensions = {each["Name"]: each["Value"] for each in alarm["Dimensions"]}
     dimensions["EndpointName"] = "${aws_sagemaker_endpoint.endpoint.name}"
-    return {"aws_cloudwatch_metric_alarm": {"idle": _snaked(alarm) | {"dimensions": dimensions, "tags": deployment.marks}}}
+    return {
+        "aws_cloudwatch_metric_alarm": {"idle": _snaked(alarm) | {"dimensions": dimensions, "tags": deployment.marks}}
+    }
 
 
 def _snaked(parameters: dict[str, Any]) -> dict[str, Any]:

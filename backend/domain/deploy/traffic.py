@@ -1,4 +1,5 @@
-"""What was asked of an endpoint, by CloudWatch's metrics of it in the namespace AWS/SageMaker. Pure: nothing is sent here."""
+"""What was asked of an endpoint, by CloudWatch's metrics of it in the namespace AWS/SageMaker. Pure: nothing is sent
+here."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "requests": Metric("Invocations", "Sum"), "errors": Metric("Invocation5XXErrors", "Sum"),
+    "requests": Metric("Invocations", "Sum"),
+    "errors": Metric("Invocation5XXErrors", "Sum"),
     "latency": Metric("ModelLatency", "p95"),
-}  # fmt: skip
+}
 COUNTED = ("requests", "errors")
 
 
@@ -49,9 +51,10 @@ def query(endpoint: str, since: datetime, until: datetime, named: Iterable[str] 
     begin = min(since.astimezone(UTC).replace(second=0, microsecond=0), end - timedelta(minutes=1))
     where = [{"Name": "EndpointName", "Value": endpoint}, {"Name": "VariantName", "Value": VARIANT}]
     return {
-        "StartTime": begin, "EndTime": end,
+        "StartTime": begin,
+        "EndTime": end,
         "MetricDataQueries": [{"Id": each, "MetricStat": _statistic(METRICS[each], where)} for each in named],
-    }  # fmt: skip
+    }
 
 
 def _statistic(metric: Metric, where: list[dict[str, str]]) -> dict[str, Any]:

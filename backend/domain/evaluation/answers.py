@@ -1,9 +1,9 @@
 """How far two answers to the same prompt agree, word by word, and whether one ends in a loop. Pure.
 
-Exact match and token F1 as of SQuAD (Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text, 2016), with
-the original's answer in the place of the truth; unlike there, nothing is lower-cased or taken away: an answer may be code.
-A request that failed has no answer, which is not an empty one: it agrees and disagrees with nothing. A loop at an answer's end is
-easy to draft, so it flatters speculative decoding.
+Exact match and token F1 as of SQuAD (Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text,
+2016), with the original's answer in the place of the truth; unlike there, nothing is lower-cased or taken away: an
+answer may be code. A request that failed has no answer, which is not an empty one: it agrees and disagrees with
+nothing. A loop at an answer's end is easy to draft, so it flatters speculative decoding.
 """
 
 from __future__ import annotations
@@ -65,17 +65,20 @@ def agreement(pairs: Sequence[tuple[str, str]]) -> Agreement | None:
 
 
 def mean_interval(shares: Sequence[float]) -> Interval | None:
-    """95% interval of the mean of shares by Student's t, within 0 and 1; None where they are all the same or fewer than two."""
+    """95% interval of the mean of shares by Student's t, within 0 and 1; None where they are all the same or fewer than
+    two."""
     found = None if not shares or min(shares) == max(shares) else mean_ci95(shares)
     return found and (max(0.0, found[0]), min(1.0, found[1]))
 
 
 def pooled_interval(share: float, weights: Sequence[float]) -> Interval:
-    """95% interval of a share that is pooled over answers, such as that of all their tokens; `weights`: tokens of each answer.
+    """95% interval of a share that is pooled over answers, such as that of all their tokens; `weights`: tokens of each
+    answer.
 
-    An answer counts as one draw, for its tokens hang together. The variance of a draw from 0 to 1 with mean p is p (1 - p) at
-    the most (Bhatia and Davis, A Better Bound on the Variance, 2000), so that of the weighted mean is at most p (1 - p) / n with
-    n = (sum of w)^2 / (sum of w^2): Wilson's interval of so many draws, which is rather too wide than too narrow.
+    An answer counts as one draw, for its tokens hang together. The variance of a draw from 0 to 1 with mean p is p (1 -
+    p) at the most (Bhatia and Davis, A Better Bound on the Variance, 2000), so that of the weighted mean is at most p
+    (1 - p) / n with n = (sum of w)^2 / (sum of w^2): Wilson's interval of so many draws, which is rather too wide than
+    too narrow.
     """
     squares = math.fsum(weight * weight for weight in weights)
     draws = math.fsum(weights) ** 2 / squares if squares else 0.0
@@ -83,10 +86,11 @@ def pooled_interval(share: float, weights: Sequence[float]) -> Interval:
 
 
 def is_looping(text: str) -> bool:
-    """True where the end of the text (white space at the very end left out) repeats one cycle: for some period p, at least
-    max(32, 4 p) last characters are each equal to the one p before, a full cycle first.
+    """True where the end of the text (white space at the very end left out) repeats one cycle: for some period p, at
+    least max(32, 4 p) last characters are each equal to the one p before, a full cycle first.
 
-    Periods come from the Z function of the reversed text (Gusfield 1997, section 1.4), so the cost is linear in the text.
+    Periods come from the Z function of the reversed text (Gusfield 1997, section 1.4), so the cost is linear in the
+    text.
     """
     tail = text.rstrip()[::-1]
     lengths = _z_function(tail)

@@ -2,13 +2,14 @@
 
 Pure arithmetic on the `blocks` of levels. Knows nothing of how they were measured, and says nothing in words.
 
-Method. Repeat b of a variant and repeat b of the baseline were run side by side (`order.schedule`), so the test is paired:
-d_b = ln(variant_b / baseline_b), a t-interval on the mean of d over blocks, exponentiated to a ratio of geometric means.
-All tests of one evaluation (metrics x levels x variants) form one family, corrected by Holm's step-down procedure
-(S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979). The interval
-shown is the one at the level at which Holm tested that hypothesis: 1 - 0.05 / (m - i + 1) for the i-th smallest p-value where
-it was rejected, and the level of the first one not rejected for all that follow. So the interval leaves out 1.0 exactly
-where the verdict names a direction, and each covers its true ratio with at least 95%.
+Method. Repeat b of a variant and repeat b of the baseline were run side by side (`order.schedule`), so the test is
+paired: d_b = ln(variant_b / baseline_b), a t-interval on the mean of d over blocks, exponentiated to a ratio of
+geometric means. All tests of one evaluation (metrics x levels x variants) form one family, corrected by Holm's
+step-down procedure (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
+Statistics 6, 1979). The interval shown is the one at the level at which Holm tested that hypothesis: 1 - 0.05 / (m - i
++ 1) for the i-th smallest p-value where it was rejected, and the level of the first one not rejected for all that
+follow. So the interval leaves out 1.0 exactly where the verdict names a direction, and each covers its true ratio with
+at least 95%.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class _Pair(NamedTuple):
 
 
 def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> list[Comparison]:
-    """Each variant against the first, at every load that both have, on every headline metric; the family is tested at `alpha`.
+    """Each variant against the first, at every load that both have, on every headline metric; the family is tested at
+    `alpha`.
 
     `p_value` is Holm-adjusted, None where no test was made; `ci95` then is None too, or, for 3 or 4 repeats, the plain
     95% interval. The p50 over a block's requests is compared, its mean where it has none. Never raises on odd figures:
@@ -76,7 +78,13 @@ def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> li
 def log_ratios(results: Sequence[VariantResult], row: Comparison) -> list[float]:
     """Those that a comparison of these results is of, one a block."""
     baseline, variant = (
-        next(level.blocks for result in results if result.name == name for level in result.levels if level.load == row.load)
+        next(
+            level.blocks
+            for result in results
+            if result.name == name
+            for level in result.levels
+            if level.load == row.load
+        )
         for name in (row.baseline, row.variant)
     )
     return _log_ratios(row.metric, baseline, variant)[0]
@@ -177,7 +185,8 @@ def _comparison(pair: _Pair, tested: Tested | None, alpha: float) -> Comparison:
 
 
 def _more_blocks(pair: _Pair, alpha: float) -> int | None:
-    """An even number, as an order of variants and its reverse take turns. `alpha`: of the test when they are in (`looks`)."""
+    """An even number, as an order of variants and its reverse take turns. `alpha`: of the test when they are in
+    (`looks`)."""
     blocks = len(pair.logs)
     needed = pairs_needed(fmean(pair.logs), stdev(pair.logs), blocks, math.log(1 + EQUIVALENCE), alpha)
     return None if needed is None else max(2, needed - blocks + (needed - blocks) % 2)

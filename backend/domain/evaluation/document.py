@@ -1,7 +1,7 @@
 """What an evaluation is asked (variants, options) and what it answers: the document other tools may rely on.
 
-Names follow the documentation page of the SageMaker toolkit where it has one. Times in milliseconds unless the name ends
-in `_s`; prices in the currency of the given hourly price.
+Names follow the documentation page of the SageMaker toolkit where it has one. Times in milliseconds unless the name
+ends in `_s`; prices in the currency of the given hourly price.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Speculation(Frozen):
     proposers: str | None = Field(None, exclude_if=lambda value: value is None)
     """The folder in which that class lies."""
     synthetic: float | None = Field(None, ge=0, le=1, exclude_if=lambda value: value is None)
-    """Accept each proposed token with this probability whatever it is, to see what speculation costs: the answers are noise."""
+    """Accept each proposed token with this probability whatever it is, to see what speculation costs: the answers are
+    noise."""
 
     @classmethod
     def of(cls, step: Speculate, draft: str | None, proposers: str | None = None) -> Speculation:
@@ -58,14 +59,20 @@ class Speculation(Frozen):
         own = SPECULATE[step.method].engine_method == "custom_class"
         lookup = step.prompt_lookup if step.method == "ngram" and step.prompt_lookup != PROMPT_LOOKUP else None
         return cls(
-            method=step.method, tokens=step.tokens, draft_path=draft if step.drafts else None,
-            heterogeneous_vocab=step.heterogeneous_vocab, prompt_lookup=lookup, tokens_by_batch=step.tokens_by_batch,
-            proposer=step.proposer, proposers=proposers if own else None,
-        )  # fmt: skip
+            method=step.method,
+            tokens=step.tokens,
+            draft_path=draft if step.drafts else None,
+            heterogeneous_vocab=step.heterogeneous_vocab,
+            prompt_lookup=lookup,
+            tokens_by_batch=step.tokens_by_batch,
+            proposer=step.proposer,
+            proposers=proposers if own else None,
+        )
 
 
 class Remote(Frozen):
-    """An endpoint of SageMaker as AWS told of it when the evaluation was submitted: from here only its answers are seen."""
+    """An endpoint of SageMaker as AWS told of it when the evaluation was submitted: from here only its answers are
+    seen."""
 
     endpoint: str
     """Its name at AWS."""
@@ -85,7 +92,8 @@ class Remote(Frozen):
 
 
 class Variant(Frozen):
-    """Anything that can be served and measured: a model folder under serving settings, or a URL that already answers."""
+    """Anything that can be served and measured: a model folder under serving settings, or a URL that already
+    answers."""
 
     name: str
     source: str
@@ -118,14 +126,15 @@ class EvaluateOptions(LoadOptions):
     quality: bool = True
     """Perplexity, KL divergence and greedy match beside the speed."""
     quality_text: str | None = None
-    """What perplexity and KL divergence are measured on: code, prose, chat, "chat and prose", or a text, JSONL or Parquet file
-    that the model was neither trained nor calibrated on."""
+    """What perplexity and KL divergence are measured on: code, prose, chat, "chat and prose", or a text, JSONL or
+    Parquet file that the model was neither trained nor calibrated on."""
     lossless: bool = False
-    """Measure whether speculation keeps the answers: each variant that speculates and the same without it are asked the same
-    prompts, greedy answers are compared token by token and sampled ones by their distribution. Some minutes a variant."""
+    """Measure whether speculation keeps the answers: each variant that speculates and the same without it are asked the
+    same prompts, greedy answers are compared token by token and sampled ones by their distribution. Some minutes a
+    variant."""
     tasks: tuple[str, ...] = ()
-    """Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, or next-line; repeatable. Needs
-    `whetstone engines install quality`."""
+    """Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, or next-line; repeatable.
+    Needs `whetstone engines install quality`."""
     task_limit: int | None = Field(None, ge=1)
     """Only the first so many samples of each task."""
     price_per_hour: float | None = Field(None, ge=0)
@@ -134,13 +143,15 @@ class EvaluateOptions(LoadOptions):
     """Share taken off the hourly price, 0 to 1."""
     input_output_ratio: float = Field(3.0, gt=0)
     """Input tokens an output token, for the blended price."""
-    bearer_env: Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "it must be a variable's name, not the token")] | None = None
+    bearer_env: (
+        Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "it must be a variable's name, not the token")] | None
+    ) = None
     """Environment variable that holds the bearer token of variants that are URLs; the token itself is never stored."""
     interleave: Literal["auto", "resident", "restart"] = "auto"
     """resident: all servers up, one loaded at a time; restart: one after another; auto: resident where they fit."""
     starts_apart: bool = False
-    """Start servers one after the other, so that each one's time to ready is measured; else, on a processor, those that stay up
-    start two at a time after the first, and only the first's is."""
+    """Start servers one after the other, so that each one's time to ready is measured; else, on a processor, those that
+    stay up start two at a time after the first, and only the first's is."""
 
     def hour_of(self, variant: Variant) -> float | None:
         """Its own instances' price, else that of the machine as it was given."""
@@ -149,7 +160,8 @@ class EvaluateOptions(LoadOptions):
 
 
 class Summary(Frozen):
-    """Order statistics of one metric over a level's good requests; `ci95` is of the mean over repeats, None for one repeat."""
+    """Order statistics of one metric over a level's good requests; `ci95` is of the mean over repeats, None for one
+    repeat."""
 
     mean: float
     p50: float
@@ -164,7 +176,8 @@ class Price(Frozen):
     per_million_output: float | None
     per_million_total: float | None
     blended: float | None
-    """(r x input + output) / (r + 1) with the ratio r as asked, the hour split between prefill and decode as the audit says."""
+    """(r x input + output) / (r + 1) with the ratio r as asked, the hour split between prefill and decode as the audit
+    says."""
     blended_sagemaker: float | None
     """The announcement's formula: ignores prefill, prices input at 0."""
 
@@ -172,8 +185,8 @@ class Price(Frozen):
 class Level(WithValidity):
     """One variant at one load, over all repeats. A latency is None where no request gave one.
 
-    Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are 0
-    where every request failed.
+    Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are
+    0 where every request failed.
     """
 
     load: Load
@@ -211,13 +224,15 @@ class Level(WithValidity):
     """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
     price: Price | None = None
     acceptance_rate: float | None = None
-    """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is None."""
+    """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is
+    None."""
     drafting: Drafting | None = None
     """What was guessed ahead, position by position; None without speculation, and where the server does not tell."""
     prefix_cache_hit_rate: float | None = None
     """Prompt tokens that the server had kept from earlier prompts, of all; None where it does not tell."""
     prefix_cache_expected: float | None = None
-    """The most that the workload itself repeats (`prefix_cache`): a hit rate clearly above it makes the level invalid."""
+    """The most that the workload itself repeats (`prefix_cache`): a hit rate clearly above it makes the level
+    invalid."""
     client_limited: bool = False
     audit: LevelAudit = LevelAudit()
     blocks: list[dict[str, float]] = Field(default_factory=list)
@@ -245,13 +260,14 @@ class Quality(Frozen):
     kl_p999: float | None = None
     """Over positions of the held-out text; the mean's interval is over its windows."""
     same_top: float | None = None
-    """Share of positions of the held-out text whose most probable token is the original's, the text itself as context."""
+    """Share of positions of the held-out text whose most probable token is the original's, the text itself as
+    context."""
     same_top_ci95: tuple[float, float] | None = None
     text: str | None = None
     """The held-out text that all of these are of: a bundled one's name, or a file's."""
     greedy_match: float | None = None
-    """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one. Of the
-    baseline: in its own answers when it is asked a second time, the noise that the others' figure has in it."""
+    """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one. Of
+    the baseline: in its own answers when it is asked a second time, the noise that the others' figure has in it."""
     served_kl: float | None = None
     """KL divergence of what is served from the served original, from the probabilities that both servers tell (vLLM's
     `prompt_logprobs`): a lower bound, nats a token."""
@@ -290,13 +306,13 @@ class VariantResult(Frozen):
     starts: list[Startup] = Field(default_factory=list)
     """Every start of its server, phase by phase; the first may compile what the others load."""
     step: StepBytes | None = None
-    """What a step reads of memory; None of a URL, of experts (which ones are read depends on the text) and on other hardware than
-    the processor."""
+    """What a step reads of memory; None of a URL, of experts (which ones are read depends on the text) and on other
+    hardware than the processor."""
     peak_rss_bytes: int | None = None
     """Of its server with all processes, shared pages counted once (a job's own is of the worker and all it started)."""
     speculates: bool | None = None
-    """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and tells no
-    counters of it."""
+    """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and
+    tells no counters of it."""
     weights_sha256: str | None = None
     """Of the files that it was served from (`folders.digest`); None of a URL."""
     findings: list[Finding] = Field(default_factory=list)
@@ -323,7 +339,8 @@ class VariantResult(Frozen):
 class Comparison(Frozen):
     """One metric of one variant against the baseline at one load. `ratio` is variant / baseline, None without figures.
 
-    `ci95` is of the ratio and covers it at the level of its test (`comparison`); `p_value` is Holm-adjusted, None without a test.
+    `ci95` is of the ratio and covers it at the level of its test (`comparison`); `p_value` is Holm-adjusted, None
+    without a test.
     """
 
     load: Load
@@ -337,7 +354,8 @@ class Comparison(Frozen):
     ci95: tuple[float, float] | None
     p_value: float | None = None
     more_blocks: int | None = None
-    """Of an undecided test: how many more would decide it, by the spread seen (`maths.power`); None where not even many."""
+    """Of an undecided test: how many more would decide it, by the spread seen (`maths.power`); None where not even
+    many."""
 
     @property
     def significant(self) -> bool:
@@ -366,7 +384,8 @@ class Evaluation(Frozen):
     continues: str | None = None
     """Id of the evaluation whose blocks are the first of these."""
     sessions: tuple[int, ...] = ()
-    """Blocks of each time that its servers were started for it: of an evaluation that was continued, more than one figure."""
+    """Blocks of each time that its servers were started for it: of an evaluation that was continued, more than one
+    figure."""
     looks: tuple[Look, ...] = ()
     """Every test so far, those of the evaluations that it continues too; `comparison` is the last one."""
 
@@ -397,4 +416,6 @@ def _why_not(error: ValidationError) -> Unreadable:
         return Unreadable(f"The evaluation is {written}, and this version reads schema {SCHEMA}: measure it again.")
     if isinstance(newer := unreadable(error, "the evaluation"), WrittenByNewer):
         return newer
-    return Unreadable(f"The evaluation is damaged at {'.'.join(map(str, first['loc'])) or 'its beginning'}: measure it again.")
+    return Unreadable(
+        f"The evaluation is damaged at {'.'.join(map(str, first['loc'])) or 'its beginning'}: measure it again."
+    )

@@ -1,4 +1,5 @@
-"""Energy of a level: what the machine's own counters say it used, by the output token. Pure; `hardware.energy` reads them."""
+"""Energy of a level: what the machine's own counters say it used, by the output token. Pure; `hardware.energy` reads
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What was asked of an evaluation, as one hash: two evaluations with the same one asked the same of the same variants. Pure."""
+"""What was asked of an evaluation, as one hash: two evaluations with the same one asked the same of the same variants.
+Pure."""
 
 from __future__ import annotations
 

@@ -4,20 +4,24 @@ Only measured records (not warm-up) count. A latency is over the *good* ones: st
 `measuring.md`; a latency is in milliseconds, a rate in tokens a second.
 
 - ttft_ms: request written to the first chunk with non-empty content.
-- tpot_ms: (last content chunk - first content chunk) / (output tokens - tokens up to the first one), a request. Chunks that one
+- tpot_ms: (last content chunk - first content chunk) / (output tokens - tokens up to the first one), a request. Chunks
+that one
   read of the socket brought arrived together: the tokens of all that came with the first one are taken off.
 - chunk_gap_ms: between successive reads that brought content, all gaps of all requests.
-- Neither is known of an answer that came at once, as from a proxy that buffers (`came_at_once`); no gap where most chunks came
+- Neither is known of an answer that came at once, as from a proxy that buffers (`came_at_once`); no gap where most
+chunks came
   together with others.
 - In an open loop a latency counts from when the request was due, not from when it was written. Not streamed, only
   client_latency_ms is known.
 - client_latency_ms: request written to the last byte of the answer; content_latency_ms: to the last content chunk.
 - input_tokens_per_s, output_tokens_per_s: tokens of the ok answers / duration; a repeat lasts from the first measured
-  request written to the last measured answer ended, a level the sum of its repeats. Where answers came and one with content
-  did not tell its tokens, neither is known: a sum over the others would be too low. Where every request failed, 0.
+  request written to the last measured answer ended, a level the sum of its repeats. Where answers came and one with
+  content did not tell its tokens, neither is known: a sum over the others would be too low. Where every request failed,
+  0.
 - steady_output_tokens_per_s: tokens by their time of arrival in the steady window, warm-up answers that reach into it
   included: it opens when every stream has left warm-up and closes when the first stream has nothing more to send.
-- empty_responses counts, as the documentation page does, ok answers with zero output tokens or whose tokens could not be
+- empty_responses counts, as the documentation page does, ok answers with zero output tokens or whose tokens could not
+be
   counted; tokenizer_failed only the latter (no usage came with the text).
 """
 
@@ -39,8 +43,8 @@ from backend.domain.maths.intervals import mean_ci95, percentile
 
 Records = Sequence[RequestRecord]
 FASTEST_TOKEN_S = 0.05e-3
-"""Chunks that come faster than that were held back on the way and sent together: 20,000 tokens/s for one user, several times what
-the fastest published services stream (about 3,000)."""
+"""Chunks that come faster than that were held back on the way and sent together: 20,000 tokens/s for one user, several
+times what the fastest published services stream (about 3,000)."""
 LIMITED = ("ttft_ms", "tpot_ms", "client_latency_ms")
 """What a request has one figure of, so that a limit can be set for it."""
 
@@ -96,7 +100,8 @@ def good(records: Iterable[RequestRecord]) -> list[RequestRecord]:
 
 
 def tpot_s(record: RequestRecord) -> float | None:
-    """Seconds an output token after the first read with content; None where tokens were not counted or all came at once."""
+    """Seconds an output token after the first read with content; None where tokens were not counted or all came at
+    once."""
     if record.output_tokens is None or not record.chunk_tokens or came_at_once(record):
         return None
     first = bisect_right(record.chunk_times, record.chunk_times[0]) - 1
@@ -116,7 +121,8 @@ def is_buffered(record: RequestRecord) -> bool:
 
 
 def _gaps_s(record: RequestRecord) -> list[float]:
-    """Seconds between successive reads with content; none where more than half of the chunks came together with others."""
+    """Seconds between successive reads with content; none where more than half of the chunks came together with
+    others."""
     arrivals = sorted(set(record.chunk_times))
     if came_at_once(record) or 2 * len(arrivals) < len(record.chunk_times):
         return []
@@ -131,8 +137,8 @@ def latency_ms(metric: str, record: RequestRecord) -> float | None:
 def steady_window(records: Records) -> tuple[float, float] | None:
     """Seconds on the records' clock: from the moment every stream has left warm-up to the moment the first one is done.
 
-    Without warm-up it opens when every stream has sent its first request. In an open loop: from the first measured request
-    due to the last one due. None where it would be empty.
+    Without warm-up it opens when every stream has sent its first request. In an open loop: from the first measured
+    request due to the last one due. None where it would be empty.
     """
     if any(record.clock == "intended" for record in records):
         due = [record.intended for record in records if not record.warm and not record.turn]
@@ -210,7 +216,9 @@ def _per_request(records: Records) -> dict[str, float | None]:
     chunks = sum(len(r.chunk_times) for r in counted)
     return {
         "input_tokens_per_s_per_request": _mean(r.prompt_tokens / s for r, s in answers if r.prompt_tokens is not None),
-        "output_tokens_per_s_per_request": _mean(r.output_tokens / s for r, s in answers if r.output_tokens is not None),
+        "output_tokens_per_s_per_request": _mean(
+            r.output_tokens / s for r, s in answers if r.output_tokens is not None
+        ),
         "input_tokens": _mean(r.prompt_tokens for r in records if r.ok and r.prompt_tokens is not None),
         "output_tokens": _mean(r.output_tokens for r in records if r.ok and r.output_tokens is not None),
         "tokens_per_chunk": sum(r.chunk_tokens[-1] for r in counted) / chunks if chunks else None,
@@ -261,12 +269,15 @@ def _steady(repeats: Sequence[Records]) -> float | None:
 
 
 def prefill_share(records: Records) -> float | None:
-    """Estimated part of the hour spent in prefill, 0 to 1: sum of TTFT over sum of content latency of the good answers."""
+    """Estimated part of the hour spent in prefill, 0 to 1: sum of TTFT over sum of content latency of the good
+    answers."""
     first, whole = sum(_latencies("ttft_ms", records)), sum(_latencies("content_latency_ms", records))
     return first / whole if whole > 0 else None
 
 
-def _price(pricing: Pricing | None, concurrency: int, records: Records, duration: float, tpot: Summary | None) -> Price | None:
+def _price(
+    pricing: Pricing | None, concurrency: int, records: Records, duration: float, tpot: Summary | None
+) -> Price | None:
     rates = _rates(records, duration)
     return price(
         pricing,
@@ -327,7 +338,8 @@ def _merged(audits: Sequence[Audit], into: Callable[[list[Any]], Any], *names: s
 
 
 def summary(repeats: Sequence[Sequence[float]]) -> Summary | None:
-    """Order statistics over all values of all repeats; the interval over the means of the repeats. None without a value."""
+    """Order statistics over all values of all repeats; the interval over the means of the repeats. None without a
+    value."""
     ordered = sorted(value for repeat in repeats for value in repeat)
     if not ordered:
         return None

@@ -1,8 +1,8 @@
 """How much of the prompts a server had kept from earlier ones, and how much it could have kept of these at most. Pure.
 
-A server that keeps prefixes (vLLM's automatic prefix caching) answers a prompt faster that begins as an earlier one did. Where
-the workload itself repeats beginnings, as conversations and shared instructions do, that is what is to be measured; beyond it
-the load replayed prompts, and the level's times are not those of the prompts that it says it asked.
+A server that keeps prefixes (vLLM's automatic prefix caching) answers a prompt faster that begins as an earlier one
+did. Where the workload itself repeats beginnings, as conversations and shared instructions do, that is what is to be
+measured; beyond it the load replayed prompts, and the level's times are not those of the prompts that it says it asked.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from backend.domain.workload.workload import Prompt
 
 
 class Hits(NamedTuple):
-    """Prompt tokens of a run: those that the server says it had kept (None where it does not tell), those that it had kept at
-    most by the prompts themselves, and all."""
+    """Prompt tokens of a run: those that the server says it had kept (None where it does not tell), those that it had
+    kept at most by the prompts themselves, and all."""
 
     told: int | None
     expected: int
@@ -38,8 +38,8 @@ class Prefixes:
         self._texts.clear()
 
     def sent(self, records: Sequence[RequestRecord], counted: tuple[int, int] | None) -> Hits:
-        """The hits of the measured requests of one run. `counted`: (hit, asked) tokens by the server's own counters over the
-        whole run, used where the answers do not tell theirs."""
+        """The hits of the measured requests of one run. `counted`: (hit, asked) tokens by the server's own counters
+        over the whole run, used where the answers do not tell theirs."""
         expected = {id(record): self._kept(record, text) for record, text in _conversations(self._prompts, records)}
         answers = [record for record in records if record.ok and not record.warm and record.prompt_tokens is not None]
         prompts = sum(record.prompt_tokens or 0 for record in answers)
@@ -50,7 +50,8 @@ class Prefixes:
         return Hits(hits, sum(expected.get(id(record), 0) for record in answers), prompts)
 
     def _kept(self, record: RequestRecord, text: str) -> int:
-        """Tokens of the prompt that earlier prompts or answers begin with, in whole blocks; then it is one of them itself."""
+        """Tokens of the prompt that earlier prompts or answers begin with, in whole blocks; then it is one of them
+        itself."""
         tokens, first = record.prompt_tokens or 0, not self._texts
         shared = self._longest(text) / len(text) if text else 0.0
         insort(self._texts, text + record.text)
@@ -73,7 +74,8 @@ def _common(first: str, second: str) -> int:
 
 
 def _conversations(prompts: Sequence[Prompt], records: Iterable[RequestRecord]) -> Iterable[tuple[RequestRecord, str]]:
-    """Each request with all its words, in the order of sending; a conversation's have those of the turns before it in front."""
+    """Each request with all its words, in the order of sending; a conversation's have those of the turns before it in
+    front."""
     so_far: dict[int, str] = {}
     for record in sorted(records, key=lambda each: each.intended if each.sent is None else each.sent):
         prompt = prompts[record.prompt % len(prompts)]

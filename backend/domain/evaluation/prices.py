@@ -38,7 +38,8 @@ def per_million(hourly: float | None, tokens_per_s: float | None) -> float | Non
 def blended(
     pricing: Pricing, input_tokens_per_s: float | None, output_tokens_per_s: float | None, prefill_share: float | None
 ) -> float | None:
-    """(r x in + out) / (r + 1), with `prefill_share` of the hour charged to the input tokens and the rest to the output tokens.
+    """(r x in + out) / (r + 1), with `prefill_share` of the hour charged to the input tokens and the rest to the output
+    tokens.
 
     Without a stated split (None) there is no such price: charging the full hour to both would count it twice.
     """
@@ -78,9 +79,10 @@ def price(
     Per million input and per million output tokens each charge the full hour to those tokens (the documentation page's
     reading), so they must not be added; per million total charges the hour once.
 
-    `prefill_share`, 0 to 1, is the part of the hour spent in prefill. It is an ESTIMATE from the client's side: the sum of
-    TTFT over the sum of content latency (TTFT holds prefill and the wait for it, the rest is decode). Without a throughput in
-    output tokens the announcement's price is None too: then the inter-token latency is of some answers or none.
+    `prefill_share`, 0 to 1, is the part of the hour spent in prefill. It is an ESTIMATE from the client's side: the sum
+    of TTFT over the sum of content latency (TTFT holds prefill and the wait for it, the rest is decode). Without a
+    throughput in output tokens the announcement's price is None too: then the inter-token latency is of some answers or
+    none.
     """
     if pricing is None:
         return None
@@ -91,5 +93,7 @@ def price(
         per_million_output=per_million(pricing.hour, output_tokens_per_s),
         per_million_total=per_million(pricing.hour, total),
         blended=blended(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
-        blended_sagemaker=blended_sagemaker(pricing, concurrency, tpot_p50_ms) if output_tokens_per_s is not None else None,
+        blended_sagemaker=blended_sagemaker(pricing, concurrency, tpot_p50_ms)
+        if output_tokens_per_s is not None
+        else None,
     )

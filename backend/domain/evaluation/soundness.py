@@ -1,4 +1,5 @@
-"""Whether a level's figures are the server's, and why not, in words. Knows nothing of how levels are measured or drawn."""
+"""Whether a level's figures are the server's, and why not, in words. Knows nothing of how levels are measured or
+drawn."""
 
 from __future__ import annotations
 
@@ -25,13 +26,16 @@ SHARED = "Load generator and server share this machine's processors."
 class WithValidity(Frozen):
     """A level whose written form also has `valid` and `reasons`.
 
-    They follow from its other fields, so they are computed anew when a level is read, also one that was stored without them.
+    They follow from its other fields, so they are computed anew when a level is read, also one that was stored without
+    them.
     """
 
     @model_validator(mode="before")
     @classmethod
     def _without_validity(cls, value: Any) -> Any:
-        return {name: each for name, each in value.items() if name not in COMPUTED} if isinstance(value, dict) else value
+        return (
+            {name: each for name, each in value.items() if name not in COMPUTED} if isinstance(value, dict) else value
+        )
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -69,7 +73,9 @@ def reasons(level: Level) -> list[str]:
 def _unknown(level: Level) -> list[str]:
     if level.tokenizer_failed:
         return [f"{uncounted(level)}, so tokens/s and prices are not known"]
-    return ["no answer told its tokens, so tokens/s and prices are not known"] if level.output_tokens_per_s is None else []
+    return (
+        ["no answer told its tokens, so tokens/s and prices are not known"] if level.output_tokens_per_s is None else []
+    )
 
 
 def is_uncounted(level: Level) -> bool:
@@ -78,7 +84,8 @@ def is_uncounted(level: Level) -> bool:
 
 
 def is_sound(level: Level) -> bool:
-    """Its figures are the server's, of the prompts that were asked, and nearly every request was answered, with words."""
+    """Its figures are the server's, of the prompts that were asked, and nearly every request was answered, with
+    words."""
     return not (level.client_limited or has_many_errors(level) or is_silent(level) or is_replayed(level))
 
 
@@ -94,10 +101,12 @@ def has_many_errors(level: Level) -> bool:
 
 
 def is_silent(level: Level) -> bool:
-    """More than one answer in twenty is empty, or more than half are empty or of one token though more were asked for: latencies
-    and prices are of the few others. An answer whose tokens were not counted is no empty one."""
+    """More than one answer in twenty is empty, or more than half are empty or of one token though more were asked for:
+    latencies and prices are of the few others. An answer whose tokens were not counted is no empty one."""
     empty = level.empty_responses - level.tokenizer_failed
-    return empty > MAX_EMPTY_SHARE * level.answers or empty + level.short_responses > MAX_SHORT_SHARE * max(level.answers, 1)
+    return empty > MAX_EMPTY_SHARE * level.answers or empty + level.short_responses > MAX_SHORT_SHARE * max(
+        level.answers, 1
+    )
 
 
 def silence(level: Level) -> str:
@@ -107,7 +116,8 @@ def silence(level: Level) -> str:
 
 
 def is_buffered(level: Level) -> bool:
-    """More than half of the answers came at once although they had several chunks: something on the way holds them back."""
+    """More than half of the answers came at once although they had several chunks: something on the way holds them
+    back."""
     return level.buffered_responses > MAX_BUFFERED_SHARE * max(level.answers, 1)
 
 
@@ -126,7 +136,8 @@ FIRST_OF: dict[Valid, str] = {
 
 
 def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
-    """One sentence for all levels that are not valid, one for those that are in part: how many, the first of them, and why."""
+    """One sentence for all levels that are not valid, one for those that are in part: how many, the first of them, and
+    why."""
     levels = [(result.name, level) for result in results for level in result.levels]
     sentences = []
     for answer, words in FIRST_OF.items():
@@ -134,7 +145,9 @@ def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
         if doubtful:
             name, level = doubtful[0]
             why = "; ".join(reasons(level))
-            sentences.append(f"{len(doubtful)} of {len(levels)} levels {words} (`{name}` at {level.load.words}: {why}).")
+            sentences.append(
+                f"{len(doubtful)} of {len(levels)} levels {words} (`{name}` at {level.load.words}: {why})."
+            )
     return sentences
 
 
@@ -161,18 +174,23 @@ LEAST_BUSY = 0.7
 
 
 def busy_streams(level: Level) -> float | None:
-    """Requests under way, on average over the level's whole duration: requests x mean time / duration (J. D. C. Little, A proof
-    for the queuing formula L = lambda W, Operations Research 9, 1961). None where it was no closed loop, or nothing was timed."""
+    """Requests under way, on average over the level's whole duration: requests x mean time / duration (J. D. C. Little,
+    A proof for the queuing formula L = lambda W, Operations Research 9, 1961). None where it was no closed loop, or
+    nothing was timed."""
     if not level.load.is_closed or level.client_latency_ms is None or level.duration_s <= 0:
         return None
     return level.answers * level.client_latency_ms.mean / 1000 / level.duration_s
 
 
 def idle_streams(results: Sequence[VariantResult]) -> str | None:
-    """One sentence where a level's throughput is that of clearly fewer streams than were asked, its end being most of it: of all
-    that are, the one with the fewest."""
-    levels = [(share / level.load.value, level) for result in results for level in result.levels
-              if (share := busy_streams(level)) is not None and not has_many_errors(level)]  # fmt: skip
+    """One sentence where a level's throughput is that of clearly fewer streams than were asked, its end being most of
+    it: of all that are, the one with the fewest."""
+    levels = [
+        (share / level.load.value, level)
+        for result in results
+        for level in result.levels
+        if (share := busy_streams(level)) is not None and not has_many_errors(level)
+    ]
     share, level = min(levels, key=lambda pair: pair[0], default=(1.0, None))
     if level is None or share >= LEAST_BUSY:
         return None

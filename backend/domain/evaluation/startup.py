@@ -7,9 +7,13 @@ from typing import Literal
 from backend.domain.frozen import Frozen
 
 PHASES = {
-    "processes_s": "Processes and imports", "weights_s": "Weights", "compile_s": "Compilation", "warm_up_s": "Warm-up",
-    "listen_s": "Listening", "first_answer_s": "First answer",
-}  # fmt: skip
+    "processes_s": "Processes and imports",
+    "weights_s": "Weights",
+    "compile_s": "Compilation",
+    "warm_up_s": "Warm-up",
+    "listen_s": "Listening",
+    "first_answer_s": "First answer",
+}
 """Fields of a `Startup` in the order in which they pass, and what they are called."""
 KINDS = {"cold": "compiled at start", "cached": "compile cache loaded", "eager": "not compiled"}
 
@@ -22,7 +26,8 @@ class Startup(Frozen):
 
     kind: Literal["cold", "cached", "eager"]
     processes_s: float | None = None
-    """From the command to the first look at the model: three processes start one after the other, each with its imports."""
+    """From the command to the first look at the model: three processes start one after the other, each with its
+    imports."""
     weights_s: float | None = None
     compile_s: float | None = None
     """Compiling, or loading what was compiled before."""
@@ -34,7 +39,8 @@ class Startup(Frozen):
     compiled_again: str | None = None
     """Why what was kept was not loaded, in the server's words."""
     beside: bool = False
-    """Another server of the evaluation started at the same time, so that these times are of two starts and no time to ready."""
+    """Another server of the evaluation started at the same time, so that these times are of two starts and no time to
+    ready."""
 
     @property
     def ready_s(self) -> float:

@@ -11,26 +11,67 @@ from typing import Any
 
 METRICS: dict[str, tuple[str, ...]] = {
     "multiple_choice": (
-        "acc", "acc_norm", "acc_bytes", "acc_mutual_info", "brier_score", "exact_match", "f1", "mcc",
+        "acc",
+        "acc_norm",
+        "acc_bytes",
+        "acc_mutual_info",
+        "brier_score",
+        "exact_match",
+        "f1",
+        "mcc",
     ),
     "loglikelihood": ("acc", "perplexity"),
     "loglikelihood_rolling": ("word_perplexity", "byte_perplexity", "bits_per_byte"),
     "generate_until": ("exact_match", "bleu", "chrf", "chrf++", "ter"),
-}  # fmt: skip
+}
 """How a model is asked (`output_type`) -> what can be counted then."""
 BY_DEFAULT = {
-    "multiple_choice": ("acc", "acc_norm"), "loglikelihood": ("perplexity", "acc"),
-    "loglikelihood_rolling": METRICS["loglikelihood_rolling"], "generate_until": ("exact_match",),
-}  # fmt: skip
+    "multiple_choice": ("acc", "acc_norm"),
+    "loglikelihood": ("perplexity", "acc"),
+    "loglikelihood_rolling": METRICS["loglikelihood_rolling"],
+    "generate_until": ("exact_match",),
+}
 """What lm-eval counts where the task does not say."""
-CODE = {"process_docs", "process_results", "custom_dataset", "class", "unsafe_code", "doc_to_image", "doc_to_audio", "use_prompt"}
+CODE = {
+    "process_docs",
+    "process_results",
+    "custom_dataset",
+    "class",
+    "unsafe_code",
+    "doc_to_image",
+    "doc_to_audio",
+    "use_prompt",
+}
 ELSEWHERE = {"include", "group", "task_list"}
 KNOWN = {
-    "task", "task_alias", "tag", "dataset_path", "dataset_name", "dataset_kwargs", "training_split", "validation_split",
-    "test_split", "fewshot_split", "doc_to_text", "doc_to_target", "doc_to_choice", "description", "target_delimiter",
-    "fewshot_delimiter", "fewshot_config", "num_fewshot", "metric_list", "output_type", "generation_kwargs", "repeats",
-    "filter_list", "gen_prefix", "metadata", "should_decontaminate", "doc_to_decontamination_query",
-}  # fmt: skip
+    "task",
+    "task_alias",
+    "tag",
+    "dataset_path",
+    "dataset_name",
+    "dataset_kwargs",
+    "training_split",
+    "validation_split",
+    "test_split",
+    "fewshot_split",
+    "doc_to_text",
+    "doc_to_target",
+    "doc_to_choice",
+    "description",
+    "target_delimiter",
+    "fewshot_delimiter",
+    "fewshot_config",
+    "num_fewshot",
+    "metric_list",
+    "output_type",
+    "generation_kwargs",
+    "repeats",
+    "filter_list",
+    "gen_prefix",
+    "metadata",
+    "should_decontaminate",
+    "doc_to_decontamination_query",
+}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "gen_prefix", "doc_to_decontamination_query")
 
@@ -140,7 +181,8 @@ def templates(config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def figures(config: Mapping[str, Any]) -> list[str]:
-    """The metrics of a task without a problem, as its scores name them: `METRIC`, or `METRIC,FILTER` for filters of its own."""
+    """The metrics of a task without a problem, as its scores name them: `METRIC`, or `METRIC,FILTER` for filters of its
+    own."""
     listed = config.get("metric_list")
     names = [row["metric"] for row in listed] if listed else [*BY_DEFAULT[config.get("output_type", "generate_until")]]
     filters = [row["name"] for row in config.get("filter_list") or () if isinstance(row, dict) and "name" in row]

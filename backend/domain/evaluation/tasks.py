@@ -1,4 +1,5 @@
-"""What each variant scored in lm-eval tasks, and how that compares with the first one's: Holm-corrected over all tests. Pure."""
+"""What each variant scored in lm-eval tasks, and how that compares with the first one's: Holm-corrected over all tests.
+Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def of_samples(score: TaskScore, each: Mapping[int, float]) -> Scored:
 
 
 def compare(found: Mapping[int, Sequence[Scored]]) -> dict[int, list[TaskScore]]:
-    """Scores by variant with their differences to variant 0, which has none; nothing is compared where it was not scored.
+    """Scores by variant with their differences to variant 0, which has none; nothing is compared where it was not
+    scored.
 
     A verdict takes SAMPLES_FOR_VERDICT samples. Never raises on odd figures: `why` says what stands in the way.
     """
@@ -113,7 +115,11 @@ def _pairs(variant: int, own: Sequence[Scored], baseline: Sequence[Scored]) -> l
 def _difference(baseline: Scored, variant: Scored) -> tuple[Difference, int] | None:
     if baseline.each is not None and variant.each is not None:
         shared = sorted(baseline.each.keys() & variant.each.keys())
-        return (paired([baseline.each[k] for k in shared], [variant.each[k] for k in shared]), len(shared)) if shared else None
+        return (
+            (paired([baseline.each[k] for k in shared], [variant.each[k] for k in shared]), len(shared))
+            if shared
+            else None
+        )
     errors = [each.score.stderr or 0.0 for each in (baseline, variant)]
     samples = min(baseline.score.samples, variant.score.samples)
     return Apart(variant.score.value - baseline.score.value, math.hypot(*errors)), samples

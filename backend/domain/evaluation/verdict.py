@@ -1,4 +1,5 @@
-"""What came of holding a variant against the baseline: an outcome, or why no test was made. Data; `present.words` says it."""
+"""What came of holding a variant against the baseline: an outcome, or why no test was made. Data; `present.words` says
+it."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import Literal
 from backend.domain.frozen import Frozen
 
 Outcome = Literal["better", "worse", "same", "undecided", "not_comparable"]
-"""Of a test: a difference, the `same` where its interval lies within EQUIVALENCE of 1, else `undecided`: too noisy to tell. (Of a
-task's score `same` is no significant difference.) Without a test, a verdict is `not_comparable` where the figures themselves are
-not the server's, else `undecided`."""
+"""Of a test: a difference, the `same` where its interval lies within EQUIVALENCE of 1, else `undecided`: too noisy to
+tell. (Of a task's score `same` is no significant difference.) Without a test, a verdict is `not_comparable` where the
+figures themselves are not the server's, else `undecided`."""
 
 Cause = Literal[
     "not_as_asked",
@@ -28,7 +29,9 @@ Cause = Literal[
 ]
 
 
-NOT_THE_SERVERS: frozenset[Cause] = frozenset({"client_limited", "failed_requests", "silent_answers", "replayed_prompts"})
+NOT_THE_SERVERS: frozenset[Cause] = frozenset(
+    {"client_limited", "failed_requests", "silent_answers", "replayed_prompts"}
+)
 NOT_COMPARABLE: frozenset[Cause] = NOT_THE_SERVERS | {"not_as_asked"}
 """Besides, what was served is not what was asked (`proof`): its figures are the server's, but of something else."""
 
@@ -36,10 +39,10 @@ NOT_COMPARABLE: frozenset[Cause] = NOT_THE_SERVERS | {"not_as_asked"}
 class Obstacle(Frozen):
     """Why no test was made; `variant` is whose figures stand in the way, where it is one's alone.
 
-    `count` of `of` are the failed of all requests, the empty or one-token (silent) or the uncounted of all answers, the repeats
-    of the variant and of the baseline (unequal), the repeats with a figure for both and all of them (missing), the repeats or
-    samples and how many a test takes (few). Without spread every repeat gave the same ratio, or every sample the same difference;
-    identical figures gave none in any of them.
+    `count` of `of` are the failed of all requests, the empty or one-token (silent) or the uncounted of all answers, the
+    repeats of the variant and of the baseline (unequal), the repeats with a figure for both and all of them (missing),
+    the repeats or samples and how many a test takes (few). Without spread every repeat gave the same ratio, or every
+    sample the same difference; identical figures gave none in any of them.
     """
 
     cause: Cause
@@ -57,8 +60,8 @@ EQUIVALENCE = 0.1
 
 
 def of_interval(interval: tuple[float, float], better: bool) -> Outcome:
-    """Of a ratio's interval; `better` is the way in which the figures differ. Inclusion of the interval in the band is the two
-    one-sided tests' way to equivalence (Schuirmann 1987), with 95 % instead of 90 %: stricter."""
+    """Of a ratio's interval; `better` is the way in which the figures differ. Inclusion of the interval in the band is
+    the two one-sided tests' way to equivalence (Schuirmann 1987), with 95 % instead of 90 %: stricter."""
     low, high = interval
     if low > 1 or high < 1:
         return "better" if better else "worse"
@@ -75,8 +78,8 @@ def outcome(significant: bool, better: bool) -> Outcome:
 class SloCheck(Frozen):
     """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
 
-    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little; neither is
-    ever a level that the client held back.
+    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little;
+    neither is ever a level that the client held back.
     """
 
     objectives: tuple[str, ...]

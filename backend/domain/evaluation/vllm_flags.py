@@ -10,8 +10,8 @@ from backend.domain.recipe.recipe import Serving
 from backend.domain.recipe.speculation import PROMPT_LOOKUP, SPECULATE, Schedule
 
 SAMPLED = {"draft_sample_method": "probabilistic"}
-"""Above temperature 0 the draft samples, and is accepted by the ratio of probabilities (Leviathan et al. 2023, section 2.3);
-vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""
+"""Above temperature 0 the draft samples, and is accepted by the ratio of probabilities (Leviathan et al. 2023, section
+2.3); vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""
 
 
 def serving(settings: Serving) -> list[str]:
@@ -26,7 +26,8 @@ def serving(settings: Serving) -> list[str]:
 
 
 def speculating(speculation: Speculation | None, draft: str) -> list[str]:
-    """--speculative-config, where there is one. `draft` is the folder of the draft model as the server is to find it."""
+    """--speculative-config, where there is one. `draft` is the folder of the draft model as the server is to find
+    it."""
     return ["--speculative-config", json.dumps(speculative_config(speculation, draft))] if speculation else []
 
 

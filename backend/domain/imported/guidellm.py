@@ -1,7 +1,7 @@
 """Reads what `guidellm run --output kind=json` writes: report form 2, of GuideLLM 0.8. Pure.
 
-Field meanings as in guidellm 0.8.1: `schemas/base/request_stats.py` (a request), `benchmark/schemas/metrics.py` (summaries).
-Distributions are those of successful requests.
+Field meanings as in guidellm 0.8.1: `schemas/base/request_stats.py` (a request), `benchmark/schemas/metrics.py`
+(summaries). Distributions are those of successful requests.
 """
 
 from __future__ import annotations
@@ -20,28 +20,33 @@ TOOL, FORM = "GuideLLM", 2
 RATES = ("constant", "poisson")
 CLOSED = ("concurrent", "synchronous")
 DEFINITIONS = (
-    Definition("ttft_ms", "same", "From the request sent to the first chunk with text; an empty role chunk does not count."),
     Definition(
-        "tpot_ms", "close",
+        "ttft_ms", "same", "From the request sent to the first chunk with text; an empty role chunk does not count."
+    ),
+    Definition(
+        "tpot_ms",
+        "close",
         "(Last token - first token) / (output tokens - 1): the same where the first chunk holds one token; ours takes off all "
         "of its tokens.",
     ),
     Definition("client_latency_ms", "same", "From the request sent to the end of the answer."),
     Definition(
-        "output_tokens_per_s", "close",
+        "output_tokens_per_s",
+        "close",
         "Output tokens of successful requests over its measured window, placed by an even spread over each answer's chunks; "
         "ours divides all tokens by the time from the first request sent to the last answer ended.",
     ),
     Definition("input_tokens_per_s", "close", "Prompt tokens of successful requests over its measured window."),
-)  # fmt: skip
+)
 OPEN_LOOP = (
     Definition(
-        "ttft_ms", "differs",
+        "ttft_ms",
+        "differs",
         "Under a rate it counts from when the request was sent; ours counts from when it was due, so that a queue at the client "
         "is not left out.",
     ),
     Definition("client_latency_ms", "same", "Under a rate from when the request was due (its scheduled latency)."),
-)  # fmt: skip
+)
 
 
 class _Percentiles(BaseModel):
@@ -99,7 +104,8 @@ class _Benchmark(BaseModel):
 
 
 def is_report(document: Any) -> bool:
-    """Whether it looks like one, of any form: reports of GuideLLM 0.2 have no metadata, and name the kind of each benchmark."""
+    """Whether it looks like one, of any form: reports of GuideLLM 0.2 have no metadata, and name the kind of each
+    benchmark."""
     if not isinstance(document, dict) or "benchmarks" not in document:
         return False
     held = document["benchmarks"]
@@ -119,7 +125,9 @@ def read(name: str, document: dict[str, Any]) -> Contents:
             f"{name} is a GuideLLM report of {written}; this version reads form {FORM}, of GuideLLM 0.8: measure with that."
         )
     held = document["benchmarks"]
-    benchmarks = [_benchmark(name, number, each) for number, each in enumerate(held if isinstance(held, list) else [], 1)]
+    benchmarks = [
+        _benchmark(name, number, each) for number, each in enumerate(held if isinstance(held, list) else [], 1)
+    ]
     if not benchmarks:
         raise InvalidImport(f"{name} holds no finished benchmark of GuideLLM: let it run to its end.")
     kinds = [each.config.strategy.type_ for each in benchmarks]
@@ -133,7 +141,9 @@ def _benchmark(name: str, number: int, document: Any) -> _Benchmark:
         return _Benchmark.model_validate(document)
     except ValidationError as error:
         where = first_flaw(error).field or "its form"
-        raise InvalidImport(f"Benchmark {number} of {name} is not as GuideLLM 0.8 writes it: `{where}` is wrong.") from None
+        raise InvalidImport(
+            f"Benchmark {number} of {name} is not as GuideLLM 0.8 writes it: `{where}` is wrong."
+        ) from None
 
 
 def _load(rate: float | None, kind: str, concurrency: float | None) -> Load:
@@ -150,7 +160,9 @@ def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
             f"{name} has a benchmark of the kind {strategy.type_}, which has no counterpart here: leave it out of the run."
         )
     streams = 1 if strategy.type_ == "synchronous" else strategy.streams
-    latency = metrics.request_scheduled_latency if rated and metrics.request_scheduled_latency else metrics.request_latency
+    latency = (
+        metrics.request_scheduled_latency if rated and metrics.request_scheduled_latency else metrics.request_latency
+    )
     concurrency = _mean(metrics.request_concurrency) if rated or streams is None else streams
     totals = metrics.request_totals
     return ImportedLevel(

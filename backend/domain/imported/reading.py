@@ -1,4 +1,5 @@
-"""From the bytes of one or several files to an ImportedResult: which tool wrote them, and whether they belong together. Pure."""
+"""From the bytes of one or several files to an ImportedResult: which tool wrote them, and whether they belong together.
+Pure."""
 
 from __future__ import annotations
 
@@ -32,12 +33,18 @@ def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
     levels = tuple(sorted((level for contents in found for level in contents.levels), key=lambda level: level.load))
     moments = sorted(contents.measured_at for contents in found if contents.measured_at)
     return ImportedResult(
-        id=f"b-{digest[:10]}", name=f"{first.model} ({first.tool})", tool=first.tool, version=first.version, model=first.model,
-        measured_at=moments[0] if moments else None, files=tuple(PurePath(name).name for name, _ in files), sha256=digest,
+        id=f"b-{digest[:10]}",
+        name=f"{first.model} ({first.tool})",
+        tool=first.tool,
+        version=first.version,
+        model=first.model,
+        measured_at=moments[0] if moments else None,
+        files=tuple(PurePath(name).name for name, _ in files),
+        sha256=digest,
         levels=levels,
         definitions=_held([each for contents in found for each in contents.definitions], levels),
         notes=tuple(dict.fromkeys(note for contents in found for note in contents.notes)),
-    )  # fmt: skip
+    )
 
 
 def as_json(files: Sequence[tuple[str, bytes]]) -> bytes:
@@ -51,12 +58,16 @@ def _said(contents: Contents) -> str:
 
 def _held(definitions: Sequence[Definition], levels: Sequence[ImportedLevel]) -> tuple[Definition, ...]:
     """Each once, of the metrics that some level has."""
-    return tuple(each for each in dict.fromkeys(definitions) if any(getattr(level, each.metric) is not None for level in levels))
+    return tuple(
+        each for each in dict.fromkeys(definitions) if any(getattr(level, each.metric) is not None for level in levels)
+    )
 
 
 def _contents(name: str, content: bytes) -> list[Contents]:
     if len(content) > MAX_BYTES:
-        raise InvalidImport(f"{name} has more than {MAX_BYTES // 1_000_000} MB: save the result without its single requests.")
+        raise InvalidImport(
+            f"{name} has more than {MAX_BYTES // 1_000_000} MB: save the result without its single requests."
+        )
     return [_read(name, document) for document in _documents(name, content)]
 
 

@@ -1,7 +1,8 @@
-"""A result that another load generator wrote, as we keep it: only the figures its file holds, and how each is defined there.
+"""A result that another load generator wrote, as we keep it: only the figures its file holds, and how each is defined
+there.
 
-Never an `Evaluation`: it has no repeats, so nothing is tested on it, and its figures stand beside ours, not among them. Knows
-nothing of files; `imported_guidellm` and `imported_vllm` read each tool's form.
+Never an `Evaluation`: it has no repeats, so nothing is tested on it, and its figures stand beside ours, not among them.
+Knows nothing of files; `imported_guidellm` and `imported_vllm` read each tool's form.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Spread(Frozen):
 def measured_spread(statistics: Mapping[str, Any]) -> Spread | None:
     """Statistics of one latency, None where the tool wrote a placeholder.
 
-    Load generators write 0 ms for a latency that no request had (one token an answer has no inter-token latency), and Infinity
-    or NaN for a division by zero. Where one statistic is a placeholder the others contain it, so that all are None.
-    Raises ValueError for a figure below zero or no number.
+    Load generators write 0 ms for a latency that no request had (one token an answer has no inter-token latency), and
+    Infinity or NaN for a division by zero. Where one statistic is a placeholder the others contain it, so that all are
+    None. Raises ValueError for a figure below zero or no number.
     """
     held = {name: value for name, value in statistics.items() if value is not None}
     if not held or any(is_placeholder(value) for value in held.values()):
@@ -63,7 +64,8 @@ def placeholder_note(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class ImportedLevel(Frozen):
-    """One load. `concurrency` is None where the tool sent by a clock and did not say how many requests were under way."""
+    """One load. `concurrency` is None where the tool sent by a clock and did not say how many requests were under
+    way."""
 
     load: Load
     concurrency: Figure | None
@@ -141,9 +143,16 @@ FITS: dict[Fit, str] = {"same": "coincides", "close": "nearly", "differs": "diff
 
 def definition_rows(results: Sequence[ImportedResult]) -> list[dict[str, str]]:
     """One a tool and metric: whether its definition coincides with ours, and where not, how."""
-    found = {(result.tool, each.metric, each.words): (result, each) for result in results for each in result.definitions}
+    found = {
+        (result.tool, each.metric, each.words): (result, each) for result in results for each in result.definitions
+    }
     return [
-        {"Tool": result.tool, "Metric": TITLES[each.metric], "With ours": FITS[each.fit], "How it is defined there": each.words}
+        {
+            "Tool": result.tool,
+            "Metric": TITLES[each.metric],
+            "With ours": FITS[each.fit],
+            "How it is defined there": each.words,
+        }
         for result, each in found.values()
     ]
 

@@ -1,6 +1,7 @@
 """Reads what `vllm bench serve --save-result` writes, with or without `--save-detailed`: one run, one level. Pure.
 
-Field meanings as in vLLM 0.32: `benchmarks/serve.py` and `benchmarks/lib/endpoint_request_func.py`. The file names no version.
+Field meanings as in vLLM 0.32: `benchmarks/serve.py` and `benchmarks/lib/endpoint_request_func.py`. The file names no
+version.
 """
 
 from __future__ import annotations
@@ -29,29 +30,35 @@ SIGNS = {"total_token_throughput", "request_throughput", "completed"}
 """Fields that every result of it has."""
 EMPTY_CHUNK = (
     Definition(
-        "ttft_ms", "differs",
+        "ttft_ms",
+        "differs",
         "From the request sent to the first chunk, also an empty one that only names the role, which a chat endpoint sends "
         "before it computes: earlier than ours.",
     ),
-)  # fmt: skip
+)
 PLAIN = (Definition("ttft_ms", "same", "From the request sent to the first chunk; over completions that has text."),)
 DEFINITIONS = (
     Definition(
-        "tpot_ms", "close",
+        "tpot_ms",
+        "close",
         "(Last chunk - first chunk) / (output tokens - 1): the same where the first chunk holds one token; ours takes off all "
         "of its tokens.",
     ),
     Definition(
-        "chunk_gap_ms", "same",
+        "chunk_gap_ms",
+        "same",
         "What it calls inter-token latency is the time between chunks; with several tokens a chunk that is no time a token.",
     ),
     Definition(
-        "content_latency_ms", "same",
+        "content_latency_ms",
+        "same",
         "What it calls end-to-end latency ends at the last chunk with a choice, not at the last byte of the answer.",
     ),
-    Definition("output_tokens_per_s", "same", "All output tokens over the time from the first request to the last answer."),
+    Definition(
+        "output_tokens_per_s", "same", "All output tokens over the time from the first request to the last answer."
+    ),
     Definition("input_tokens_per_s", "same", "All prompt tokens over the same time."),
-)  # fmt: skip
+)
 
 
 LATENCIES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "chunk_gap_ms": "itl", "content_latency_ms": "e2el"}
@@ -85,12 +92,16 @@ def is_result(document: Any) -> bool:
 def read(name: str, document: dict[str, Any]) -> Contents:
     """The one level of a run; `name` is the file's. Raises InvalidImport."""
     if "output_throughput" not in document:
-        raise InvalidImport(f"{name} is a run of vLLM bench that generated nothing (embeddings): there is nothing to compare.")
+        raise InvalidImport(
+            f"{name} is a run of vLLM bench that generated nothing (embeddings): there is nothing to compare."
+        )
     try:
         result = _Result.model_validate(document)
     except ValidationError as error:
         where = first_flaw(error).field
-        raise InvalidImport(f"{name} is not as `vllm bench serve --save-result` writes it: `{where}` is wrong.") from None
+        raise InvalidImport(
+            f"{name} is not as `vllm bench serve --save-result` writes it: `{where}` is wrong."
+        ) from None
     if result.ramp_up_strategy:
         raise InvalidImport(f"{name} is a ramp, whose figures are of no one load: measure at one rate or concurrency.")
     if isinstance(result.request_rate, float) and not math.isfinite(result.request_rate):
@@ -111,7 +122,10 @@ def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
         requests=result.completed + result.failed,
         failed=result.failed,
         duration_s=result.duration,
-        **{metric: measured_spread(_statistics(document, name)) if answered else None for metric, name in LATENCIES.items()},
+        **{
+            metric: measured_spread(_statistics(document, name)) if answered else None
+            for metric, name in LATENCIES.items()
+        },
         requests_per_s=_finite(result.request_throughput),
         input_tokens_per_s=result.total_input_tokens / result.duration,
         output_tokens_per_s=None if silent else _finite(result.output_throughput),
@@ -128,7 +142,11 @@ def _finite(rate: float | None) -> float | None:
 
 def _statistics(document: dict[str, Any], name: str) -> dict[str, Any]:
     """What the file holds of a latency: by default its mean, median and p99."""
-    fields = {"mean": f"mean_{name}_ms", "p50": f"median_{name}_ms", **{p: f"{p}_{name}_ms" for p in ("p90", "p95", "p99")}}
+    fields = {
+        "mean": f"mean_{name}_ms",
+        "p50": f"median_{name}_ms",
+        **{p: f"{p}_{name}_ms" for p in ("p90", "p95", "p99")},
+    }
     return {statistic: document[field] for statistic, field in fields.items() if document.get(field) is not None}
 
 
@@ -146,8 +164,9 @@ def _notes(result: _Result, document: dict[str, Any]) -> tuple[str, ...]:
     known = isinstance(goodput, int | float) and not is_placeholder(goodput)
     own = (f"Its own goodput, by limits that the file does not name: {goodput:.3g} requests/s.",) if known else ()
     left_out = [
-        TITLES[metric] for metric, name in LATENCIES.items()
+        TITLES[metric]
+        for metric, name in LATENCIES.items()
         if (held := _statistics(document, name)) and result.completed and any(map(is_placeholder, held.values()))
-    ]  # fmt: skip
+    ]
     no_tokens = bool(result.completed) and not result.total_output_tokens
     return (*own, *placeholder_note([*left_out, *[TITLES["output_tokens_per_s"]] * no_tokens]))

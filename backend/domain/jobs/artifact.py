@@ -1,7 +1,8 @@
 """The manifest of an artifact: what it holds, byte for byte, and everything that made it.
 
 An artifact is a folder: `model/` (weights, tokenizer, config), `draft/` and `compile_cache/` where the recipe has them,
-and `manifest.json`. A trained draft has `draft/` alone. Knows nothing of disks; `backend.artifacts` writes and verifies.
+and `manifest.json`. A trained draft has `draft/` alone. Knows nothing of disks; `backend.artifacts` writes and
+verifies.
 """
 
 from __future__ import annotations
@@ -22,10 +23,18 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.validation import read_stored
 
 SCORES = (
-    "perplexity", "perplexity_original", "kl_mean", "kl_ci95", "kl_median", "kl_p99", "kl_p999", "same_top", "same_top_ci95",
-)  # fmt: skip
-"""What a scoring gives, by the names of an evaluation's `Quality`; a manifest calls the first two `perplexity_after` and
-`perplexity_before`, and says besides `text`, `text_sha256`, `windows` and `tokens`."""
+    "perplexity",
+    "perplexity_original",
+    "kl_mean",
+    "kl_ci95",
+    "kl_median",
+    "kl_p99",
+    "kl_p999",
+    "same_top",
+    "same_top_ci95",
+)
+"""What a scoring gives, by the names of an evaluation's `Quality`; a manifest calls the first two `perplexity_after`
+and `perplexity_before`, and says besides `text`, `text_sha256`, `windows` and `tokens`."""
 
 
 def _inside(path: str) -> str:
@@ -69,16 +78,19 @@ class Manifest(Frozen):
     kept_16bit: list[dict[str, str]] = Field(default_factory=list)
     """Weights that stayed 16-bit: `name` and `why`."""
     bits: Facts | None = None
-    """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each, and the
-    attempts that a quality floor took (`domain.fallback.record`)."""
+    """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each,
+    and the attempts that a quality floor took (`domain.fallback.record`)."""
     recovery: Facts | None = None
-    """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after (worker/recovery.py)."""
+    """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after
+    (worker/recovery.py)."""
     training: Facts | None = None
-    """Of a draft, which is no variant of its parent: what was asked, learned from and measured (`engines.drafts.train`)."""
+    """Of a draft, which is no variant of its parent: what was asked, learned from and measured
+    (`engines.drafts.train`)."""
     versions: dict[str, str] = Field(default_factory=dict)
     hardware: Facts = Field(default_factory=dict)
     compile_key: Facts | None = None
-    """Processor, vLLM and torch versions that the compile cache is good for; of a compilation for Neuron its plan's fields."""
+    """Processor, vLLM and torch versions that the compile cache is good for; of a compilation for Neuron its plan's
+    fields."""
     seed: int = 0
     peak_rss_bytes: int | None = None
     seconds: float | None = None
@@ -95,7 +107,8 @@ class Manifest(Frozen):
 
     @property
     def lengths(self) -> tuple[float, ...]:
-        """Of a draft: mean tokens a step at 1, 2, ... proposed, on greedy answers that were set aside from its training."""
+        """Of a draft: mean tokens a step at 1, 2, ... proposed, on greedy answers that were set aside from its
+        training."""
         measured = (self.training or {}).get("acceptance", ())
         rates = next((each["by_position"] for each in measured if each["temperature"] == 0), ())
         return tuple(1 + reached for reached in accumulate(rates))

@@ -1,7 +1,8 @@
-"""What a job takes of a host, in numbered units that are one job's at a time: cores, GiB of memory, GPUs, the background.
+"""What a job takes of a host, in numbered units that are one job's at a time: cores, GiB of memory, GPUs, the
+background.
 
-Units are what a database can keep apart by a unique key, whoever counts; and a worker keeps to the cores and GPUs that it was
-granted. Pure arithmetic.
+Units are what a database can keep apart by a unique key, whoever counts; and a worker keeps to the cores and GPUs that
+it was granted. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def memory_units(capacity: Capacity) -> int:
 
 
 def lacking(claims: Iterable[Claim], capacity: Capacity) -> list[str]:
-    """What the host has too little of for all of these at once: `cores`, `memory`, names of single units; [] where they fit."""
+    """What the host has too little of for all of these at once: `cores`, `memory`, names of single units; [] where they
+    fit."""
     found = [units(claim, capacity) for claim in claims]
     every = {f"gpu{number}" for number in range(capacity.gpus)} | {BACKGROUND}
     names = [name for one in found for name in one.named]
@@ -105,7 +107,9 @@ def allocate(claim: Claim, capacity: Capacity, taken: Sequence[str]) -> list[str
     wanted, used = units(claim, capacity), set(taken)
     cores = _free("core", capacity.cores, used)[: wanted.cores]
     memory = _free("memory", memory_units(capacity), used)[: wanted.memory]
-    beyond = {name for name in wanted.named if name.startswith("gpu") and int(name.removeprefix("gpu")) >= capacity.gpus}
+    beyond = {
+        name for name in wanted.named if name.startswith("gpu") and int(name.removeprefix("gpu")) >= capacity.gpus
+    }
     if len(cores) < wanted.cores or len(memory) < wanted.memory or beyond or used & wanted.named:
         return None
     return [*cores, *memory, *sorted(wanted.named)]
@@ -116,8 +120,8 @@ def _free(name: str, number: int, used: set[str]) -> list[str]:
 
 
 def granted(allocated: Sequence[str], capacity: Capacity, claim: Claim | None = None) -> Granted:
-    """For the worker: its cores where it has not all of them or none of its own, its GPUs where the host has any. On a cluster it
-    has what that gives it."""
+    """For the worker: its cores where it has not all of them or none of its own, its GPUs where the host has any. On a
+    cluster it has what that gives it."""
     if claim is not None and claim.movable and capacity.cluster is not None:
         return Granted(claim=claim)
     cores = _numbers("core", allocated)

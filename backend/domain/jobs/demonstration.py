@@ -1,4 +1,5 @@
-"""What a demonstration is a demonstration of: where and when its results were measured, so that every page can say so."""
+"""What a demonstration is a demonstration of: where and when its results were measured, so that every page can say
+so."""
 
 from __future__ import annotations
 

@@ -31,14 +31,23 @@ class Ending(StrEnum):
 
 
 WORDS = {
-    Ending.FAILED: "its own error", Ending.CRASHED: "its worker crashed", Ending.LOST: "its worker was gone",
-    Ending.STOPPED: "its worker was stopped from outside", Ending.SUPERVISOR: "its supervisor ended",
-    Ending.NODE: "its machine was gone", Ending.DISK: "the disk was full", Ending.HUNG: "it hung",
-    Ending.DAMAGED: "its files were damaged", Ending.UNSTARTED: "it could not be started", Ending.ROOM: "it made room",
-    Ending.PERSON: "it was cancelled", Ending.DEPENDENCY: "the job before it did not succeed",
-    Ending.QUEUE_TIMEOUT: "it waited too long", Ending.START_TIMEOUT: "it did not start in time",
+    Ending.FAILED: "its own error",
+    Ending.CRASHED: "its worker crashed",
+    Ending.LOST: "its worker was gone",
+    Ending.STOPPED: "its worker was stopped from outside",
+    Ending.SUPERVISOR: "its supervisor ended",
+    Ending.NODE: "its machine was gone",
+    Ending.DISK: "the disk was full",
+    Ending.HUNG: "it hung",
+    Ending.DAMAGED: "its files were damaged",
+    Ending.UNSTARTED: "it could not be started",
+    Ending.ROOM: "it made room",
+    Ending.PERSON: "it was cancelled",
+    Ending.DEPENDENCY: "the job before it did not succeed",
+    Ending.QUEUE_TIMEOUT: "it waited too long",
+    Ending.START_TIMEOUT: "it did not start in time",
     Ending.RUN_TIMEOUT: "it ran too long",
-}  # fmt: skip
+}
 """Of a table of attempts."""
 
 
@@ -65,7 +74,8 @@ TIMEOUTS = frozenset({Ending.QUEUE_TIMEOUT, Ending.START_TIMEOUT, Ending.RUN_TIM
 
 
 class Verdict(NamedTuple):
-    """`again_s`: seconds after which it is tried again; None where it is not. `aside`: it is put aside until it is released."""
+    """`again_s`: seconds after which it is tried again; None where it is not. `aside`: it is put aside until it is
+    released."""
 
     again_s: float | None
     strikes: int
@@ -78,8 +88,9 @@ def limit(asked: int | None) -> int:
 
 
 def judge(ending: Ending, *, retried: int, strikes: int, asked: int | None = None) -> Verdict:
-    """After an attempt that ended so. `retried`: how often it was tried again by itself since a person last asked for it;
-    `strikes`: how many attempts before this one ended a worker or a supervisor, without another between; `asked`: retries."""
+    """After an attempt that ended so. `retried`: how often it was tried again by itself since a person last asked for
+    it; `strikes`: how many attempts before this one ended a worker or a supervisor, without another between; `asked`:
+    retries."""
     struck = strikes + 1 if ending in STRIKES else 0
     if struck >= limit(asked):
         return Verdict(None, struck, aside=True)

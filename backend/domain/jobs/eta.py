@@ -36,17 +36,20 @@ class Range(NamedTuple):
 def from_rates(readings: Sequence[Reading], now: datetime) -> Range | None:
     """The rest at the fastest and at the slowest rate of late; None where too little was reported or nothing moved.
 
-    `readings` are of the current phase, in order. The time since the last of them counts against the slowest rate as soon as
-    it is longer than any stretch before it, so that a job that stands still shows.
+    `readings` are of the current phase, in order. The time since the last of them counts against the slowest rate as
+    soon as it is longer than any stretch before it, so that a job that stands still shows.
     """
-    moved = [reading for reading, before in zip(readings[1:], readings, strict=False) if reading.progress > before.progress]
+    moved = [
+        reading for reading, before in zip(readings[1:], readings, strict=False) if reading.progress > before.progress
+    ]
     steps = [*readings[:1], *moved]
     if len(steps) <= FEWEST_STEPS:
         return None
     every = max(1, (len(steps) - 1) // WINDOWS)
     marks = steps[::-1][::every][::-1]
     paces = [
-        (after.at - before.at).total_seconds() / (after.progress - before.progress) for before, after in itertools.pairwise(marks)
+        (after.at - before.at).total_seconds() / (after.progress - before.progress)
+        for before, after in itertools.pairwise(marks)
     ]
     rest, silent = 1.0 - steps[-1].progress, max(0.0, (now - steps[-1].at).total_seconds())
     low, high = rest * min(paces) - silent, rest * max(paces) - silent
@@ -58,15 +61,19 @@ def from_rates(readings: Sequence[Reading], now: datetime) -> Range | None:
 
 
 def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool = True) -> Range | None:
-    """What the shortest and the longest earlier job would still need; None without one, or once it takes longer than all.
+    """What the shortest and the longest earlier job would still need; None without one, or once it takes longer than
+    all.
 
     `like_it`: they were of the same model and recipe or variants, not just of the same kind.
     """
-    return _left(durations, elapsed_s, f"as long as {{}} {'like it' if like_it else 'of this kind, of any model,'} took")
+    return _left(
+        durations, elapsed_s, f"as long as {{}} {'like it' if like_it else 'of this kind, of any model,'} took"
+    )
 
 
 def from_paces(paces: Sequence[float], middle_s: float, elapsed_s: float = 0.0) -> Range | None:
-    """Of other jobs, how long each took for what a formula reckoned it to take (`paces`), times what it reckons for this one."""
+    """Of other jobs, how long each took for what a formula reckoned it to take (`paces`), times what it reckons for
+    this one."""
     basis = "at the pace of {} of other models or recipes, by what each had to do"
     return _left([pace * middle_s for pace in paces], elapsed_s, basis)
 
@@ -81,17 +88,19 @@ def _left(durations: Sequence[float], elapsed_s: float, basis: str) -> Range | N
 
 
 class Runs(NamedTuple):
-    """What an evaluation does: `runs` of a variant at a level in a block, and all their `rounds`, requests one after another."""
+    """What an evaluation does: `runs` of a variant at a level in a block, and all their `rounds`, requests one after
+    another."""
 
     runs: int
     rounds: float
 
 
 def from_runs(earlier: Sequence[tuple[float, Runs]], runs: Runs) -> Range | None:
-    """What `asked` takes at the fastest and slowest pace of earlier evaluations, each given by its seconds and what it did.
+    """What `asked` takes at the fastest and slowest pace of earlier evaluations, each given by its seconds and what it
+    did.
 
-    Up to SETTLING of an earlier one's time was not requests (servers that start, warm-up), and grows with runs; the rest with
-    rounds. Which share it was is not known, so the range has both ends.
+    Up to SETTLING of an earlier one's time was not requests (servers that start, warm-up), and grows with runs; the
+    rest with rounds. Which share it was is not known, so the range has both ends.
     """
     if not earlier or runs.runs < 1:
         return None

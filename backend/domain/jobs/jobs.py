@@ -142,8 +142,8 @@ class EvaluateSpec(_Serving):
     workload_reading: Reading | None = Field(None, exclude_if=lambda value: value is None)
     """How the workload's file was read; None of a built-in one."""
     shared: bool | None = None
-    """Whether it was asked for where others reach the studio: then, wherever it runs, no endpoint is asked at an address that is
-    not public. None: as the worker's environment says."""
+    """Whether it was asked for where others reach the studio: then, wherever it runs, no endpoint is asked at an
+    address that is not public. None: as the worker's environment says."""
 
     @property
     def measured(self) -> int:
@@ -175,7 +175,8 @@ class PayoffSpec(_Serving):
 
 
 class ServeSpec(_Serving):
-    """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody asks."""
+    """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody
+    asks."""
 
     kind: Literal["serve"] = "serve"
     idle_minutes: float = Field(15.0, gt=0)
@@ -196,8 +197,8 @@ class ImportSpec(Frozen):
     source: str
     """A hub id, an s3:// prefix, pypi:NAME==VERSION, or the path of a GGUF file."""
     revision: str
-    """Hub: the commit. S3: sha256 over the objects' names, sizes and tags; other objects are refused later. Package: its
-    sha256. GGUF file: the sha256 of its head."""
+    """Hub: the commit. S3: sha256 over the objects' names, sizes and tags; other objects are refused later. Package:
+    its sha256. GGUF file: the sha256 of its head."""
     name: str | None = None
     """What the person calls it; None: by its source."""
     endpoint: str | None = None
@@ -207,8 +208,8 @@ class ImportSpec(Frozen):
     accepted: datetime | None = None
     """When the person who submitted it accepted the licence; None where it need not be accepted."""
     shared: bool | None = None
-    """Whether it was asked for where others reach the studio: then only with tokens and from buckets that are listed for them.
-    None: as the worker's environment says."""
+    """Whether it was asked for where others reach the studio: then only with tokens and from buckets that are listed
+    for them. None: as the worker's environment says."""
 
 
 class ManagedSpec(Frozen):
@@ -225,7 +226,8 @@ class ManagedSpec(Frozen):
     region: str | None = None
     """None: that of the supervisor's environment."""
     weights: str | None = None
-    """The folder on this machine whose weights go to S3 first, into the folder that the request names by their content."""
+    """The folder on this machine whose weights go to S3 first, into the folder that the request names by their
+    content."""
     parent: ModelCard | None = None
     """The model, where the result is to become an artifact."""
     draft: ModelCard | None = None
@@ -258,7 +260,8 @@ class Event(Frozen):
 
 
 class Handle(Frozen):
-    """Where a worker runs, so that a restarted supervisor finds it again. `place` is for people, `data` for its launcher."""
+    """Where a worker runs, so that a restarted supervisor finds it again. `place` is for people, `data` for its
+    launcher."""
 
     launcher: str
     place: str

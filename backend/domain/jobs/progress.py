@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 
 class Progress(Protocol):
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def phase(
+        self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
+    ) -> None:
         """Begin a phase. `weight` is its expected share of the job beside the other phases."""
 
     def advance(self, done: float, **data: Any) -> None:

@@ -1,7 +1,7 @@
 """Which queued job may start on a host, and why another waits. Pure functions over claims in queue order.
 
-A job is never starved: one that lacks something holds what it lacks against all that stand behind it, which may start only
-where it could still start once those before it have ended.
+A job is never starved: one that lacks something holds what it lacks against all that stand behind it, which may start
+only where it could still start once those before it have ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Entry(NamedTuple):
 def choose(live: Sequence[Entry], queued: Sequence[Entry], capacity: Capacity) -> Entry | None:
     """Of entries in queue order, the one that may start beside the live ones, or None.
 
-    One that yields starts only where no other is queued. What the host can never hold, or has no disk for now, is passed over.
+    One that yields starts only where no other is queued. What the host can never hold, or has no disk for now, is
+    passed over.
     """
     passed: list[Entry] = []
     for entry in [each for each in queued if not each.yields] or queued:
@@ -48,7 +49,8 @@ def _unable(claim: Claim, capacity: Capacity) -> bool:
 
 
 def blocker(entry: Entry, live: Sequence[Entry], ahead: Sequence[Entry], capacity: Capacity) -> list[Entry] | None:
-    """The live jobs that have what it needs, else the one that waits ahead of it and would be starved; None where neither is."""
+    """The live jobs that have what it needs, else the one that waits ahead of it and would be starved; None where
+    neither is."""
     if lacking([entry.claim, *(each.claim for each in live)], capacity):
         return holders(entry.claim, live, capacity)
     for first in ahead:
@@ -66,15 +68,22 @@ def holders(claim: Claim, live: Sequence[Entry], capacity: Capacity) -> list[Ent
 
 def _has(claim: Claim, short: Sequence[str], capacity: Capacity) -> bool:
     found = units(claim, capacity)
-    return bool(found.named & set(short)) or ("cores" in short and found.cores > 0) or ("memory" in short and found.memory > 0)
+    return (
+        bool(found.named & set(short))
+        or ("cores" in short and found.cores > 0)
+        or ("memory" in short and found.memory > 0)
+    )
 
 
 def in_the_way(live: Sequence[Entry], queued: Sequence[Entry], capacity: Capacity) -> list[Entry]:
-    """The live jobs that yield and without which a person's own could start now; no more of them than needed, the last first."""
+    """The live jobs that yield and without which a person's own could start now; no more of them than needed, the last
+    first."""
     own, staying = [each for each in queued if not each.yields], [each for each in live if not each.yields]
     wanted = choose(staying, own, capacity)
     leaving: list[Entry] = []
-    for each in sorted((each for each in live if each.yields), key=lambda one: one.rank, reverse=True) if wanted else []:
+    for each in (
+        sorted((each for each in live if each.yields), key=lambda one: one.rank, reverse=True) if wanted else []
+    ):
         beside = [one for one in live if one not in leaving]
         if wanted is not None and each in holders(wanted.claim, beside, capacity):
             leaving.append(each)
@@ -89,7 +98,8 @@ class Waiting(NamedTuple):
 
 
 def waiting(entry: Entry, live: Sequence[Entry], ahead: Sequence[Entry], capacity: Capacity) -> Waiting | None:
-    """What stands in its way on that host; None where it may start. `ahead`: the queued ones before it that may start."""
+    """What stands in its way on that host; None where it may start. `ahead`: the queued ones before it that may
+    start."""
     claim = entry.claim
     if not fits([claim], capacity):
         has = f"{capacity.cores} cores, {capacity.memory_bytes // GIB} GiB of memory, {capacity.gpus} GPUs"
@@ -109,7 +119,9 @@ def waiting(entry: Entry, live: Sequence[Entry], ahead: Sequence[Entry], capacit
     if not short:
         return Waiting(f"It is behind {ids[0]}, which came first and needs {_needs(entries[0].claim, capacity)}.", ids)
     named = " and ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-    return Waiting(f"It waits for {_wanted(claim, short, live, capacity)}: {named} {'has' if len(ids) == 1 else 'have'} it.", ids)
+    return Waiting(
+        f"It waits for {_wanted(claim, short, live, capacity)}: {named} {'has' if len(ids) == 1 else 'have'} it.", ids
+    )
 
 
 def _needs(claim: Claim, capacity: Capacity) -> str:

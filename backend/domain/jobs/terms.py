@@ -1,4 +1,5 @@
-"""What a person asks of a job's life, beside what it does: its priority, limits of time, how often it is tried, what it takes."""
+"""What a person asks of a job's life, beside what it does: its priority, limits of time, how often it is tried, what it
+takes."""
 
 from __future__ import annotations
 

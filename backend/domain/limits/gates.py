@@ -1,9 +1,10 @@
-"""Conditions under which a pipeline fails: `ttft_p95 > 300ms`, `kl_mean > 0.02`, read before the run, judged after it. Pure.
+"""Conditions under which a pipeline fails: `ttft_p95 > 300ms`, `kl_mean > 0.02`, read before the run, judged after it.
+Pure.
 
-A condition says what is NOT acceptable. It is held against every variant but the baseline (against the only one where there is
-one) and, for figures of a level, at every load that was asked for, or only at the one after `at`: `at 4` is 4 streams, of an
-open loop 4 requests a second, as `at 4/s` is; never the mean number under way. What was not measured, or not in every repeat,
-cannot pass.
+A condition says what is NOT acceptable. It is held against every variant but the baseline (against the only one where
+there is one) and, for figures of a level, at every load that was asked for, or only at the one after `at`: `at 4` is 4
+streams, of an open loop 4 requests a second, as `at 4/s` is; never the mean number under way. What was not measured, or
+not in every repeat, cannot pass.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ from backend.domain.figures import counted, figure
 from backend.domain.load.load import Load
 
 LATENCIES = {
-    "ttft": "ttft_ms", "tpot": "tpot_ms", "chunk_gap": "chunk_gap_ms", "client_latency": "client_latency_ms",
+    "ttft": "ttft_ms",
+    "tpot": "tpot_ms",
+    "chunk_gap": "chunk_gap_ms",
+    "client_latency": "client_latency_ms",
     "content_latency": "content_latency_ms",
-}  # fmt: skip
+}
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LEVEL_FIELDS = (
-    "output_tokens_per_s", "steady_output_tokens_per_s", "input_tokens_per_s", "output_tokens_per_s_per_request",
-    "acceptance_rate", "tokens_per_chunk", "invocation_errors", "empty_responses",
-)  # fmt: skip
+    "output_tokens_per_s",
+    "steady_output_tokens_per_s",
+    "input_tokens_per_s",
+    "output_tokens_per_s_per_request",
+    "acceptance_rate",
+    "tokens_per_chunk",
+    "invocation_errors",
+    "empty_responses",
+)
 PRICES = ("per_million_input", "per_million_output", "per_million_total")
 QUALITY_FIELDS = ("kl_mean", "perplexity", "greedy_match", "exact_match", "token_f1", "first_divergence_share")
 TASK = "task."
@@ -36,8 +46,11 @@ TASK = "task."
 VARIANT_FIELDS = ("ready_seconds", "peak_rss_bytes")
 MILLISECONDS = {"ms": 1.0, "s": 1000.0, "us": 0.001, "": 1.0}
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
-}  # fmt: skip
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 WRITTEN = re.compile(
     r"\s*(?P<metric>task\.[\w-]+\.[\w+,-]+|[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
     r"(?:\s+at\s+(?P<at>\d+(?:\.\d+)?)(?P<per_second>\s*(?:requests)?/s)?)?\s*"
@@ -52,7 +65,8 @@ class InvalidGate(RequestError):
 
 
 class Gate(NamedTuple):
-    """One condition. `limit` in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was written.
+    """One condition. `limit` in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was
+    written.
 
     `at`: the only load it is held at, streams or requests a second; surely the latter where `per_second`.
     """
@@ -78,8 +92,9 @@ class Gate(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A condition that holds, in words, and where: `place` is a load in words, None where there is none to name. `value` is None
-    where the figure was not measured; `repeats` is (measured, asked) where only some of the repeats were."""
+    """A condition that holds, in words, and where: `place` is a load in words, None where there is none to name.
+    `value` is None where the figure was not measured; `repeats` is (measured, asked) where only some of the repeats
+    were."""
 
     gate: Gate
     variant: str

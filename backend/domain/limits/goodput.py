@@ -1,8 +1,9 @@
 """Goodput: how many requests a second are answered within limits that a person sets, request by request. Pure.
 
-A request counts where every limited latency of its own is within its limit; one that failed, or gave no such latency, does not
-(Zhong et al., DistServe, OSDI 2024, section 2; vLLM's bench counts the same). Goodput is those requests over the duration of
-the level; the share has a 95% Wilson interval, which takes requests as independent: those of one run are less than that.
+A request counts where every limited latency of its own is within its limit; one that failed, or gave no such latency,
+does not (Zhong et al., DistServe, OSDI 2024, section 2; vLLM's bench counts the same). Goodput is those requests over
+the duration of the level; the share has a 95% Wilson interval, which takes requests as independent: those of one run
+are less than that.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def goodputs(result: VariantResult, counts: Mapping[Key, Counted]) -> list[Goodp
 
 
 def best(evaluation: Evaluation, counts: Mapping[Key, Counted]) -> dict[str, Goodput | None]:
-    """Each variant at its highest goodput among the levels that are the server's own figures; None where there is none."""
+    """Each variant at its highest goodput among the levels that are the server's own figures; None where there is
+    none."""
     return {
         result.name: max(
             (found for found in goodputs(result, counts) if is_sound(found.level)),

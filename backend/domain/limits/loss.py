@@ -1,10 +1,12 @@
-"""What a variant loses in output quality: one figure, its grade, and the floor below which nobody should serve it unasked. Pure.
+"""What a variant loses in output quality: one figure, its grade, and the floor below which nobody should serve it
+unasked. Pure.
 
-The figure is the larger of the mean KL divergence and the rise of the log-perplexity, both in nats a token: a model may stray
-from the original without losing on the text, and lose on it where KL, which weighs by the original's own choices, is small.
+The figure is the larger of the mean KL divergence and the rise of the log-perplexity, both in nats a token: a model may
+stray from the original without losing on the text, and lose on it where KL, which weighs by the original's own choices,
+is small.
 
-Grades, after what llama.cpp measured of Llama 3 8B (its pull request 6936; perplexity against fp16): q6_K 1.003, q4_K_M 1.028,
-q2_K 1.565. People serve the first two without noticing and give up the last.
+Grades, after what llama.cpp measured of Llama 3 8B (its pull request 6936; perplexity against fp16): q6_K 1.003, q4_K_M
+1.028, q2_K 1.565. People serve the first two without noticing and give up the last.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ GRADES: tuple[tuple[float, Grade], ...] = ((1e-4, "none"), (0.03, "hardly"), (0.
 
 
 def nats(kl_mean: float | None, before: float | None, after: float | None) -> float | None:
-    """The larger of the mean KL divergence and ln(after / before) of the perplexities; None where neither was scored."""
+    """The larger of the mean KL divergence and ln(after / before) of the perplexities; None where neither was
+    scored."""
     known = [] if kl_mean is None else [kl_mean]
     if before and after:
         known.append(math.log(after / before))
@@ -35,8 +38,8 @@ def grade(lost: float) -> Grade:
 
 
 def below_floor(quality: Mapping[str, Any], floor: float | None) -> str | None:
-    """One sentence where an artifact's scores (`perplexity_before`, `perplexity_after`, `kl_mean`) miss the floor: 0 is none,
-    None the default."""
+    """One sentence where an artifact's scores (`perplexity_before`, `perplexity_after`, `kl_mean`) miss the floor: 0 is
+    none, None the default."""
     floor = FLOOR if floor is None else floor
     before, after, kl = (quality.get(name) for name in ("perplexity_before", "perplexity_after", "kl_mean"))
     lost = nats(kl, before, after)

@@ -1,10 +1,11 @@
-"""Service level objectives such as `ttft_p95<=300ms`, and whether requests keep them as surely as their number can tell. Pure.
+"""Service level objectives such as `ttft_p95<=300ms`, and whether requests keep them as surely as their number can
+tell. Pure.
 
-`ttft_p95<=300ms` asks that at least 95% of the requests have a TTFT of at most 300 ms. A request that failed, or gave no
-such latency, is outside. The share within has a 95% Wilson score interval (E. B. Wilson, Probable inference, the law of
-succession, and statistical inference, JASA 22, 1927): `kept` where all of it is at or above the share asked for, `missed`
-where all of it is below, else `undecided`. It takes requests as independent; those of one run are less than that, so the
-true certainty is lower than 95%.
+`ttft_p95<=300ms` asks that at least 95% of the requests have a TTFT of at most 300 ms. A request that failed, or gave
+no such latency, is outside. The share within has a 95% Wilson score interval (E. B. Wilson, Probable inference, the law
+of succession, and statistical inference, JASA 22, 1927): `kept` where all of it is at or above the share asked for,
+`missed` where all of it is below, else `undecided`. It takes requests as independent; those of one run are less than
+that, so the true certainty is lower than 95%.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Objective(NamedTuple):
         return sum(value is not None and value <= self.limit_ms for value in values)
 
     def requests_needed(self) -> int:
-        """The fewest that can show it kept, with none outside: Wilson's lower end n / (n + z^2) then reaches the share."""
+        """The fewest that can show it kept, with none outside: Wilson's lower end n / (n + z^2) then reaches the
+        share."""
         return math.ceil(Z * Z * self.share / (1 - self.share))
 
 
@@ -54,7 +56,9 @@ def parse(text: str) -> Objective:
     match = _FORM.fullmatch(text)
     if not match or match[1] not in METRICS or int(match[2]) == 0 or float(match[3]) <= 0:
         known = ", ".join(METRICS)
-        raise RequestError(f"`{text[:80]}` is not an objective: write one such as ttft_p95<=300ms, of {known}, in ms or s.")
+        raise RequestError(
+            f"`{text[:80]}` is not an objective: write one such as ttft_p95<=300ms, of {known}, in ms or s."
+        )
     limit = float(match[3]) * (1000 if match[4] == "s" else 1)
     return Objective("".join(text.split()), METRICS[match[1]], int(match[2]) / 100, limit)
 

@@ -28,11 +28,15 @@ def _several_modes(options: EvaluateOptions) -> None:
 
 def _levels(options: EvaluateOptions) -> None:
     if any(level < 1 for level in options.concurrency) or not options.concurrency:
-        raise InvalidOptions("is wrong: every level is a whole number of at least 1, such as 1,4,16.", field="concurrency")
+        raise InvalidOptions(
+            "is wrong: every level is a whole number of at least 1, such as 1,4,16.", field="concurrency"
+        )
     if len(set(options.concurrency)) != len(options.concurrency):
         raise InvalidOptions("is wrong: a level stands there twice.", field="concurrency")
     if max(options.concurrency) > MOST_STREAMS:
-        raise InvalidOptions(f"is wrong: one load generator serves at most {MOST_STREAMS} streams.", field="concurrency")
+        raise InvalidOptions(
+            f"is wrong: one load generator serves at most {MOST_STREAMS} streams.", field="concurrency"
+        )
     if len(set(options.rate)) != len(options.rate):
         raise InvalidOptions("is wrong: a rate stands there twice.", field="rate")
 
@@ -78,4 +82,6 @@ def _sweep(options: EvaluateOptions) -> None:
 def _not_streamed(options: EvaluateOptions) -> None:
     timed = [text for text in options.sweep if objective.parse(text).metric != "client_latency_ms"]
     if timed and not options.stream:
-        raise InvalidOptions(f"is wrong: {timed[0]} needs streamed answers: stream them, or search by latency.", field="sweep")
+        raise InvalidOptions(
+            f"is wrong: {timed[0]} needs streamed answers: stream them, or search by latency.", field="sweep"
+        )

@@ -40,7 +40,8 @@ def only(evaluation: Evaluation, names: Collection[str]) -> Evaluation:
 
 
 class ParetoPoint(NamedTuple):
-    """`total` and `per_user` in output tokens/s. On the front: no other point is at least as good in both and better in one."""
+    """`total` and `per_user` in output tokens/s. On the front: no other point is at least as good in both and better in
+    one."""
 
     variant: int
     level: Level
@@ -59,11 +60,14 @@ def pareto_points(evaluation: Evaluation) -> list[ParetoPoint]:
         and (per_user := finite(level.output_tokens_per_s_per_request)) is not None
     ]
     front = _front([(point.total, point.per_user) for point in points if is_sound(point.level)])
-    return [point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in points]
+    return [
+        point._replace(on_front=is_sound(point.level) and (point.total, point.per_user) in front) for point in points
+    ]
 
 
 def _front(points: Iterable[tuple[float, float]]) -> set[tuple[float, float]]:
-    """Those that no other point is at least as good as in both and better than in one: by falling total, each the best so far."""
+    """Those that no other point is at least as good as in both and better than in one: by falling total, each the best
+    so far."""
     found: set[tuple[float, float]] = set()
     best = -math.inf
     for total, per_user in sorted(points, reverse=True):

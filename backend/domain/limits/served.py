@@ -1,8 +1,10 @@
-"""How far a served variant's next-token probabilities are from the served original's, from what a server tells of them. Pure.
+"""How far a served variant's next-token probabilities are from the served original's, from what a server tells of them.
+Pure.
 
-A server tells the most probable tokens of each position of a prompt with their log-probabilities (vLLM's `prompt_logprobs`). With
-S the tokens that both told, and all others one bucket, KL over S and the bucket is at most the KL over the whole vocabulary (the
-data processing inequality; Cover and Thomas, Elements of Information Theory, 2.8): what is given here is a lower bound.
+A server tells the most probable tokens of each position of a prompt with their log-probabilities (vLLM's
+`prompt_logprobs`). With S the tokens that both told, and all others one bucket, KL over S and the bucket is at most the
+KL over the whole vocabulary (the data processing inequality; Cover and Thomas, Elements of Information Theory, 2.8):
+what is given here is a lower bound.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ def top(told: Told) -> str:
 
 
 def read(choice: Mapping[str, Any]) -> list[Told]:
-    """`prompt_logprobs` of one choice of a completion: a mapping a position, empty for the first. Raises ValueError where it has
-    another form."""
+    """`prompt_logprobs` of one choice of a completion: a mapping a position, empty for the first. Raises ValueError
+    where it has another form."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list):
         raise ValueError("no prompt_logprobs")

@@ -1,4 +1,5 @@
-"""What a variant gives while it keeps its promises: the best measured level whose tail latencies stay within limits. Pure.
+"""What a variant gives while it keeps its promises: the best measured level whose tail latencies stay within limits.
+Pure.
 
 Only levels that were measured count: nothing is interpolated between them, and nothing is read beyond the last.
 """
@@ -24,8 +25,8 @@ class Slo(Frozen):
 
 
 class AtSlo(Frozen):
-    """The level of a variant with the highest output tokens/s within the limits, where no answer told its tokens the one with
-    the most requests/s; None where no measured level is."""
+    """The level of a variant with the highest output tokens/s within the limits, where no answer told its tokens the
+    one with the most requests/s; None where no measured level is."""
 
     variant: str
     level: Level | None
@@ -50,7 +51,10 @@ def throughput_order(level: Level) -> tuple[bool, float, float]:
 def highest(evaluations: Sequence[Evaluation], latency: str) -> float | None:
     """The largest p95 of `ttft_ms` or `tpot_ms` in any of them, in milliseconds; None where it was not measured."""
     summaries: list[Summary | None] = [
-        getattr(level, latency) for evaluation in evaluations for result in evaluation.variants for level in result.levels
+        getattr(level, latency)
+        for evaluation in evaluations
+        for result in evaluation.variants
+        for level in result.levels
     ]
     return max((summary.p95 for summary in summaries if summary), default=None)
 

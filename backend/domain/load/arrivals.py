@@ -12,14 +12,20 @@ Process = Literal["constant", "poisson"]
 
 
 def offsets(
-    rate: float, process: Process = "constant", *, rate_to: float | None = None, seconds: float | None = None, seed: int = 0
+    rate: float,
+    process: Process = "constant",
+    *,
+    rate_to: float | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
 ) -> Iterator[float]:
     """Seconds from the start at which requests are due, ascending; without end where `seconds` is None.
 
     The expected number due until t is N(t) = rate x t, or in a ramp rate x t + (rate_to - rate) x t^2 / (2 x seconds).
     `constant`: request k is due where N(t) = k, the first at once. `poisson`: where N(t) is the k-th event of a Poisson
-    process of rate 1, which gives one of intensity N'(t) (time rescaling: Lewis and Shedler, Simulation of nonhomogeneous
-    Poisson processes by thinning, Naval Research Logistics Quarterly 26, 1979, section 1). Rates in requests a second.
+    process of rate 1, which gives one of intensity N'(t) (time rescaling: Lewis and Shedler, Simulation of
+    nonhomogeneous Poisson processes by thinning, Naval Research Logistics Quarterly 26, 1979, section 1). Rates in
+    requests a second.
     """
     for number in _numbers(process, seed):
         due = _when(number, rate, rate if rate_to is None else rate_to, seconds)

@@ -29,7 +29,8 @@ _BLOCK = re.compile(r'^vllm:cache_config_info\{.*\bblock_size="(\d+)"', re.MULTI
 
 
 def read(text: str) -> dict[str, float]:
-    """Of the server's whole time, each summed over labels (engines of a data-parallel server), and BLOCK where it is told.
+    """Of the server's whole time, each summed over labels (engines of a data-parallel server), and BLOCK where it is
+    told.
 
     Raises ValueError for a sample that is no number.
     """
@@ -55,8 +56,12 @@ def _name(sample: str, labels: str) -> str | None:
 def passed(before: dict[str, float], after: dict[str, float]) -> dict[str, int]:
     """Of the time between two readings: what both have.
 
-    Counters only rise: where one fell the server was started anew in between, and what it counted before is lost. Then there
-    is nothing.
+    Counters only rise: where one fell the server was started anew in between, and what it counted before is lost. Then
+    there is nothing.
     """
     both = [name for name in before if name in after and name != BLOCK]
-    return {} if any(after[name] < before[name] for name in both) else {name: int(after[name] - before[name]) for name in both}
+    return (
+        {}
+        if any(after[name] < before[name] for name in both)
+        else {name: int(after[name] - before[name]) for name in both}
+    )

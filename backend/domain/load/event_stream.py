@@ -1,7 +1,8 @@
-"""AWS's event stream (`application/vnd.amazon.eventstream`, Smithy's specification of it): messages of headers and a payload.
+"""AWS's event stream (`application/vnd.amazon.eventstream`, Smithy's specification of it): messages of headers and a
+payload.
 
-A message is: total length and length of the headers (4 bytes each, big-endian), CRC-32 of these 8 bytes, headers, payload,
-CRC-32 of all before it. Pure; both a body that is kept whole and one that is still coming are read.
+A message is: total length and length of the headers (4 bytes each, big-endian), CRC-32 of these 8 bytes, headers,
+payload, CRC-32 of all before it. Pure; both a body that is kept whole and one that is still coming are read.
 """
 
 from __future__ import annotations
@@ -92,7 +93,11 @@ def _headers(data: bytes) -> Iterator[tuple[str, str]]:
     position = 0
     while position < len(data):
         begin = position + 1
-        name, kind, position = data[begin : begin + data[position]], data[begin + data[position]], begin + data[position] + 1
+        name, kind, position = (
+            data[begin : begin + data[position]],
+            data[begin + data[position]],
+            begin + data[position] + 1,
+        )
         if kind in {BYTES, STRING}:
             size, position = int.from_bytes(data[position : position + 2]), position + 2
         else:

@@ -1,8 +1,9 @@
-"""The JSON of OpenAI-compatible servers, read as it really comes: chunks of a stream, whole answers, usage, errors. Pure.
+"""The JSON of OpenAI-compatible servers, read as it really comes: chunks of a stream, whole answers, usage, errors.
+Pure.
 
-One reader for measuring, the playground and single requests. It raises `NotAnAnswer` or `ServerReportedError`, each with one
-sentence, and nothing else, whatever the bytes are. Fields as of OpenAI's API reference (chat and completions, 2026), vLLM 0.32,
-SGLang, llama.cpp, Moonshot (usage inside a choice) and Groq (usage inside `x_groq`).
+One reader for measuring, the playground and single requests. It raises `NotAnAnswer` or `ServerReportedError`, each
+with one sentence, and nothing else, whatever the bytes are. Fields as of OpenAI's API reference (chat and completions,
+2026), vLLM 0.32, SGLang, llama.cpp, Moonshot (usage inside a choice) and Groq (usage inside `x_groq`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ EXCERPT_LENGTH, MESSAGE_LENGTH = 120, 300
 LARGEST_COUNT = 2**53
 """A token count above it is no count; it would not fit into a float either."""
 LENGTH, NEWER_LENGTH = "max_tokens", "max_completion_tokens"
-"""The field that limits an answer, and its name at servers that refuse the older one (OpenAI, since its reasoning models)."""
+"""The field that limits an answer, and its name at servers that refuse the older one (OpenAI, since its reasoning
+models)."""
 NESTED_MESSAGES = 5
 """How deep an error document is searched for its message."""
 
@@ -121,7 +123,8 @@ def _check_without_choices(document: dict[str, Any], event_name: str) -> None:
 
 
 def _content(holder: dict[str, Any]) -> tuple[str, str]:
-    """(reasoning, words) of a delta, a message or a choice. A server that sends two names of one thing sends its text twice."""
+    """(reasoning, words) of a delta, a message or a choice. A server that sends two names of one thing sends its text
+    twice."""
     reasoning = holder.get("reasoning_content") or holder.get("reasoning") or ""
     words = holder.get("content") or holder.get("text") or holder.get("refusal") or ""
     if isinstance(words, str) and isinstance(reasoning, str):
@@ -194,7 +197,8 @@ def server_message(body: bytes) -> str:
 
 
 def _message_of(value: Any, depth: int = NESTED_MESSAGES) -> str:
-    """The sentence of an error document: `error`, `message`, `detail` (FastAPI: a list of `msg`), nested as servers nest them."""
+    """The sentence of an error document: `error`, `message`, `detail` (FastAPI: a list of `msg`), nested as servers
+    nest them."""
     if isinstance(value, str):
         return " ".join(value[: 4 * MESSAGE_LENGTH].split())[:MESSAGE_LENGTH]
     if depth == 0:
@@ -202,7 +206,9 @@ def _message_of(value: Any, depth: int = NESTED_MESSAGES) -> str:
     if isinstance(value, list):
         return "; ".join(filter(None, (_message_of(each, depth - 1) for each in value[:3])))[:MESSAGE_LENGTH]
     if isinstance(value, dict):
-        parts = (_message_of(value[name], depth - 1) for name in ("error", "message", "detail", "msg") if value.get(name))
+        parts = (
+            _message_of(value[name], depth - 1) for name in ("error", "message", "detail", "msg") if value.get(name)
+        )
         return next(filter(None, parts), "")
     return ""
 

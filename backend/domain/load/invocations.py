@@ -1,7 +1,8 @@
-"""The names of AWS's errors, and what SageMaker's runtime means when it does not answer an invocation: one sentence each. Pure.
+"""The names of AWS's errors, and what SageMaker's runtime means when it does not answer an invocation: one sentence
+each. Pure.
 
-By its published service model (botocore 1.44.5, sagemaker-runtime 2017-05-13) and the errors common to AWS's services. A status
-that the container gave stands inside a ModelError.
+By its published service model (botocore 1.44.5, sagemaker-runtime 2017-05-13) and the errors common to AWS's services.
+A status that the container gave stands inside a ModelError.
 """
 
 from __future__ import annotations
@@ -15,12 +16,20 @@ KIND = "x-amzn-errortype"
 """The header that names an error."""
 MODEL_ERROR = 424
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
-UNKNOWN = frozenset({
-    "UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "MissingAuthenticationToken",
-    "MissingAuthenticationTokenException", "IncompleteSignature",
-})  # fmt: skip
+UNKNOWN = frozenset(
+    {
+        "UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "IncompleteSignature",
+    }
+)
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "OptInRequired", "403"})
-THROTTLED = frozenset({"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "SlowDown"})
+THROTTLED = frozenset(
+    {"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "SlowDown"}
+)
 ASKED = ("sagemaker:InvokeEndpoint", "sagemaker:InvokeEndpointWithResponseStream")
 """Two rights: the first gives none to stream."""
 ACTION = re.compile(r"sagemaker:Invoke\w+")
@@ -34,7 +43,8 @@ BROKEN = {
 
 
 def kind_of(fields: Mapping[str, str], body: bytes) -> str:
-    """The name of an error, from the answer's header fields (names in lower case) or its body; empty where neither has one."""
+    """The name of an error, from the answer's header fields (names in lower case) or its body; empty where neither has
+    one."""
     stated = fields.get(KIND) or str(document(body).get("__type") or "")
     return stated.partition(":")[0].rpartition("#")[2]
 
@@ -79,9 +89,7 @@ def refusal(status: int, fields: Mapping[str, str], body: bytes) -> str:
 def broken(kind: str, words: str) -> str:
     """Why an answer under way ended, in one sentence."""
     said = " ".join(words.split()).rstrip(".")[:200]
-    return (
-        f"The answer was broken off ({kind}): {BROKEN.get(kind, 'SageMaker gave no other reason')}{f'; {said}' if said else ''}."
-    )
+    return f"The answer was broken off ({kind}): {BROKEN.get(kind, 'SageMaker gave no other reason')}{f'; {said}' if said else ''}."
 
 
 def document(body: bytes) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Which line of the workload is asked when: no server is asked one twice. Pure.
 
-A server keeps the beginnings of prompts (vLLM's automatic prefix caching), so that a line asked again is half answered already
-and its time to first token is that of no fresh prompt. So lines are handed out once: first those that warm the servers and give
-the greedy answers, which are not measured; then block by block and level by level as many as a run takes, its warm-up's in front.
-They are the same for every variant. Where nothing is left of an earlier request (`LevelOptions.may_repeat`) they may come round.
+A server keeps the beginnings of prompts (vLLM's automatic prefix caching), so that a line asked again is half answered
+already and its time to first token is that of no fresh prompt. So lines are handed out once: first those that warm the
+servers and give the greedy answers, which are not measured; then block by block and level by level as many as a run
+takes, its warm-up's in front. They are the same for every variant. Where nothing is left of an earlier request
+(`LevelOptions.may_repeat`) they may come round.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
 
 GREEDY_PROMPTS, GREEDY_STREAMS = 32, 4
-"""Whose greedy answers are compared, at the most; of a workload of fewer lines each is asked once, for a second time would say
-nothing new. So many, since an interval takes them; a few at a time, for how far batches tip a tie is measured with the baseline
-against itself."""
+"""Whose greedy answers are compared, at the most; of a workload of fewer lines each is asked once, for a second time
+would say nothing new. So many, since an interval takes them; a few at a time, for how far batches tip a tie is measured
+with the baseline against itself."""
 OPEN_STREAMS = (1, 8)
 """What an open loop or a search is likely to come to."""
 SEARCHED_RUNS = 24
-"""Runs of the first load's size that a generated workload is made long enough for: how many a search takes is not known."""
+"""Runs of the first load's size that a generated workload is made long enough for: how many a search takes is not
+known."""
 SHORTEST_S = 10.0
 """Of a rate: the queue of a server that is asked for a little too much needs time to show."""
 ANSWERS_A_SECOND = 2.0
-"""Of one stream, at most, where only the seconds are known: a workload with fewer lines ends the run early, and that is said."""
+"""Of one stream, at most, where only the seconds are known: a workload with fewer lines ends the run early, and that is
+said."""
 
 
 class Lines(NamedTuple):
@@ -35,7 +38,8 @@ class Lines(NamedTuple):
     runs: tuple[int, ...]
 
     def first(self, block: int, level: int) -> int:
-        """Of the level with that number in that block, both from 0; counted beyond the workload's end where lines may repeat."""
+        """Of the level with that number in that block, both from 0; counted beyond the workload's end where lines may
+        repeat."""
         return self.apart + block * sum(self.runs) + sum(self.runs[:level])
 
     def needed(self, blocks: int) -> int:
@@ -44,7 +48,8 @@ class Lines(NamedTuple):
 
 
 def least(load: Load) -> int:
-    """Measured requests where nobody says how many: four answers a stream, ten seconds of a rate, and at least eight."""
+    """Measured requests where nobody says how many: four answers a stream, ten seconds of a rate, and at least
+    eight."""
     return max(8, 4 * int(load.value)) if load.is_closed else max(8, math.ceil(SHORTEST_S * load.value))
 
 
@@ -57,19 +62,25 @@ def warm_up(load: Load, options: LoadOptions) -> int:
     """Lines of one run that are sent before what is measured, at most."""
     if load.is_closed:
         return int(load.value) * options.warmup_requests
-    return _within(load.value * options.warmup_seconds, options) if load.mode == "rate" and options.warmup_seconds else 0
+    return (
+        _within(load.value * options.warmup_seconds, options) if load.mode == "rate" and options.warmup_seconds else 0
+    )
 
 
 def shared(options: LoadOptions, *, greedy: bool, turns: int = 1, lines: int | None = None) -> Lines:
     """How lines are handed out. `greedy`: answers are compared too; `turns` of the shortest conversation.
 
-    Where a run's length is given in seconds alone, and `lines` in the workload are known, its runs share what there is: nobody
-    knows beforehand how many they take.
+    Where a run's length is given in seconds alone, and `lines` in the workload are known, its runs share what there is:
+    nobody knows beforehand how many they take.
     """
     apart = max(max(warm_streams(options)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
     runs = [of_run(load, options, turns, lines=lines) for load in options.loads]
     if lines is not None and is_open_ended(options):
-        runs = [max(run, lines) for run in runs] if options.may_repeat else _spread(runs, (lines - apart) // options.most_blocks)
+        runs = (
+            [max(run, lines) for run in runs]
+            if options.may_repeat
+            else _spread(runs, (lines - apart) // options.most_blocks)
+        )
     return Lines(apart, tuple(runs))
 
 
@@ -116,18 +127,23 @@ def missing(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -
 
 
 def origin(options: LoadOptions, lines: int, measured: int, *, greedy: bool, turns: int = 1) -> int | None:
-    """Block that lines are counted from for those that follow on `measured` ones of an evaluation, `options.repeats` in all.
+    """Block that lines are counted from for those that follow on `measured` ones of an evaluation, `options.repeats` in
+    all.
 
-    0 where the workload has lines for all of them; `measured` where they come round, which only servers may be asked that are
-    started anew; None where it is too short even for the new ones alone.
+    0 where the workload has lines for all of them; `measured` where they come round, which only servers may be asked
+    that are started anew; None where it is too short even for the new ones alone.
     """
-    if options.may_repeat or (not is_open_ended(options) and missing(options, lines, greedy=greedy, turns=turns) is None):
+    if options.may_repeat or (
+        not is_open_ended(options) and missing(options, lines, greedy=greedy, turns=turns) is None
+    ):
         return 0
     alone = options.model_copy(update={"repeats": options.repeats - measured})
     return measured if missing(alone, lines, greedy=greedy, turns=turns) is None else None
 
 
-def of_run(load: Load, options: LoadOptions, turns: int = 1, *, requests: int | None = None, lines: int | None = None) -> int:
+def of_run(
+    load: Load, options: LoadOptions, turns: int = 1, *, requests: int | None = None, lines: int | None = None
+) -> int:
     """Lines that one run takes; `requests` in place of the options'.
 
     Of a conversation each turn is a request, so that it takes fewer lines; each stream may leave one unfinished.

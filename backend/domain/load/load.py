@@ -1,7 +1,7 @@
 """Which load a level has: who decides when a request is sent, and how much of it is asked for. Pure.
 
-It is the same for every variant, so it is what variants are compared at. How many requests then were under way is measured
-(`Level.concurrency`), and differs from variant to variant in an open loop.
+It is the same for every variant, so it is what variants are compared at. How many requests then were under way is
+measured (`Level.concurrency`), and differs from variant to variant in an open loop.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pydantic.dataclasses import dataclass
 from backend.domain.figures import counted
 
 Mode = Literal["burst", "closed", "rate", "ramp", "trace"]
-"""`closed`: the end of an earlier answer decides. `rate`, `ramp`, `trace`: a clock that does not wait for the server. `burst`:
-everything at once, which only other tools do."""
+"""`closed`: the end of an earlier answer decides. `rate`, `ramp`, `trace`: a clock that does not wait for the server.
+`burst`: everything at once, which only other tools do."""
 _ORDER = get_args(Mode)
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Load:
-    """`value`: streams of a closed loop, requests a second of a rate or at the end of a ramp, 0 for a trace and a burst.
+    """`value`: streams of a closed loop, requests a second of a rate or at the end of a ramp, 0 for a trace and a
+    burst.
 
     A load read between two measured ones may have a part of a stream.
     """

@@ -1,7 +1,7 @@
 """The options of a load: which levels there are, and how each of their requests is asked. Pure.
 
-The command line has an option for each field, in this order and with these words, where `{rate}` stands for how the field is
-written there; the page shows the same as a command (`present.command`).
+The command line has an option for each field, in this order and with these words, where `{rate}` stands for how the
+field is written there; the page shows the same as a command (`present.command`).
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ class LevelOptions(Frozen):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     concurrency: tuple[int, ...] = (1, 4)
-    """Closed loop: streams that each wait for their answer; levels, comma-separated, such as 1,4,16 (1,4 unless another mode is
-    chosen)."""
+    """Closed loop: streams that each wait for their answer; levels, comma-separated, such as 1,4,16 (1,4 unless another
+    mode is chosen)."""
     rate: tuple[Annotated[float, Field(gt=0, le=100_000)], ...] = ()
-    """Open loop: requests a second, whether or not answers have come; latency counts from when a request was due. Levels such as
-    2,8."""
+    """Open loop: requests a second, whether or not answers have come; latency counts from when a request was due.
+    Levels such as 2,8."""
     process: Literal["constant", "poisson"] = "constant"
     """With {rate} or {ramp}: requests at random moments, as of many independent users."""
     ramp: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(gt=0, le=100_000)]] | None = None
     """Open loop: requests a second rising (or falling) evenly over {seconds}."""
     trace: bool = False
-    """Replay: a workload whose rows have a "timestamp", each sent at its own time; also a trace of lengths without text."""
+    """Replay: a workload whose rows have a "timestamp", each sent at its own time; also a trace of lengths without
+    text."""
     sweep: tuple[str, ...] = ()
-    """Search the highest concurrency (or rate, from the lowest {rate} on) that keeps an objective such as 'ttft_p95<=300ms'; of
-    ttft, tpot and latency; give it again for more."""
+    """Search the highest concurrency (or rate, from the lowest {rate} on) that keeps an objective such as
+    'ttft_p95<=300ms'; of ttft, tpot and latency; give it again for more."""
     sweep_to: float | None = Field(None, gt=0)
     """Highest level the sweep tries: 256 streams, or 256 times the first rate."""
     workload: str = "starter-code"
-    """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file; where none is given, assistant (in its template) for a
-    chat model and starter-code for others."""
+    """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file; where none is given, assistant (in its
+    template) for a chat model and starter-code for others."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Of a CSV or Parquet workload: prompt=question, max_tokens=length, timestamp=time, or input_tokens=length where it has no
-    texts."""
+    """Of a CSV or Parquet workload: prompt=question, max_tokens=length, timestamp=time, or input_tokens=length where it
+    has no texts."""
     time_unit: TimeUnit = Field("auto", exclude_if=lambda value: value == "auto")
     """Unit of a workload's times where its file does not say it: s, ms, us or ns."""
     requests: int | None = Field(None, ge=1, le=1_000_000)
@@ -52,13 +53,13 @@ class LevelOptions(Frozen):
     repeats: int = Field(5, ge=1, le=1000)
     """Blocks; five or more give a verdict."""
     until_decided: bool = False
-    """In place of {repeats}: blocks are added until each throughput is shown to be faster, slower or the same within 10%, looked
-    at after 6, 8, 12, 16, ... of at most {max_blocks}; all looks together keep the error rate of one."""
+    """In place of {repeats}: blocks are added until each throughput is shown to be faster, slower or the same within
+    10%, looked at after 6, 8, 12, 16, ... of at most {max_blocks}; all looks together keep the error rate of one."""
     max_blocks: int = Field(20, ge=6, le=1000)
     """With {until_decided}: where it ends at the latest."""
     prefix_cache: Literal["recipe", "on", "off", "per-run"] = "recipe"
-    """Whether servers keep the beginnings of prompts: on, off, or as each recipe says (vLLM: on). No line is asked of a server
-    twice unless this is off (of a URL, you say so), or per-run: each run keeps its own (vLLM's cache_salt)."""
+    """Whether servers keep the beginnings of prompts: on, off, or as each recipe says (vLLM: on). No line is asked of a
+    server twice unless this is off (of a URL, you say so), or per-run: each run keeps its own (vLLM's cache_salt)."""
 
     @property
     def most_blocks(self) -> int:
@@ -81,7 +82,8 @@ class LevelOptions(Frozen):
 
 
 class RequestOptions(Frozen):
-    """How requests are asked, at every level the same: whatever is added here reaches the load generator with its plan."""
+    """How requests are asked, at every level the same: whatever is added here reaches the load generator with its
+    plan."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -102,8 +104,8 @@ class RequestOptions(Frozen):
     timeout_s: float = Field(120.0, gt=0)
     """Seconds until an answer that does not end counts as an error."""
     ignore_eos: bool | None = None
-    """Every answer as long as was asked, whether or not the model would have ended it (vLLM's extra); as a rule so for built-in
-    workloads that are generated, where all servers are started here."""
+    """Every answer as long as was asked, whether or not the model would have ended it (vLLM's extra); as a rule so for
+    built-in workloads that are generated, where all servers are started here."""
 
 
 class LoadOptions(RequestOptions, LevelOptions):

@@ -1,8 +1,9 @@
 """In which order variants are loaded and prompts are sent, and which requests of two runs asked the same. Pure.
 
-Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Requests are paired by what was
-asked, never by the order of issue: where a turn follows an answer, that order hangs on which answer ends first, so it differs
-from run to run. What is asked does not: the prompt's line, the turn, and how often that line had come round before.
+Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Requests are paired by
+what was asked, never by the order of issue: where a turn follows an answer, that order hangs on which answer ends
+first, so it differs from run to run. What is asked does not: the prompt's line, the turn, and how often that line had
+come round before.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ class Slot(NamedTuple):
 
 
 def schedule(
-    variants: int, levels: Sequence[int], repeats: int, interleave: Literal["resident", "restart"] = "resident", first: int = 0
+    variants: int,
+    levels: Sequence[int],
+    repeats: int,
+    interleave: Literal["resident", "restart"] = "resident",
+    first: int = 0,
 ) -> list[Slot]:
     """Every (block, level, variant) once: variants forward in even blocks, backward in odd ones (A B C, C B A, ...).
 
     Over an even number of blocks each variant's mean position is the same, so a linear drift cancels (counterbalancing
     by reversed order: Jones and Kenward, Design and Analysis of Cross-Over Trials). `resident` loads the variants one
     after another at each level, with all servers up; `restart` runs all levels of one server before the next is
-    started, and the last server of a block is the first of the next. Levels named twice count once. Blocks before `first` are
-    left out: they were measured earlier.
+    started, and the last server of a block is the first of the next. Levels named twice count once. Blocks before
+    `first` are left out: they were measured earlier.
     Raises RequestError where there is nothing to schedule.
     """
     if variants < 1 or repeats < 1 or not levels:
@@ -53,13 +58,15 @@ class Asked(NamedTuple):
     line: int
     turn: int | None
     from_warm_up: bool
-    """It, or the conversation that it is a turn of, began in warm-up, which takes prompts of its own from the first line on."""
+    """It, or the conversation that it is a turn of, began in warm-up, which takes prompts of its own from the first
+    line on."""
     time: int
     """0 where the line was taken for the first time."""
 
 
 def by_asked(records: Sequence[RequestRecord]) -> dict[Asked, RequestRecord]:
-    """All requests of one run, warm-up and failed ones too: without them nobody could count how often a line came round."""
+    """All requests of one run, warm-up and failed ones too: without them nobody could count how often a line came
+    round."""
     warm = {_begun(record) for record in records if record.warm}
     begun: dict[tuple[int, bool], set[tuple[bool, int]]] = {}
     for record in records:
@@ -73,8 +80,11 @@ def by_asked(records: Sequence[RequestRecord]) -> dict[Asked, RequestRecord]:
     return request_records
 
 
-def pairs(baseline: Sequence[RequestRecord], variant: Sequence[RequestRecord]) -> Iterator[tuple[RequestRecord, RequestRecord]]:
-    """Measured requests of two runs of one block that asked the same and were both answered, in the variant's order of issue."""
+def pairs(
+    baseline: Sequence[RequestRecord], variant: Sequence[RequestRecord]
+) -> Iterator[tuple[RequestRecord, RequestRecord]]:
+    """Measured requests of two runs of one block that asked the same and were both answered, in the variant's order of
+    issue."""
     ours, theirs = by_asked(baseline), by_asked(variant)
     for asked, own in sorted(theirs.items(), key=lambda item: item[1].index):
         other = ours.get(asked)

@@ -1,7 +1,7 @@
 """What the load generator is asked (LoadPlan), and what it answers: a record for every request, and an audit of itself.
 
-Times are seconds on the generator's monotonic clock (CLOCK_MONOTONIC on Linux), comparable within one machine and one boot.
-Knows nothing of sockets; `backend.evaluate.load` sends, `backend.domain.evaluation.metrics` summarises.
+Times are seconds on the generator's monotonic clock (CLOCK_MONOTONIC on Linux), comparable within one machine and one
+boot. Knows nothing of sockets; `backend.evaluate.load` sends, `backend.domain.evaluation.metrics` summarises.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ TURN_SEEDS = 1_000_000
 class LoadPlan(RequestOptions):
     """One level of load.
 
-    Closed loop: so many streams, each sending its next request when its last answer has ended. The level ends after `requests`
-    measured requests or `seconds` of steady load, whichever comes first.
+    Closed loop: so many streams, each sending its next request when its last answer has ended. The level ends after
+    `requests` measured requests or `seconds` of steady load, whichever comes first.
 
-    Open loop: a clock sends, whether or not earlier answers have come, over at most `connections`; latencies count from the
-    intended start (no coordinated omission: G. Tene, How NOT to Measure Latency, 2013). A rate: request n is due n / rate
-    seconds from the start, or at the n-th event of a Poisson process of that rate. A ramp: the rate goes linearly from
-    `ramp_from` to the load's over `seconds`. A trace: each line of the prompts is due at its `timestamp`. What is due in the
-    first `warmup_seconds` is warm-up, handed over without draining: nothing waits for it.
+    Open loop: a clock sends, whether or not earlier answers have come, over at most `connections`; latencies count from
+    the intended start (no coordinated omission: G. Tene, How NOT to Measure Latency, 2013). A rate: request n is due n
+    / rate seconds from the start, or at the n-th event of a Poisson process of that rate. A ramp: the rate goes
+    linearly from `ramp_from` to the load's over `seconds`. A trace: each line of the prompts is due at its `timestamp`.
+    What is due in the first `warmup_seconds` is warm-up, handed over without draining: nothing waits for it.
 
-    Answers under way are always awaited. Prompts are taken from `first_line` on, those of warm-up first, the measured ones behind
-    them: no line twice while there are as many. The one taken as number k, from 0, is line `first_line` + k (modulo the lines)
-    and has seed `seed` + k whatever the timing, so that two variants are asked the same.
+    Answers under way are always awaited. Prompts are taken from `first_line` on, those of warm-up first, the measured
+    ones behind them: no line twice while there are as many. The one taken as number k, from 0, is line `first_line` + k
+    (modulo the lines) and has seed `seed` + k whatever the timing, so that two variants are asked the same.
 
-    A prompt of several turns is a session: each turn is sent when the answer before it has ended, with the whole conversation so
-    far. Every turn counts as a request, but takes no prompt: turn t of session k, both from 0, has seed `seed` + k + t x
-    TURN_SEEDS, wherever in the order of issue it came to stand.
+    A prompt of several turns is a session: each turn is sent when the answer before it has ended, with the whole
+    conversation so far. Every turn counts as a request, but takes no prompt: turn t of session k, both from 0, has seed
+    `seed` + k + t x TURN_SEEDS, wherever in the order of issue it came to stand.
     """
 
     url: str
@@ -56,8 +56,8 @@ class LoadPlan(RequestOptions):
     warmup_seconds: float = Field(0.0, ge=0)
     """Open loop only."""
     prompts: str
-    """A file of a workload's own lines (`workload.written`): `{"prompt": str}` or `{"turns": [str, ...], "system": str}` (a
-    session), each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
+    """A file of a workload's own lines (`workload.written`): `{"prompt": str}` or `{"turns": [str, ...], "system":
+    str}` (a session), each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = 0
     first_line: int = Field(0, ge=0)
@@ -103,14 +103,14 @@ class LoadPlan(RequestOptions):
 class RequestRecord(Frozen):
     """One request as the client saw it. A stamp is None where that moment never came.
 
-    `status` is `ok`, or the kind of error: `refused`, `unreachable`, `tls`, `timeout`, `reset` (connection lost with an error
-    or before any answer), `truncated` (closed inside an answer), `malformed`, `too_large` (more bytes than are kept of one
-    answer), `server_error` (an error document inside a stream), `http_NNN`.
+    `status` is `ok`, or the kind of error: `refused`, `unreachable`, `tls`, `timeout`, `reset` (connection lost with an
+    error or before any answer), `truncated` (closed inside an answer), `malformed`, `too_large` (more bytes than are
+    kept of one answer), `server_error` (an error document inside a stream), `http_NNN`.
     """
 
     index: int
-    """0.. over the level in order of issue; in a closed loop warm-up of stream s first, then measured ones from concurrency x
-    warm-up on."""
+    """0.. over the level in order of issue; in a closed loop warm-up of stream s first, then measured ones from
+    concurrency x warm-up on."""
     stream: int
     prompt: int
     """Line of the prompts file, from 0."""
@@ -160,7 +160,8 @@ class RequestRecord(Frozen):
 
 
 class Audit(Frozen):
-    """What the generator found out about itself over one level. `client_limited` voids the level as a figure of the server."""
+    """What the generator found out about itself over one level. `client_limited` voids the level as a figure of the
+    server."""
 
     wall_s: float
     cpu_s: float
@@ -177,7 +178,8 @@ class Audit(Frozen):
     offered_per_s: float | None = None
     """Open loop: requests due a second over that window, turns that follow an answer not counted."""
     completed_per_s: float | None = None
-    """Open loop: answers that ended a second, over the same window; clearly fewer than offered: the server did not keep up."""
+    """Open loop: answers that ended a second, over the same window; clearly fewer than offered: the server did not keep
+    up."""
     send_lag_ms_p50: float | None = None
     send_lag_ms_p99: float | None = None
     """Open loop: how late the generator took up a request that was due, waiting for a connection included."""
@@ -198,8 +200,8 @@ class Audit(Frozen):
 
 
 class Disturbance(Frozen):
-    """What else the machine did over a stretch of time: `others` and `stolen` in mean cores, `throttled` in events of throttling,
-    None where the kernel does not.
+    """What else the machine did over a stretch of time: `others` and `stolen` in mean cores, `throttled` in events of
+    throttling, None where the kernel does not.
     """
 
     seconds: float
@@ -246,5 +248,6 @@ class LevelAudit(Frozen):
 
     @property
     def headroom(self) -> float | None:
-        """The share of one core that the load generator, one process of one thread, had left; None where it is not known."""
+        """The share of one core that the load generator, one process of one thread, had left; None where it is not
+        known."""
         return max(0.0, 1 - self.cpu_s / self.wall_s) if self.cpu_s is not None and self.wall_s else None

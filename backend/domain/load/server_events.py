@@ -16,9 +16,10 @@ _BOM = b"\xef\xbb\xbf"
 def server_events(body: bytes) -> Iterator[tuple[str, bytes, int]]:
     """Yield (name, data, end) of each complete event that has data.
 
-    `name` is "" where the server gave none. `end` is the offset in `body` after the event's closing blank line. Comments, also
-    inside data as OpenRouter sends them, and unknown fields are passed over. An event that the body ends in the middle of is
-    not given, as the standard says, except where only the last blank line is missing, or the end mark lacks its line end.
+    `name` is "" where the server gave none. `end` is the offset in `body` after the event's closing blank line.
+    Comments, also inside data as OpenRouter sends them, and unknown fields are passed over. An event that the body ends
+    in the middle of is not given, as the standard says, except where only the last blank line is missing, or the end
+    mark lacks its line end.
     """
     data: list[bytes] = []
     name = ""

@@ -38,11 +38,11 @@ def _between_rates(held: float, lost: float, first: float) -> float | None:
 
 
 def knee(points: Sequence[tuple[float, float | None]]) -> float | None:
-    """The load beyond which more of it buys little: where the curve of throughput over load, both scaled to 0..1, is farthest
-    above its chord (V. Satopaa et al., Finding a "Kneedle" in a Haystack, ICDCS workshops 2011).
+    """The load beyond which more of it buys little: where the curve of throughput over load, both scaled to 0..1, is
+    farthest above its chord (V. Satopaa et al., Finding a "Kneedle" in a Haystack, ICDCS workshops 2011).
 
-    None of fewer than three points with a throughput, and where the curve nowhere bends by 5%: then it lies beyond what was
-    tried.
+    None of fewer than three points with a throughput, and where the curve nowhere bends by 5%: then it lies beyond what
+    was tried.
     """
     ordered = sorted((load, value) for load, value in points if value is not None)
     if len(ordered) < 3:
@@ -50,5 +50,7 @@ def knee(points: Sequence[tuple[float, float | None]]) -> float | None:
     (low, start), high, best = ordered[0], ordered[-1][0], max(value for _, value in ordered)
     if high <= low or best <= start:
         return None
-    bend, where = max((((value - start) / (best - start) - (load - low) / (high - low)), load) for load, value in ordered)
+    bend, where = max(
+        (((value - start) / (best - start) - (load - low) / (high - low)), load) for load, value in ordered
+    )
     return where if bend >= LEAST_BEND else None

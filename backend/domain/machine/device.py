@@ -1,4 +1,5 @@
-"""The hardware a plan is for, as numbers: accelerators, instances with their prices, and one `Device` that the rules read.
+"""The hardware a plan is for, as numbers: accelerators, instances with their prices, and one `Device` that the rules
+read.
 
 Knows nothing of files (catalog.instances reads them) and nothing of this machine (service.targets asks the probes).
 """
@@ -20,7 +21,8 @@ GB = 10**9
 
 
 class Device(NamedTuple):
-    """Equal `units` that work together; for Neuron a unit is a core. Figures are of one unit, nominal peaks or measured.
+    """Equal `units` that work together; for Neuron a unit is a core. Figures are of one unit, nominal peaks or
+    measured.
 
     Bytes, bytes/s and operations/s; None where there is no source.
     """
@@ -110,13 +112,18 @@ def card_device(card: Accelerator, count: int = 1) -> Device:
     cores = card.neuron_cores or 1
     major, _, minor = (card.compute_capability or "").partition(".")
     return Device(
-        name=card.name, hardware=card.hardware, units=count * cores, memory_bytes=int(card.memory_gib * GIB) // cores,
-        bandwidth=card.memory_gb_s * GB / cores, flops=(card.bf16_tflops or card.fp16_tflops) * 1e12 / cores,
+        name=card.name,
+        hardware=card.hardware,
+        units=count * cores,
+        memory_bytes=int(card.memory_gib * GIB) // cores,
+        bandwidth=card.memory_gb_s * GB / cores,
+        flops=(card.bf16_tflops or card.fp16_tflops) * 1e12 / cores,
         int8_ops=card.int8_tops * 1e12 / cores if card.int8_tops else None,
         capability=(int(major), int(minor)) if major else None,
         # The data give both directions together, and for Neuron the whole accelerator's.
-        link=card.interconnect_gb_s * GB / 2 / cores if card.interconnect_gb_s else None, source=card.source,
-    )  # fmt: skip
+        link=card.interconnect_gb_s * GB / 2 / cores if card.interconnect_gb_s else None,
+        source=card.source,
+    )
 
 
 VISIBLE_GIB = {"T4": 15.0, "H200": 140.0}

@@ -60,7 +60,8 @@ COMPRESS = EnvironmentInfo(
     hardware="any x86-64 or Arm processor; an NVIDIA GPU for models beyond 1 B parameters",
     packages=("llmcompressor", "autoawq", "torch", "transformers", "compressed-tensors"),
     locks={"cpu": "compress-cpu.txt", "gpu": "compress-gpu.txt"},
-    # With triton at hand AutoAWQ imports kernels written for a triton of long ago; neither library needs it to quantize.
+    # With triton at hand AutoAWQ imports kernels written for a triton of long ago; neither library needs it to
+    # quantize.
     removed={"cpu": ("triton",), "gpu": ("triton",)},
     main={"cpu": "llmcompressor", "gpu": "llmcompressor"},
     built=("autoawq",),
@@ -95,19 +96,32 @@ def _neuron(name: str, purpose: str, hardware: str, *vendor: str, module: str) -
 
 
 NEURON = _neuron(
-    "neuron", "compiles with NxD Inference for AWS Inferentia2, Trainium and Trainium2",
+    "neuron",
+    "compiles with NxD Inference for AWS Inferentia2, Trainium and Trainium2",
     "an x86-64 processor to compile; Neuron to run",
-    "neuronx-distributed-inference", "neuronx-cc", "torch-neuronx", module="neuronx_distributed_inference",
-)  # fmt: skip
+    "neuronx-distributed-inference",
+    "neuronx-cc",
+    "torch-neuronx",
+    module="neuronx_distributed_inference",
+)
 NEURON_VLLM = _neuron(
-    "neuron-vllm", "compiles with vLLM Neuron for AWS Trainium2", "an x86-64 processor to compile; Trainium2 to run",
-    "vllm-neuron", "neuronx-cc", "torch-neuronx", module="vllm_neuron",
-)  # fmt: skip
+    "neuron-vllm",
+    "compiles with vLLM Neuron for AWS Trainium2",
+    "an x86-64 processor to compile; Trainium2 to run",
+    "vllm-neuron",
+    "neuronx-cc",
+    "torch-neuronx",
+    module="vllm_neuron",
+)
 NEURON_LEGACY = _neuron(
-    "neuron-legacy", "compiles with transformers-neuronx, whose support has ended; NxD Inference succeeds it",
+    "neuron-legacy",
+    "compiles with transformers-neuronx, whose support has ended; NxD Inference succeeds it",
     "an x86-64 processor to compile; Inferentia2 or Trainium to run",
-    "transformers-neuronx", "neuronx-cc", "torch-neuronx", module="transformers_neuronx",
-)  # fmt: skip
+    "transformers-neuronx",
+    "neuronx-cc",
+    "torch-neuronx",
+    module="transformers_neuronx",
+)
 ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEURON_LEGACY)
 
 
@@ -128,21 +142,27 @@ def check_installable(name: str) -> EnvironmentInfo:
 
 
 def check_index(environment: EnvironmentInfo, index: str | None, public: str | None = None) -> None:
-    """Raises RequestError where an environment of vendor packages lacks its index, and where one that has none is given.
+    """Raises RequestError where an environment of vendor packages lacks its index, and where one that has none is
+    given.
 
     `public` is the host of the index that pip asks by default, which has placeholders only of vendors' packages.
     """
     if index is None:
         if environment.vendor:
             raise RequestError(
-                f"The packages of `{environment.name}` come from their vendor's own index: give its address with {{}}.", "index"
+                f"The packages of `{environment.name}` come from their vendor's own index: give its address with {{}}.",
+                "index",
             )
         return
     if not environment.vendor:
-        raise RequestError(f"`{environment.name}` is installed from its lock, so it takes no index: leave {{}} out.", "index")
+        raise RequestError(
+            f"`{environment.name}` is installed from its lock, so it takes no index: leave {{}} out.", "index"
+        )
     parts = urlsplit(index)
     if parts.username or parts.password:
         raise RequestError("Leave user and password out of the index's address: pip reads them from ~/.netrc.")
     if public is not None and (parts.hostname or "").lower() == public:
         names = ", ".join(environment.vendor)
-        raise RequestError(f"The public index has placeholders only of {names}: give AWS's own index with {{}}.", "index")
+        raise RequestError(
+            f"The public index has placeholders only of {names}: give AWS's own index with {{}}.", "index"
+        )

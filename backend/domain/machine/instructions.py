@@ -1,7 +1,8 @@
-"""What a processor's instruction sets make of products of fewer bits: how many times as fast as 16-bit ones, by rows. Pure.
+"""What a processor's instruction sets make of products of fewer bits: how many times as fast as 16-bit ones, by rows.
+Pure.
 
-Rows are the tokens of one pass: streams, times what speculation adds. Figures are measurements, each with its source beside it;
-where there is none it says that it is an assumption.
+Rows are the tokens of one pass: streams, times what speculation adds. Figures are measurements, each with its source
+beside it; where there is none it says that it is an assumption.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Products(NamedTuple):
 _AMX_SOURCE = "measured kernel by kernel with vLLM 0.32 on two shared cores of an AMX Xeon"
 _VNNI_SOURCE = "measured product by product on an AMD EPYC with AVX-512 VNNI (docs/results.md)"
 _UNPACKED = Products(
-    (Gain(1, 1 / 1.3, 1 / 2.0),), "measured on one core without AMX with vLLM: 7.0 to 5.1 tokens/s at 1 stream, 28.6 to 14.2 at 8"
+    (Gain(1, 1 / 1.3, 1 / 2.0),),
+    "measured on one core without AMX with vLLM: 7.0 to 5.1 tokens/s at 1 stream, 28.6 to 14.2 at 8",
 )
 PRODUCTS: dict[tuple[InstructionSet, int], Products] = {
     ("amx", 8): Products((Gain(1, 2.7, 1.7), Gain(4, 2.1, 2.0), Gain(16, 3.0, 3.0), Gain(64, 2.9, 2.9)), _AMX_SOURCE),
@@ -41,7 +43,8 @@ PRODUCTS: dict[tuple[InstructionSet, int], Products] = {
     ("none", 8): Products((Gain(1, 1.7, 0.8),), "an assumption: fewer bytes, and no instruction for them"),
     ("none", 4): _UNPACKED,
 }
-"""By instruction set and bits; of 8 bits both sides, of 4 the weights (with AMX vLLM rounds what they read to 8 bits)."""
+"""By instruction set and bits; of 8 bits both sides, of 4 the weights (with AMX vLLM rounds what they read to 8
+bits)."""
 
 
 def of(features: Collection[str]) -> InstructionSet:
@@ -50,7 +53,8 @@ def of(features: Collection[str]) -> InstructionSet:
 
 
 def gain(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:
-    """(best, worst) at that many rows: between two that were measured in proportion to their logarithm, beyond them the last."""
+    """(best, worst) at that many rows: between two that were measured in proportion to their logarithm, beyond them the
+    last."""
     gains = PRODUCTS[kind, bits].gains
     below = max((each for each in gains if each.rows <= rows), default=gains[0])
     above = min((each for each in gains if each.rows >= rows), default=gains[-1])
@@ -61,8 +65,10 @@ def gain(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:
 def words(kind: InstructionSet, bits: int) -> str:
     """`1.7 to 2.7 times as fast as in 16 bit at 1 row, ...: where that was measured`, without a full stop."""
     products = PRODUCTS[kind, bits]
-    parts = [f"{_span(each)}{' times as fast as in 16 bit' * (number == 0)} at {each.rows}{' row' * (number == 0)}"
-             for number, each in enumerate(products.gains)]  # fmt: skip
+    parts = [
+        f"{_span(each)}{' times as fast as in 16 bit' * (number == 0)} at {each.rows}{' row' * (number == 0)}"
+        for number, each in enumerate(products.gains)
+    ]
     if len(parts) == 1:
         return f"{parts[0].partition(' at ')[0]}, {products.source}"
     return f"{', '.join(parts)} (rows are streams, times the tokens of a pass), {products.source}"

@@ -16,8 +16,11 @@ class Difference(Frozen):
     there: Any
 
 
-def differing(wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None) -> list[Difference]:
-    """The fields that differ, in the order of `names` or of the wanted key; a field that one of them lacks is None there."""
+def differing(
+    wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None
+) -> list[Difference]:
+    """The fields that differ, in the order of `names` or of the wanted key; a field that one of them lacks is None
+    there."""
     chosen = list(names) if names is not None else list(dict.fromkeys([*wanted, *there]))
     pairs = ((name, wanted.get(name), there.get(name)) for name in chosen)
     return [Difference(field=name, wanted=mine, there=its) for name, mine, its in pairs if mine != its]

@@ -7,7 +7,19 @@ from typing import Any
 
 from backend.domain.figures import counted
 
-_HARDWARE = ("accelerator", "accelerators", "gpu", "gpus", "instance", "cpu", "cpu_model", "processor", "model", "cores", "node")
+_HARDWARE = (
+    "accelerator",
+    "accelerators",
+    "gpu",
+    "gpus",
+    "instance",
+    "cpu",
+    "cpu_model",
+    "processor",
+    "model",
+    "cores",
+    "node",
+)
 
 
 def hardware_line(hardware: Mapping[str, Any]) -> str:

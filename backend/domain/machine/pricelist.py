@@ -1,4 +1,5 @@
-"""What an hour of an instance costs somewhere at some time, and who said so. Knows nothing of how a price is asked for."""
+"""What an hour of an instance costs somewhere at some time, and who said so. Knows nothing of how a price is asked
+for."""
 
 from __future__ import annotations
 
@@ -49,20 +50,26 @@ class PriceChange(Frozen):
 
 
 def changes(prices: Iterable[InstancePrice]) -> list[PriceChange]:
-    """Between refreshes that follow each other, the newest first. `prices`: by region and instance, the oldest first."""
+    """Between refreshes that follow each other, the newest first. `prices`: by region and instance, the oldest
+    first."""
     found = [
         PriceChange(
-            instance=now.instance, region=now.region, before=was.usd_per_hour, before_as_of=was.as_of, after=now.usd_per_hour,
+            instance=now.instance,
+            region=now.region,
+            before=was.usd_per_hour,
+            before_as_of=was.as_of,
+            after=now.usd_per_hour,
             as_of=now.as_of,
         )
         for was, now in pairwise(prices)
         if (was.region, was.instance) == (now.region, now.instance) and was.usd_per_hour != now.usd_per_hour
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda each: each.as_of, reverse=True)
 
 
 def overlay(hardwares: Hardwares, prices: tuple[InstancePrice, ...]) -> Hardwares:
-    """The same instances with these prices; the others keep the bundled snapshot's. Rows of unknown instances are left out."""
+    """The same instances with these prices; the others keep the bundled snapshot's. Rows of unknown instances are left
+    out."""
     asked = {price.instance: price for price in prices}
     instances = {name: _priced(row, asked[name]) if name in asked else row for name, row in hardwares.instances.items()}
     return hardwares._replace(instances=instances)
@@ -71,10 +78,13 @@ def overlay(hardwares: Hardwares, prices: tuple[InstancePrice, ...]) -> Hardware
 def discounted(hardwares: Hardwares, share: float) -> Hardwares:
     """With that share (0 to 1) off the price of each instance, as a Savings Plan gives."""
     instances = {
-        name: row.model_copy(update={"sagemaker_usd_per_hour": row.sagemaker_usd_per_hour * (1 - share), "discount": share})
-        if share and row.sagemaker_usd_per_hour is not None else row
+        name: row.model_copy(
+            update={"sagemaker_usd_per_hour": row.sagemaker_usd_per_hour * (1 - share), "discount": share}
+        )
+        if share and row.sagemaker_usd_per_hour is not None
+        else row
         for name, row in hardwares.instances.items()
-    }  # fmt: skip
+    }
     return hardwares._replace(instances=instances)
 
 
@@ -84,10 +94,15 @@ def off(share: float) -> str:
 
 
 def _priced(row: Instance, price: InstancePrice) -> Instance:
-    return row.model_copy(update={
-        "sagemaker_usd_per_hour": price.usd_per_hour, "price_region": price.region, "price_source": price.source,
-        "price_as_of": f"{price.as_of:%Y-%m-%d}", "price_refreshed": True,
-    })  # fmt: skip
+    return row.model_copy(
+        update={
+            "sagemaker_usd_per_hour": price.usd_per_hour,
+            "price_region": price.region,
+            "price_source": price.source,
+            "price_as_of": f"{price.as_of:%Y-%m-%d}",
+            "price_refreshed": True,
+        }
+    )
 
 
 def note(instance: Instance | None) -> str | None:

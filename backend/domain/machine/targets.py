@@ -1,8 +1,9 @@
 """Where a recipe is to run: the words a person writes, and what they mean.
 
-`local`, `local:cpu`, `local:gpu0,1`, `local:neuron` are this machine; `ml.*` is our engines on that instance; `accelerator:NAME`
-one card, for planning; `sagemaker:ml.*` the managed toolkit; `neuron:ml.*` a compilation for that instance, `neuron:NAME` for one
-accelerator; `auto` the cheapest instance that will do. Knows nothing of what this machine has.
+`local`, `local:cpu`, `local:gpu0,1`, `local:neuron` are this machine; `ml.*` is our engines on that instance;
+`accelerator:NAME` one card, for planning; `sagemaker:ml.*` the managed toolkit; `neuron:ml.*` a compilation for that
+instance, `neuron:NAME` for one accelerator; `auto` the cheapest instance that will do. Knows nothing of what this
+machine has.
 """
 
 from __future__ import annotations

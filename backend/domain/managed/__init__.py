@@ -1,1 +1,2 @@
-"""What SageMaker's managed toolkit is asked for: the settings, the exact requests, and what a job there comes to. Pure."""
+"""What SageMaker's managed toolkit is asked for: the settings, the exact requests, and what a job there comes to.
+Pure."""

@@ -1,4 +1,5 @@
-"""The instances that `create_optimization_job` takes: the enum OptimizationJobDeploymentInstanceType of botocore 1.44.5.
+"""The instances that `create_optimization_job` takes: the enum OptimizationJobDeploymentInstanceType of botocore
+1.44.5.
 
 botocore itself lets any name pass, and the service answers only then; which of them the toolkit optimizes for is
 `recipe.sagemaker_toolkit.FAMILIES`.
@@ -35,5 +36,7 @@ def check(name: str) -> str:
     """The name. Raises InvalidRecipe with the nearest ones for what is not in the enum."""
     if name not in INSTANCE_TYPES:
         near = ", ".join(nearest(name, INSTANCE_TYPES))
-        raise InvalidRecipe(f"SageMaker optimizes nothing for {name[:60]}: the nearest instances that it does are {near}.")
+        raise InvalidRecipe(
+            f"SageMaker optimizes nothing for {name[:60]}: the nearest instances that it does are {near}."
+        )
     return name

@@ -13,9 +13,13 @@ from backend.domain.frozen import Frozen
 
 FINAL = frozenset({"COMPLETED", "FAILED", "STOPPED"})
 WORDS = {
-    "STARTING": "is being set up", "INPROGRESS": "runs", "STOPPING": "stops", "COMPLETED": "has completed",
-    "FAILED": "has failed", "STOPPED": "was stopped",
-}  # fmt: skip
+    "STARTING": "is being set up",
+    "INPROGRESS": "runs",
+    "STOPPING": "stops",
+    "COMPLETED": "has completed",
+    "FAILED": "has failed",
+    "STOPPED": "was stopped",
+}
 UNSAID = "SageMaker gives no reason"
 
 
@@ -60,9 +64,13 @@ class Seen(Frozen):
         """What is recorded with the job."""
         cost = self.cost(per_hour, now)
         return {
-            "output": self.output, "image": self.image, "optimization_job": self.name, "arn": self.arn,
-            "seconds": self.ran_s(now), "usd": None if cost is None else round(cost, 4),
-        }  # fmt: skip
+            "output": self.output,
+            "image": self.image,
+            "optimization_job": self.name,
+            "arn": self.arn,
+            "seconds": self.ran_s(now),
+            "usd": None if cost is None else round(cost, 4),
+        }
 
     def _after(self, per_hour: float | None, now: datetime) -> str:
         cost = self.cost(per_hour, now)
@@ -71,8 +79,10 @@ class Seen(Frozen):
 
 
 CONSOLES = {
-    "aws": "console.aws.amazon.com", "aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com",
-}  # fmt: skip
+    "aws": "console.aws.amazon.com",
+    "aws-cn": "console.amazonaws.cn",
+    "aws-us-gov": "console.amazonaws-us-gov.com",
+}
 """Partition -> host of its console."""
 
 
@@ -94,15 +104,21 @@ def console(arn: str, output: str = "") -> str:
 def seen(answer: Mapping[str, Any]) -> Seen:
     """What is of interest of the answer."""
     return Seen(
-        name=answer["OptimizationJobName"], arn=answer["OptimizationJobArn"], status=answer["OptimizationJobStatus"],
-        reason=answer.get("FailureReason"), created=answer["CreationTime"], started=answer.get("OptimizationStartTime"),
-        ended=answer.get("OptimizationEndTime"), output=answer.get("OutputConfig", {}).get("S3OutputLocation", ""),
+        name=answer["OptimizationJobName"],
+        arn=answer["OptimizationJobArn"],
+        status=answer["OptimizationJobStatus"],
+        reason=answer.get("FailureReason"),
+        created=answer["CreationTime"],
+        started=answer.get("OptimizationStartTime"),
+        ended=answer.get("OptimizationEndTime"),
+        output=answer.get("OutputConfig", {}).get("S3OutputLocation", ""),
         image=(answer.get("OptimizationOutput") or {}).get("RecommendedInferenceImage"),
-    )  # fmt: skip
+    )
 
 
 class Pace:
-    """Seconds to the next look: soon after a change, ever later while nothing changes, later still while nothing answers."""
+    """Seconds to the next look: soon after a change, ever later while nothing changes, later still while nothing
+    answers."""
 
     def __init__(self, first_s: float = 2.0, most_s: float = 60.0, away_s: float = 300.0) -> None:
         self._first, self._most, self._away, self._next = first_s, most_s, away_s, first_s

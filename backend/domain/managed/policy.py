@@ -1,4 +1,5 @@
-"""The IAM policy of who submits, watches and stops the optimization job of a recipe: the calls that are made, and no others."""
+"""The IAM policy of who submits, watches and stops the optimization job of a recipe: the calls that are made, and no
+others."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ NAMES = "whetstone-*"
 
 
 def document(request: Mapping[str, Any], region: str | None, *, fetched: bool) -> dict[str, Any]:
-    """Of one request as `requests` has it. `region` None: that of the environment, which a policy cannot name. `fetched`: its
-    result comes back."""
+    """Of one request as `requests` has it. `region` None: that of the environment, which a policy cannot name.
+    `fetched`: its result comes back."""
     partition, account = request["RoleArn"].split(":")[1], request["RoleArn"].split(":")[4]
     job = f"arn:{partition}:sagemaker:{region or '*'}:{account}:optimization-job/{NAMES}"
     output = request["OutputConfig"]
@@ -39,7 +40,9 @@ def _uploaded(partition: str, source: str) -> list[dict[str, Any]]:
     return _folder("Weights", partition, f"{place}*", OBJECTS, BUCKET) if named else []
 
 
-def _folder(name: str, partition: str, place: str, objects: tuple[str, ...], bucket: tuple[str, ...]) -> list[dict[str, Any]]:
+def _folder(
+    name: str, partition: str, place: str, objects: tuple[str, ...], bucket: tuple[str, ...]
+) -> list[dict[str, Any]]:
     held, _, below = place.removeprefix("s3://").partition("/")
     arn = f"arn:{partition}:s3:::{held}"
     listed = allow(f"{name}List", "s3", bucket, arn) | {"Condition": {"StringLike": {"s3:prefix": below}}}

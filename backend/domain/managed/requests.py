@@ -1,7 +1,7 @@
 """From a recipe to the exact requests of `create_optimization_job`, by the toolkit's stacking table.
 
-Environment by the container's names (AWS documentation, "Create an inference optimization job"; aws/sagemaker-python-sdk
-a248126).
+Environment by the container's names (AWS documentation, "Create an inference optimization job";
+aws/sagemaker-python-sdk a248126).
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ CONTENT = "SHA256-OF-THE-FILES"
 UNSAID = frozenset({"technique", "method", "calibration", "samples", "length", "engine", "format"})
 """Of a quantize step: what the toolkit decides by itself. Calibration text is its own (`NOTE`)."""
 OWN: dict[str, dict[str, Any]] = {
-    "awq": {"bits": 4, "group_size": 128, "symmetric": False}, "fp8": {"bits": 8, "activations": "dynamic"},
-       "smoothquant": {"bits": 8, "activations": "dynamic"}}  # fmt: skip
+    "awq": {"bits": 4, "group_size": 128, "symmetric": False},
+    "fp8": {"bits": 8, "activations": "dynamic"},
+    "smoothquant": {"bits": 8, "activations": "dynamic"},
+}
 """What the toolkit does for each method: a recipe may write it, but nothing else."""
 NOTE = "The toolkit calibrates on text of its own: calibration, samples and length of the recipe do not count there."
 
@@ -37,11 +39,14 @@ class Requests(Frozen):
     notes: tuple[str, ...]
 
 
-def requests(recipe: Recipe, instance: str, hardware: Hardware, settings: AwsSettings, *, tensor_parallel: int = 1) -> Requests:
-    """For the instance that the result is to be served on. `tensor_parallel`: the degree of the plan. `named` makes them whole.
+def requests(
+    recipe: Recipe, instance: str, hardware: Hardware, settings: AwsSettings, *, tensor_parallel: int = 1
+) -> Requests:
+    """For the instance that the result is to be served on. `tensor_parallel`: the degree of the plan. `named` makes
+    them whole.
 
-    Raises ImpossibleStack for what the toolkit does not stack or does otherwise, InvalidRecipe for an instance that it does not
-    know.
+    Raises ImpossibleStack for what the toolkit does not stack or does otherwise, InvalidRecipe for an instance that it
+    does not know.
     """
     instance_types.check(instance)
     _, refused = sagemaker_toolkit.find(recipe, hardware)
@@ -63,9 +68,12 @@ def _of_job(step: Any) -> bool:
 
 
 def named(request: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The request for a job of that name, whose result has a folder of that name. Raises InvalidOptions for what is no name."""
+    """The request for a job of that name, whose result has a folder of that name. Raises InvalidOptions for what is no
+    name."""
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
-        raise InvalidOptions(f"SageMaker takes no job called {name[:80]}: up to {LONGEST_NAME} letters, digits and dashes.")
+        raise InvalidOptions(
+            f"SageMaker takes no job called {name[:80]}: up to {LONGEST_NAME} letters, digits and dashes."
+        )
     output = request["OutputConfig"]
     whole = {**output, "S3OutputLocation": f"{output['S3OutputLocation']}{name}/"}
     return {"OptimizationJobName": name, **request, "OutputConfig": whole}
@@ -80,8 +88,8 @@ def sourced(request: Mapping[str, Any], content: str) -> dict[str, Any]:
 
 
 def is_servable(recipe: Recipe) -> bool:
-    """Whether the result is weights that a server reads as they are: quantized, and neither compiled nor sharded nor with a head
-    of its own."""
+    """Whether the result is weights that a server reads as they are: quantized, and neither compiled nor sharded nor
+    with a head of its own."""
     speculate = recipe.step("speculate")
     plain = not isinstance(speculate, Speculate) or speculate.method in {"draft", "ngram"}
     return plain and bool(recipe.step("quantize")) and not (recipe.step("compile") or recipe.step("shard"))
@@ -103,7 +111,11 @@ def _request(configs: list[dict[str, Any]], instance: str, settings: AwsSettings
         "OptimizationConfigs": configs,
         "OutputConfig": {**key, "S3OutputLocation": f"{settings.output.rstrip('/')}/"},
         "StoppingCondition": {"MaxRuntimeInSeconds": settings.max_runtime_s},
-        **({"Tags": [{"Key": tag, "Value": value} for tag, value in sorted(settings.tags.items())]} if settings.tags else {}),
+        **(
+            {"Tags": [{"Key": tag, "Value": value} for tag, value in sorted(settings.tags.items())]}
+            if settings.tags
+            else {}
+        ),
         **({"VpcConfig": network} if settings.subnets else {}),
     }
 
@@ -136,14 +148,17 @@ def _container(kind: str, environment: dict[str, str], settings: AwsSettings) ->
 
 
 def _compiled(recipe: Recipe, hardware: Hardware, degree: int) -> dict[str, str]:
-    """A compiled artifact is unique for its shapes, precision and degree, so what the recipe states of them is asked for."""
+    """A compiled artifact is unique for its shapes, precision and degree, so what the recipe states of them is asked
+    for."""
     serving, names = recipe.serving, {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
     stated: dict[str, object] = {
         "OPTION_N_POSITIONS": serving.max_model_len if hardware == "neuron" else None,
         "OPTION_MAX_ROLLING_BATCH_SIZE": serving.max_num_seqs,
         "OPTION_DTYPE": names.get(serving.dtype),
     }
-    return {"OPTION_TENSOR_PARALLEL_DEGREE": str(degree)} | {name: str(value) for name, value in stated.items() if value}
+    return {"OPTION_TENSOR_PARALLEL_DEGREE": str(degree)} | {
+        name: str(value) for name, value in stated.items() if value
+    }
 
 
 def _eagle(settings: AwsSettings) -> dict[str, Any]:
@@ -171,8 +186,10 @@ def notes(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
         found.append("The recipe has no steps: no optimization job is created, the model is deployed as it is.")
     if isinstance(speculate, Speculate) and speculate.method == "draft":
         found.append(
-            "The draft is set up at deployment, beside the result of the job." if needs_job(recipe) else sagemaker_toolkit.NO_JOB
-        )  # fmt: skip
+            "The draft is set up at deployment, beside the result of the job."
+            if needs_job(recipe)
+            else sagemaker_toolkit.NO_JOB
+        )
     if recipe.step("compile") and hardware == "cuda" and recipe.serving.max_model_len:
         found.append(
             "TensorRT-LLM is not given `serving.max_model_len`: give the AWS setting env.NAME where its default does not do."

@@ -1,4 +1,5 @@
-"""What a job on AWS needs beside its recipe, as a person writes it: `NAME=VALUE`, or WHETSTONE_AWS_NAME in the environment."""
+"""What a job on AWS needs beside its recipe, as a person writes it: `NAME=VALUE`, or WHETSTONE_AWS_NAME in the
+environment."""
 
 from __future__ import annotations
 
@@ -23,14 +24,22 @@ ARN_PATTERN = r"arn:aws[a-z-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
 ARN = "it must be a role such as arn:aws:iam::123456789012:role/NAME"
 SOURCE_PATTERN = rf"{S3_PATTERN}|model:[a-zA-Z0-9](-*[a-zA-Z0-9])*"
 WORDS = {
-    "role": "the role that SageMaker takes on, by its ARN", "output": "where the result goes, s3://BUCKET/PREFIX",
+    "role": "the role that SageMaker takes on, by its ARN",
+    "output": "where the result goes, s3://BUCKET/PREFIX",
     "source": "where the weights lie, s3://BUCKET/PREFIX, or model:NAME, a model of SageMaker",
-    "upload": "where weights that lie here go first, s3://BUCKET/PREFIX", "fetch": "no: the result stays in S3 alone",
-    "accept-eula": "yes: you accept the model's licence", "kms-key": "the key that encrypts the result",
-    "subnets": "of the VPC, with commas", "security-groups": "of the VPC, with commas", "max-runtime": "such as 10h",
-    "image": "of the container that optimizes", "training-data": "prompts for an EAGLE head, s3://BUCKET/PREFIX",
-    "region": "where the job runs", "tag.KEY": "a tag", "env.NAME": "an environment variable of the container",
-}  # fmt: skip
+    "upload": "where weights that lie here go first, s3://BUCKET/PREFIX",
+    "fetch": "no: the result stays in S3 alone",
+    "accept-eula": "yes: you accept the model's licence",
+    "kms-key": "the key that encrypts the result",
+    "subnets": "of the VPC, with commas",
+    "security-groups": "of the VPC, with commas",
+    "max-runtime": "such as 10h",
+    "image": "of the container that optimizes",
+    "training-data": "prompts for an EAGLE head, s3://BUCKET/PREFIX",
+    "region": "where the job runs",
+    "tag.KEY": "a tag",
+    "env.NAME": "an environment variable of the container",
+}
 """Every setting, and what it is."""
 LISTS = {"subnets", "security_groups"}
 SECRET = re.compile(r"(?i)secret|password|token|api_?key|credential")
@@ -47,7 +56,9 @@ class AwsSettings(Frozen):
     fetch: bool = True
     """A result that can be served here becomes an artifact."""
     accept_eula: bool = False
-    kms_key: Annotated[str, matching(r"[a-zA-Z0-9:/_-]+", "it must be the id, the alias or the ARN of a key")] | None = None
+    kms_key: (
+        Annotated[str, matching(r"[a-zA-Z0-9:/_-]+", "it must be the id, the alias or the ARN of a key")] | None
+    ) = None
     subnets: tuple[str, ...] = Field((), max_length=16)
     security_groups: tuple[str, ...] = Field((), max_length=5)
     max_runtime_s: int = Field(LONGEST_S, ge=1)
@@ -59,8 +70,8 @@ class AwsSettings(Frozen):
 
 
 def read(given: Iterable[str], environment: Mapping[str, str], *, here: bool = False) -> AwsSettings:
-    """`given`: NAME=VALUE each, which count before `environment`: by the names of WORDS, in small letters. `here`: the model's
-    weights lie on this machine.
+    """`given`: NAME=VALUE each, which count before `environment`: by the names of WORDS, in small letters. `here`: the
+    model's weights lie on this machine.
 
     Raises InvalidOptions with one sentence on the first that lacks, is unknown or is wrong.
     """
@@ -74,7 +85,9 @@ def read(given: Iterable[str], environment: Mapping[str, str], *, here: bool = F
         raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: {asked}.", "aws")
     if not (values.get("source") or (here and values.get("upload"))):
         sent = " or, since they lie here, upload=s3://BUCKET/PREFIX" if here else ""
-        raise InvalidOptions(f"A job on SageMaker needs {WORDS['source']}: give {{}} source=s3://BUCKET/PREFIX{sent}.", "aws")
+        raise InvalidOptions(
+            f"A job on SageMaker needs {WORDS['source']}: give {{}} source=s3://BUCKET/PREFIX{sent}.", "aws"
+        )
     if bool(values.get("subnets")) != bool(values.get("security_groups")):
         raise InvalidOptions("A VPC needs both: give {} subnets=... and {} security-groups=... together.", "aws", "aws")
     try:
@@ -96,7 +109,9 @@ def _put(values: dict[str, object], name: str, value: str) -> None:
     kind, dot, rest = name.partition(".")
     if dot and kind in {"tag", "env"} and rest:
         if kind == "env" and SECRET.search(rest):
-            raise InvalidOptions(f"{{}} env.{rest[:60]} looks like a secret that all see who see the job: leave it out.", "aws")
+            raise InvalidOptions(
+                f"{{}} env.{rest[:60]} looks like a secret that all see who see the job: leave it out.", "aws"
+            )
         values["tags" if kind == "tag" else "environment"][rest] = value  # type: ignore[index]
         return
     if name not in WORDS or dot:

@@ -1,8 +1,8 @@
 """Chi-square tests of counts and their power, in pure Python. Knows nothing of what is counted.
 
-The distribution function is the regularized incomplete gamma function, by its series or Lentz's continued fraction (Press et al.,
-Numerical Recipes, 3rd edition, section 6.2); the noncentral one is its mixture over a Poisson variable (Johnson, Kotz and
-Balakrishnan, Continuous Univariate Distributions 2, section 29.4).
+The distribution function is the regularized incomplete gamma function, by its series or Lentz's continued fraction
+(Press et al., Numerical Recipes, 3rd edition, section 6.2); the noncentral one is its mixture over a Poisson variable
+(Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions 2, section 29.4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _TINY = 1e-300
 
 
 def upper_tail(value: float, df: float) -> float:
-    """The probability of a chi-square variable with `df` degrees of freedom above `value`. Raises ValueError unless df > 0."""
+    """The probability of a chi-square variable with `df` degrees of freedom above `value`. Raises ValueError unless df
+    > 0."""
     if not df > 0:
         raise ValueError(f"upper_tail needs df > 0, not {df}")
     return 1.0 if value <= 0 else _upper_gamma(df / 2, value / 2)
@@ -31,8 +32,12 @@ def power(noncentrality: float, df: float, alpha: float) -> float:
     limit, mean = critical(alpha, df), noncentrality / 2
     spread = 12 * math.sqrt(mean + 1) + 30
     terms = range(max(0, int(mean - spread)), int(mean + spread))
-    weights = (math.exp(term * math.log(mean) - mean - math.lgamma(term + 1)) if mean else float(not term) for term in terms)
-    return math.fsum(weight * upper_tail(limit, df + 2 * term) for term, weight in zip(terms, weights, strict=True) if weight)
+    weights = (
+        math.exp(term * math.log(mean) - mean - math.lgamma(term + 1)) if mean else float(not term) for term in terms
+    )
+    return math.fsum(
+        weight * upper_tail(limit, df + 2 * term) for term, weight in zip(terms, weights, strict=True) if weight
+    )
 
 
 def noncentrality_found(df: float, alpha: float, chance: float = 0.8) -> float:

@@ -14,8 +14,8 @@ Z = 1.959964
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
-    """The q-th percentile (0 to 100) of a sorted, non-empty sample by linear interpolation between the two nearest ranks:
-    numpy's default, type 7 of Hyndman and Fan 1996."""
+    """The q-th percentile (0 to 100) of a sorted, non-empty sample by linear interpolation between the two nearest
+    ranks: numpy's default, type 7 of Hyndman and Fan 1996."""
     if not ordered:
         raise ValueError("a percentile needs at least one value")
     rank = (len(ordered) - 1) * q / 100
@@ -35,8 +35,8 @@ def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
 
 
 def factor_ci95(values: Sequence[float]) -> float | None:
-    """By which factor the 95% t interval of a geometric mean reaches above and below it; None for fewer than three values, or
-    where one is not above 0."""
+    """By which factor the 95% t interval of a geometric mean reaches above and below it; None for fewer than three
+    values, or where one is not above 0."""
     if len(values) < 3 or min(values) <= 0:
         return None
     logs = [math.log(value) for value in values]

@@ -1,8 +1,8 @@
 """Which of several choices each group gets, so that the sum of losses is least within a budget. Exact. Pure arithmetic.
 
-The multiple-choice knapsack problem (Sinha and Zoltners 1979, Operations Research 27:503; Kellerer, Pferschy and Pisinger 2004,
-Knapsack Problems, chapter 11): non-dominated partial sums group by group, cut off by the bound of the linear relaxation, which
-is the greedy walk along the groups' convex hulls. Knows nothing of bits and models.
+The multiple-choice knapsack problem (Sinha and Zoltners 1979, Operations Research 27:503; Kellerer, Pferschy and
+Pisinger 2004, Knapsack Problems, chapter 11): non-dominated partial sums group by group, cut off by the bound of the
+linear relaxation, which is the greedy walk along the groups' convex hulls. Knows nothing of bits and models.
 """
 
 from __future__ import annotations
@@ -53,13 +53,16 @@ class _Rest:
 
 
 def allocate(groups: Sequence[Sequence[Choice]], budget: int) -> list[int]:
-    """The number of each group's choice: the least sum of losses whose costs add up to at most `budget`, the cheapest of those.
+    """The number of each group's choice: the least sum of losses whose costs add up to at most `budget`, the cheapest
+    of those.
 
     Costs are whole and not negative. Raises ValueError where the cheapest choices together cost more than the budget.
     """
     order = sorted(range(len(groups)), key=lambda number: -_spread(groups[number]))
     placed = [groups[number] for number in order]
-    steps = sorted((step for number, choices in enumerate(placed) for step in _hull(choices, number)), key=lambda s: -s.rate)
+    steps = sorted(
+        (step for number, choices in enumerate(placed) for step in _hull(choices, number)), key=lambda s: -s.rate
+    )
     rests = [_Rest(placed[n:], [step for step in steps if step.group >= n]) for n in range(len(placed) + 1)]
     if rests[0].cost > budget:
         raise ValueError(f"a budget of {budget} is below {rests[0].cost}, which the cheapest choices cost")
@@ -116,7 +119,8 @@ def _hull(choices: Sequence[Choice], group: int) -> list[_Step]:
 
 
 def _greedy(groups: Sequence[Sequence[Choice]], steps: Sequence[_Step], budget: int) -> float:
-    """The loss after all steps that fit, the best rate first: something to beat. A group whose step did not fit stays there."""
+    """The loss after all steps that fit, the best rate first: something to beat. A group whose step did not fit stays
+    there."""
     rest = _Rest(groups, steps)
     spare, loss, stuck = budget - rest.cost, rest.loss, set[int]()
     for step in steps:
@@ -128,9 +132,14 @@ def _greedy(groups: Sequence[Sequence[Choice]], steps: Sequence[_Step], budget: 
 
 
 def _extended(
-    states: Sequence[tuple[int, float, tuple[int, ...]]], choices: Sequence[Choice], rest: _Rest, budget: int, best: float
+    states: Sequence[tuple[int, float, tuple[int, ...]]],
+    choices: Sequence[Choice],
+    rest: _Rest,
+    budget: int,
+    best: float,
 ) -> list[tuple[int, float, tuple[int, ...]]]:
-    """Every partial sum with every choice, without those that cost too much, that another undercuts, or that cannot win."""
+    """Every partial sum with every choice, without those that cost too much, that another undercuts, or that cannot
+    win."""
     longer = [
         (cost + choices[index].cost, loss + choices[index].loss, (*taken, index))
         for cost, loss, taken in states

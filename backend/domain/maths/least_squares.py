@@ -1,4 +1,5 @@
-"""Least squares with coefficients that are not negative, in pure Python: for a few coefficients of costs. Knows nothing of costs.
+"""Least squares with coefficients that are not negative, in pure Python: for a few coefficients of costs. Knows nothing
+of costs.
 
 The active set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23) on the normal equations.
 """
@@ -16,8 +17,8 @@ _ROUNDS = 10
 def nonnegative(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
     """The x >= 0 with the least sum over rows of (row . x - value)^2. Columns are scaled, so any units will do.
 
-    Of columns that say the same one gets the whole and the others 0. Raises ValueError without a row, and where rows or values
-    differ in length.
+    Of columns that say the same one gets the whole and the others 0. Raises ValueError without a row, and where rows or
+    values differ in length.
     """
     if not rows or len(rows) != len(values) or len({len(row) for row in rows}) != 1:
         raise ValueError("least squares need rows of one length, and a value each")

@@ -1,9 +1,10 @@
-"""A curve through measured points that never leaves them: monotone cubic interpolation, no extrapolation. Pure arithmetic.
+"""A curve through measured points that never leaves them: monotone cubic interpolation, no extrapolation. Pure
+arithmetic.
 
-Fritsch and Carlson, Monotone Piecewise Cubic Interpolation, SIAM Journal on Numerical Analysis 17 (1980), with the slopes of
-Fritsch and Butland, A Method for Constructing Local Monotone Piecewise Cubic Interpolants, SIAM Journal on Scientific and
-Statistical Computing 5 (1984): a weighted harmonic mean where both neighbours rise or both fall, else 0. Between two points
-the curve stays between their values.
+Fritsch and Carlson, Monotone Piecewise Cubic Interpolation, SIAM Journal on Numerical Analysis 17 (1980), with the
+slopes of Fritsch and Butland, A Method for Constructing Local Monotone Piecewise Cubic Interpolants, SIAM Journal on
+Scientific and Statistical Computing 5 (1984): a weighted harmonic mean where both neighbours rise or both fall, else 0.
+Between two points the curve stays between their values.
 """
 
 from __future__ import annotations

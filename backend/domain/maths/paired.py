@@ -1,7 +1,7 @@
 """Two variants scored on the same samples: the difference of the means, its interval and its p-value. Pure.
 
-Samples are paired, since both answered the same questions: what is hard for one is hard for the other, and an interval made
-of two separate errors would be too wide. Knows nothing of tasks or models.
+Samples are paired, since both answered the same questions: what is hard for one is hard for the other, and an interval
+made of two separate errors would be too wide. Knows nothing of tasks or models.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Difference(Protocol):
 class Matched(NamedTuple):
     """Of scores that are 0 or 1: `won` samples only the variant got right, `lost` only the baseline.
 
-    The interval is that of Agresti and Min, Simple improved confidence intervals for comparing matched proportions (Statistics in
-    Medicine 24, 2005): half a sample is added to each of the four cells, so that it has a width where no sample differs.
-    The p-value is the larger of that and of McNemar's exact test (1947), since the former is too small for few differences.
+    The interval is that of Agresti and Min, Simple improved confidence intervals for comparing matched proportions
+    (Statistics in Medicine 24, 2005): half a sample is added to each of the four cells, so that it has a width where no
+    sample differs. The p-value is the larger of that and of McNemar's exact test (1947), since the former is too small
+    for few differences.
     """
 
     won: int
@@ -90,7 +91,8 @@ class Means(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Of a figure that is no mean over samples, such as BLEU: from the two standard errors, as if nothing were paired."""
+    """Of a figure that is no mean over samples, such as BLEU: from the two standard errors, as if nothing were
+    paired."""
 
     value: float
     error: float
@@ -107,7 +109,8 @@ class Apart(NamedTuple):
 
 
 def paired(baseline: Sequence[float], variant: Sequence[float]) -> Difference:
-    """Scores of the same samples, pairs by position. Raises ValueError for lists of different length, or without any."""
+    """Scores of the same samples, pairs by position. Raises ValueError for lists of different length, or without
+    any."""
     pairs = list(zip(baseline, variant, strict=True))
     if not pairs:
         raise ValueError("there are no samples")

@@ -1,4 +1,5 @@
-"""How many paired measurements a decision takes, from the spread of those there are. Knows nothing of what was measured."""
+"""How many paired measurements a decision takes, from the spread of those there are. Knows nothing of what was
+measured."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ MOST = 1000
 
 
 def pairs_needed(mean: float, deviation: float, pairs: int, band: float, alpha: float = SIGNIFICANCE) -> int | None:
-    """Pairs in all with which a test of the mean at `alpha` decides with a probability of 0.8, if mean and deviation are what
-    they seem; None beyond MOST.
+    """Pairs in all with which a test of the mean at `alpha` decides with a probability of 0.8, if mean and deviation
+    are what they seem; None beyond MOST.
 
-    It decides that the mean is not 0 where that is `mean` away, or that it lies within `band` of 0 where it is `mean` from the
-    middle: whichever takes fewer. The least n with (t(1 - alpha/2, n - 1) + t(0.8, n - 1)) x deviation / sqrt(n) <= distance:
-    the paired t-test's sample size (Chow, Shao and Wang, Sample Size Calculations in Clinical Research, 2nd edition 2008,
-    sections 3.1.1 and 3.1.3), with t in place of z since the spread is estimated. Raises ValueError for fewer than two pairs.
+    It decides that the mean is not 0 where that is `mean` away, or that it lies within `band` of 0 where it is `mean`
+    from the middle: whichever takes fewer. The least n with (t(1 - alpha/2, n - 1) + t(0.8, n - 1)) x deviation /
+    sqrt(n) <= distance: the paired t-test's sample size (Chow, Shao and Wang, Sample Size Calculations in Clinical
+    Research, 2nd edition 2008, sections 3.1.1 and 3.1.3), with t in place of z since the spread is estimated. Raises
+    ValueError for fewer than two pairs.
     """
     distance = max(abs(mean), band - abs(mean))
     if not _enough(MOST, distance, deviation, alpha):

@@ -1,7 +1,8 @@
 """Student's t distribution: quantile and p-value, in pure Python. Knows nothing of what is being compared.
 
-Relative error below 1e-10: the distribution function is the regularized incomplete beta function, by Lentz's continued fraction
-(Press et al., Numerical Recipes, 3rd edition, section 6.4); the quantile is that function inverted by bisection.
+Relative error below 1e-10: the distribution function is the regularized incomplete beta function, by Lentz's continued
+fraction (Press et al., Numerical Recipes, 3rd edition, section 6.4); the quantile is that function inverted by
+bisection.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _TERMS = 10_000
 def quantile(p: float, df: float) -> float:
     """The value that a t variable with `df` degrees of freedom stays below with probability `p`.
 
-    Kept, since a search for a sample size asks for the same few again and again, and each takes fifty continued fractions.
-    Raises ValueError unless 0 < p < 1 and df > 0.
+    Kept, since a search for a sample size asks for the same few again and again, and each takes fifty continued
+    fractions. Raises ValueError unless 0 < p < 1 and df > 0.
     """
     if not 0 < p < 1 or not df > 0:
         raise ValueError(f"quantile needs 0 < p < 1 and df > 0, not p={p} and df={df}")
@@ -58,7 +59,8 @@ def _bisect(p: float, df: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float, complement: float | None = None) -> float:
-    """I_x(a, b), regularized. `complement` is 1 - x where the caller knows it more exactly than the subtraction would."""
+    """I_x(a, b), regularized. `complement` is 1 - x where the caller knows it more exactly than the subtraction
+    would."""
     y = 1 - x if complement is None else complement
     if x <= 0:
         return 0.0

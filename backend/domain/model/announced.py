@@ -1,6 +1,8 @@
-"""What announces how a checkpoint is quantized, held against how its weights are stored. Knows no files and computes nothing.
+"""What announces how a checkpoint is quantized, held against how its weights are stored. Knows no files and computes
+nothing.
 
-config.json and the files that other writers put beside it are compared with the tensors; a contradiction is refused by name.
+config.json and the files that other writers put beside it are compared with the tensors; a contradiction is refused by
+name.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ def announcements(config: Mapping[str, Any], side_files: Mapping[str, Any]) -> l
     for part in (config, *(each for each in inner if "hidden_size" in each or "num_hidden_layers" in each)):
         documents = [part[field] for field in ANNOUNCING if part.get(field)]
         stated += [Announcement(CONFIG, _method(document), document) for document in documents[:1]]
-    beside = [Announcement(file, _beside(file, side_files[file]), side_files[file]) for file in SIDE_FILES if file in side_files]
+    beside = [
+        Announcement(file, _beside(file, side_files[file]), side_files[file])
+        for file in SIDE_FILES
+        if file in side_files
+    ]
     return [*stated[:1], *beside]
 
 
@@ -81,7 +87,9 @@ MEANS: dict[str, frozenset[Kind]] = {
 """The layouts that each method stores. Of another method nothing is known but that its weights are not plain."""
 
 
-def recognise(tensors: Mapping[str, Tensor], said: list[Announcement], *, transposed: bool = False) -> StoredWeights | None:
+def recognise(
+    tensors: Mapping[str, Tensor], said: list[Announcement], *, transposed: bool = False
+) -> StoredWeights | None:
     """How the weights are stored; None where all are plain and nothing announces otherwise. `transposed` families keep
     [in, out].
 
@@ -121,7 +129,8 @@ PACKED_BITS = frozenset({1, 2, 3, 4, 8, 16})
 
 
 def packed_bits(said: list[Announcement]) -> int | None:
-    """Bits of one packed integer, as is announced (compressed-tensors: config_groups; awq, gptq: bits); None: nowhere."""
+    """Bits of one packed integer, as is announced (compressed-tensors: config_groups; awq, gptq: bits); None:
+    nowhere."""
     for each in said:
         document = each.document if isinstance(each.document, Mapping) else {}
         weights = _weights_of_a_group(document)
@@ -142,14 +151,17 @@ def block_of(said: list[Announcement]) -> tuple[int, int]:
     for each in said:
         document = each.document if isinstance(each.document, Mapping) else {}
         weights = _weights_of_a_group(document)
-        block = document.get("weight_block_size", weights.get("block_structure") if isinstance(weights, Mapping) else None)
+        block = document.get(
+            "weight_block_size", weights.get("block_structure") if isinstance(weights, Mapping) else None
+        )
         if isinstance(block, list) and len(block) == 2 and all(type(size) is int and size > 0 for size in block):
             return block[0], block[1]
     return stored.BLOCK
 
 
 def _means(said: Announcement) -> frozenset[Kind] | None:
-    """The layouts that the announced method stores; None where nothing is known of it. ModelOpt has variants of its name."""
+    """The layouts that the announced method stores; None where nothing is known of it. ModelOpt has variants of its
+    name."""
     method = str(said.method)
     return MEANS.get("modelopt" if method.startswith("modelopt") else method)
 
@@ -197,7 +209,11 @@ def _reasons(held: Mapping[str, Module], said: list[Announcement]) -> Iterator[s
     for name, module in held.items():
         if left := stored.beyond(module.kind, module.tensors):
             yield f"{name} holds `{min(left)}`, which nothing here reads"
-        if module.kind is stored.INT8 and "weight_zero_point" in module.tensors and settings(said, COMPRESSED_TENSORS) is None:
+        if (
+            module.kind is stored.INT8
+            and "weight_zero_point" in module.tensors
+            and settings(said, COMPRESSED_TENSORS) is None
+        ):
             yield "it has zero points, and nothing announces how they are packed"
     kinds = {module.kind for module in held.values()}
     for kind, reasons in ((stored.PACKED, _of_compressed), (stored.GPTQ, _of_gptq), (stored.AWQ, _of_awq)):

@@ -1,8 +1,8 @@
 """The model card: architecture facts read from config.json and the safetensors headers, never guessed.
 
-`ModelFacts` is what compatibility and estimates need; `ModelCard` adds the folder, for a model whose weights are at hand;
-`PublishedModel` adds what a documentation page says of a model whose weights are not. Knows nothing of files, hubs or weights;
-`catalog.card` and `catalog.published` fill them.
+`ModelFacts` is what compatibility and estimates need; `ModelCard` adds the folder, for a model whose weights are at
+hand; `PublishedModel` adds what a documentation page says of a model whose weights are not. Knows nothing of files,
+hubs or weights; `catalog.card` and `catalog.published` fill them.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ class ModelFacts(Frozen):
     gated_mlp: bool | None = None
     """Three matrices in the MLP (gate, up, down) and not two; None where it is not known."""
     stored_head: bool | None = None
-    """The checkpoint holds an output head although it is tied to the embedding (Falcon); None: as `tied_embeddings` says."""
+    """The checkpoint holds an output head although it is tied to the embedding (Falcon); None: as `tied_embeddings`
+    says."""
     generates: bool = True
     """False for an embedding model: it produces no tokens."""
     kv_latent: int | None = None
-    """Multi-head latent attention keeps one vector of this width a token and layer instead of keys and values: kv_lora_rank +
-    qk_rope_head_dim (DeepSeek-V2, 2024, section 2.1)."""
+    """Multi-head latent attention keeps one vector of this width a token and layer instead of keys and values:
+    kv_lora_rank + qk_rope_head_dim (DeepSeek-V2, 2024, section 2.1)."""
     kv_layers: int | None = None
     """Layers that keep a cache; None: all. A hybrid's other layers keep a state of fixed size, which is not counted."""
     sliding_window: int | None = None
@@ -88,7 +89,8 @@ class ModelFacts(Frozen):
 
 
 class QuantizedBefore(Frozen):
-    """What weights were quantized to before they became the 16-bit weights that are here: what was lost then stays lost."""
+    """What weights were quantized to before they became the 16-bit weights that are here: what was lost then stays
+    lost."""
 
     format: str
     """As its file names it: Q4_1."""

@@ -1,7 +1,8 @@
-"""The matrices of a decoder: how many parameters can be quantized, and how wide each kind is. Pure arithmetic over the facts.
+"""The matrices of a decoder: how many parameters can be quantized, and how wide each kind is. Pure arithmetic over the
+facts.
 
-The decoder layer's linears are counted from the shapes, so what is left (norms, biases, positions) is exact wherever the
-total is. tests/unit/domain/planner/test_planner_sizes.py holds this for every bundled row.
+The decoder layer's linears are counted from the shapes, so what is left (norms, biases, positions) is exact wherever
+the total is. tests/unit/domain/planner/test_planner_sizes.py holds this for every bundled row.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def fused(model: ModelFacts, degree: int = 1) -> tuple[tuple[Linear, ...], ...]:
 
 @lru_cache(maxsize=1024)
 def sizes(model: ModelFacts) -> Sizes:
-    """Where the shapes do not explain the total (an architecture we do not know), all but the embeddings counts as linears."""
+    """Where the shapes do not explain the total (an architecture we do not know), all but the embeddings counts as
+    linears."""
     matrices = linears(model)
     embedding = model.vocabulary * model.hidden_size
     stored = not model.tied_embeddings if model.stored_head is None else model.stored_head

@@ -5,16 +5,35 @@ from __future__ import annotations
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelCard
 
-OPEN_LICENCES = frozenset({
-    "0bsd", "apache-2.0", "artistic-2.0", "bsd", "bsd-2-clause", "bsd-3-clause", "bsl-1.0", "cc-by-4.0", "cc-by-sa-4.0",
-    "cc0-1.0", "cdla-permissive-2.0", "isc", "mit", "ms-pl", "mpl-2.0", "ncsa", "unlicense", "zlib",
-})  # fmt: skip
+OPEN_LICENCES = frozenset(
+    {
+        "0bsd",
+        "apache-2.0",
+        "artistic-2.0",
+        "bsd",
+        "bsd-2-clause",
+        "bsd-3-clause",
+        "bsl-1.0",
+        "cc-by-4.0",
+        "cc-by-sa-4.0",
+        "cc0-1.0",
+        "cdla-permissive-2.0",
+        "isc",
+        "mit",
+        "ms-pl",
+        "mpl-2.0",
+        "ncsa",
+        "unlicense",
+        "zlib",
+    }
+)
 """In the hub's names: whatever is done with the model, these ask no more than naming its authors or sharing alike.
 Licences with conditions of use (openrail, llama3, gemma, nc, unknown, other) are not among them."""
 
 
 class Inspection(Frozen):
-    """A model elsewhere, as it was found: its card, and what an import would fetch. `bytes` of all files; 0: not known before."""
+    """A model elsewhere, as it was found: its card, and what an import would fetch. `bytes` of all files; 0: not known
+    before."""
 
     card: ModelCard | None
     """None of a package, whose GGUF file is only seen once it is here."""

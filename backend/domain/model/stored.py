@@ -1,8 +1,8 @@
 """How a checkpoint stores its weights, told by the names, dtypes and shapes of its tensors alone.
 
-A tensor of a 16- or 32-bit float dtype without a quantizer's names beside it is plain, and nothing else is. Knows no files,
-no configuration and no arithmetic. The names are those of the formats' own writers: compressed-tensors 0.17, AutoGPTQ 0.7,
-GPTQModel 5, AutoAWQ 0.2.9, ModelOpt 0.41, bitsandbytes 0.49, transformers 5 (`fp8`, `mxfp4`), MLX 0.29.
+A tensor of a 16- or 32-bit float dtype without a quantizer's names beside it is plain, and nothing else is. Knows no
+files, no configuration and no arithmetic. The names are those of the formats' own writers: compressed-tensors 0.17,
+AutoGPTQ 0.7, GPTQModel 5, AutoAWQ 0.2.9, ModelOpt 0.41, bitsandbytes 0.49, transformers 5 (`fp8`, `mxfp4`), MLX 0.29.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class StoredWeights(Frozen):
 class Kind(NamedTuple):
     """One way in which a module's weight is stored.
 
-    `name` tells kinds apart; `method` is the usual `quant_method`; `parts` are all the local names that the reader knows,
-    and None where there is no reader.
+    `name` tells kinds apart; `method` is the usual `quant_method`; `parts` are all the local names that the reader
+    knows, and None where there is no reader.
     """
 
     name: str
@@ -99,12 +99,17 @@ ASIDE = frozenset({"input_scale", "input_zero_point", "output_scale", "k_scale",
 FP8 = Kind("fp8", "FP8", "fp8", 8, frozenset({"weight", "weight_scale", "weight_scale_inv"}))
 INT8 = Kind("int8", "INT8", "int8", 8, frozenset({"weight", "weight_scale", "weight_zero_point"}))
 PACKED = Kind(
-    "packed", "packed integers of compressed-tensors", COMPRESSED_TENSORS, 4,
+    "packed",
+    "packed integers of compressed-tensors",
+    COMPRESSED_TENSORS,
+    4,
     frozenset({"weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx"}),
-)  # fmt: skip
+)
 GPTQ = Kind("gptq", "GPTQ", "gptq", 4, frozenset({"qweight", "qzeros", "scales", "g_idx"}))
 AWQ = Kind("awq", "AWQ (GEMM)", "awq", 4, frozenset({"qweight", "qzeros", "scales"}))
-CACHE = Kind("cache", "16-bit weights with scales of an FP8 key-value cache", COMPRESSED_TENSORS, 16, frozenset({"weight"}))
+CACHE = Kind(
+    "cache", "16-bit weights with scales of an FP8 key-value cache", COMPRESSED_TENSORS, 16, frozenset({"weight"})
+)
 READABLE = (FP8, INT8, PACKED, GPTQ, AWQ, CACHE)
 OTHERWISE_PACKED = Kind("qweight", "packed integers (`qweight`) of a layout that no reader here knows", "gptq", 4)
 NVFP4 = Kind("nvfp4", "NVFP4", "modelopt", 4)
@@ -132,13 +137,22 @@ NAMED = (
 TELLING = frozenset[str]().union(*(names for names, _ in NAMED)) - {"weight"}
 UNKNOWN = "unknown"
 
-MARKS = frozenset({
-    *("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_scales", "weight_global_scale", "weight_packed"),
-    *("weight_shape", "weight_zero_point", "weight_g_idx", "weight_format", "qweight", "qzeros", "scales", "g_idx"),
-    *("absmax", "quant_map", "nested_absmax", "nested_quant_map", "SCB", "W_q", "Qidxs", "codebooks", "trellis"),
-    *("q_weight", "q_scale", "q_scale_max", "q_groups", "q_perm", "q_invperm", "pre_quant_scale"),
-    *("input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"),
-})  # fmt: skip
+MARKS = frozenset(
+    {
+        *(
+            "weight_scale",
+            "weight_scale_inv",
+            "weight_scale_2",
+            "weight_scales",
+            "weight_global_scale",
+            "weight_packed",
+        ),
+        *("weight_shape", "weight_zero_point", "weight_g_idx", "weight_format", "qweight", "qzeros", "scales", "g_idx"),
+        *("absmax", "quant_map", "nested_absmax", "nested_quant_map", "SCB", "W_q", "Qidxs", "codebooks", "trellis"),
+        *("q_weight", "q_scale", "q_scale_max", "q_groups", "q_perm", "q_invperm", "pre_quant_scale"),
+        *("input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"),
+    }
+)
 """Last parts of names that only quantizers give. torchao puts a colon into them."""
 COMPUTED = "rotary frequencies, which are computed from config.json"
 MASK = "the causal mask of older GPT-2, GPT-J and GPT-NeoX checkpoints"
@@ -155,13 +169,15 @@ HARMLESS: dict[str, tuple[frozenset[str], str]] = {
     "relative_position_index": (frozenset(), COUNTER),
     "causal_mask": (frozenset({"attn", "attention", "self_attn"}), MASK),
 }
-"""Buffers that older writers stored and every loader computes anew: the modules that have them (none: any), and what they are."""
+"""Buffers that older writers stored and every loader computes anew: the modules that have them (none: any), and what
+they are."""
 MASK_DIMENSIONS = 4
 """Of a causal mask, which some call `bias`; a bias has one."""
 
 
 def is_harmless(name: str, tensor: Tensor | None = None) -> bool:
-    """Whether a stored tensor is a buffer that no loader reads. `tensor` tells a causal mask from a bias of the same name."""
+    """Whether a stored tensor is a buffer that no loader reads. `tensor` tells a causal mask from a bias of the same
+    name."""
     module, _, local = name.rpartition(".")
     if local not in HARMLESS:
         return False
@@ -182,7 +198,9 @@ def is_marked(name: str) -> bool:
     return local in MARKS or ":" in local
 
 
-def modules(tensors: Mapping[str, Tensor], block: tuple[int, int] = BLOCK, *, transposed: bool = False) -> dict[str, Module]:
+def modules(
+    tensors: Mapping[str, Tensor], block: tuple[int, int] = BLOCK, *, transposed: bool = False
+) -> dict[str, Module]:
     """Every module that is not plain, by its name; `block` is what FP8 scales of two dimensions are for.
 
     `transposed`: the family stores its weights [in, out] where they are not packed (GPT-2's Conv1D).
@@ -257,7 +275,9 @@ def _of_weight(weight: Tensor, parts: Mapping[str, Tensor], block: tuple[int, in
     return Module(kind, parts, f" with one scale {detail}") if detail else _unknown(parts)
 
 
-def shared(weight: tuple[int, ...], scale: Tensor, block: tuple[int, int] | None, *, transposed: bool = False) -> str | None:
+def shared(
+    weight: tuple[int, ...], scale: Tensor, block: tuple[int, int] | None, *, transposed: bool = False
+) -> str | None:
     """What one number of `scale` is for: `a matrix`, `an output`, `a block of 128 x 128`; None where it is not clear.
 
     `weight` is the shape of a matrix. Without a `block`, scales of two dimensions are for groups along the inputs.
@@ -282,10 +302,14 @@ def shared(weight: tuple[int, ...], scale: Tensor, block: tuple[int, int] | None
 def _unknown(parts: Mapping[str, Tensor]) -> Module:
     """Named by what is not plain in it."""
     odd = sorted(
-        f"`{local}` in {tensor.dtype}" for local, tensor in parts.items() if tensor.dtype not in FLOATS or is_marked(local)
+        f"`{local}` in {tensor.dtype}"
+        for local, tensor in parts.items()
+        if tensor.dtype not in FLOATS or is_marked(local)
     )
     eight = all(not tensor.dtype.startswith(("U", "F4")) for tensor in parts.values())
-    return Module(Kind(UNKNOWN, f"a layout that is not known here ({', '.join(odd)})", UNKNOWN, 8 if eight else 4), parts)
+    return Module(
+        Kind(UNKNOWN, f"a layout that is not known here ({', '.join(odd)})", UNKNOWN, 8 if eight else 4), parts
+    )
 
 
 def beyond(kind: Kind, parts: Mapping[str, Tensor]) -> set[str]:

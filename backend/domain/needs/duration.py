@@ -1,4 +1,5 @@
-"""How long an optimize job runs, phase by phase: from operations, values and bytes at `rates`. Knows nothing of serving.
+"""How long an optimize job runs, phase by phase: from operations, values and bytes at `rates`. Knows nothing of
+serving.
 
 Middles were held against processor seconds of real workers on three models (benchmarks/job_costs.py).
 """
@@ -14,13 +15,13 @@ from backend.domain.recipe.fallback import MOST_TRIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 
 REPORT_SAMPLES, REPORT_TOKENS = 8, 512
-"""engines/native/methods/nearest.py: the most sequences where calibration decides nothing, and the tokens of them that errors are
-reported from."""
+"""engines/native/methods/nearest.py: the most sequences where calibration decides nothing, and the tokens of them that
+errors are reported from."""
 DEFAULT_TOKENS = 64 * 512
 """engines/base.py, for pruning alone."""
 FULL_SEARCHES = {name: method.searches for name, method in methods.QUANTIZE.items()} | {"sparsegpt": 2}
-"""Times that all rows of a matrix meet its Gram matrix beside the report: awq's sample, finalists and clipping, gptq's sweep,
-factor and comparison with rounding, sparsegpt's sweep."""
+"""Times that all rows of a matrix meet its Gram matrix beside the report: awq's sample, finalists and clipping, gptq's
+sweep, factor and comparison with rounding, sparsegpt's sweep."""
 SEQUENTIAL = frozenset({"magnitude", "wanda", "sparsegpt"})
 """Each layer runs twice: before it is changed and after."""
 REPORT = 1
@@ -29,7 +30,8 @@ PROBED, PROBED_GROUPS, PROBE_WINDOWS, PROBE_SEQUENCES = 3, 4, 4, 512
 WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
 """worker/optimize.py: what is scored of the original and of the result."""
 SCORED_VALUES = 2.0
-"""Values a position and vocabulary entry while two models' distributions are compared: recalibrate here when scoring changes."""
+"""Values a position and vocabulary entry while two models' distributions are compared: recalibrate here when scoring
+changes."""
 ROUNDED_VALUES = 3.3
 """Values a weight that is rounded once, besides one for each search."""
 TAPPED_VALUES = 0.5
@@ -43,13 +45,17 @@ FORMULA = (
 COMPILE: Range = (15.0, 180.0)
 """Seconds for starting vLLM once with a cold compile cache: 43 to 74 s were seen here."""
 MANAGED_BYTE: Range = (3600 / 141e9, 14400 / 141e9)
-"""Seconds a byte of the original: managed AWQ or FP8 of a 70B model is reported at about 2 hours; halved and doubled."""
+"""Seconds a byte of the original: managed AWQ or FP8 of a 70B model is reported at about 2 hours; halved and
+doubled."""
 MANAGED_START: Range = (300.0, 1200.0)
 """Seconds until the managed instance works: an assumption."""
 
 
-def job_phases(model: ModelFacts, recipe: Recipe, rates: Rates, moved: int, end: int, tries: int = 1) -> dict[str, float]:
-    """Seconds by phase at the best (0) or the worst (1) end. `moved`: bytes read and written; `tries`: at a quality floor."""
+def job_phases(
+    model: ModelFacts, recipe: Recipe, rates: Rates, moved: int, end: int, tries: int = 1
+) -> dict[str, float]:
+    """Seconds by phase at the best (0) or the worst (1) end. `moved`: bytes read and written; `tries`: at a quality
+    floor."""
     step = recipe.step("quantize")
     probes = bool(recipe.limits.fall_back) if tries > 1 else isinstance(step, Quantize) and step.target_bits is not None
     rewrites = any(isinstance(each, Quantize | Prune) for each in recipe.steps)
@@ -99,7 +105,8 @@ def probed(model: ModelFacts) -> tuple[int, int]:
 
 
 def _sensitivity(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
-    """Copies under way through half of the layers on average, the head and a comparison for each, the candidates' searches."""
+    """Copies under way through half of the layers on average, the head and a comparison for each, the candidates'
+    searches."""
     copies, each = probed(model)
     tokens, parts = copies * each * WINDOW_TOKENS, sizes(model)
     full = 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _searching(model, recipe)

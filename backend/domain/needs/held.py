@@ -15,10 +15,11 @@ MARGIN = 1.25
 
 
 def tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int, least: int = 1) -> int | None:
-    """Most tokens of all streams together, answers counted; None of an open loop or a search, whose streams are not known.
+    """Most tokens of all streams together, answers counted; None of an open loop or a search, whose streams are not
+    known.
 
-    `least`: streams at which something is asked whatever the load. A byte-level vocabulary has no token of less than a byte, so
-    the bytes of a prompt bound its tokens from above, loosely.
+    `least`: streams at which something is asked whatever the load. A byte-level vocabulary has no token of less than a
+    byte, so the bytes of a prompt bound its tokens from above, loosely.
     """
     if levels.rate or levels.ramp is not None or levels.trace or levels.sweep:
         return None

@@ -1,6 +1,8 @@
-"""Memory of an optimize job that changes weights: the engine's, one decoder layer at a time, and the scoring's after it.
+"""Memory of an optimize job that changes weights: the engine's, one decoder layer at a time, and the scoring's after
+it.
 
-Pure arithmetic over the facts; bytes throughout. Measured peaks stand in docs/decisions/0015. Knows nothing of serving and time.
+Pure arithmetic over the facts; bytes throughout. Measured peaks stand in docs/decisions/0015. Knows nothing of serving
+and time.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ SCORED_ROWS, SCORED_LOGITS, SCORED_COPIES = (16, 512), 1 << 22, 3
 MEASURED_ROWS, MEASURED_COPIES = 128, 6
 """engines/native/mixed/sensitivity.py: positions of a block in double precision, and copies of it."""
 COPIES = 6
-"""Of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs meanwhile.
-Measured 5.6 with 116 million parameters in three layers."""
+"""Of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs
+meanwhile. Measured 5.6 with 116 million parameters in three layers."""
 BATCH_TOKENS = 2048
 """layered/passes.py: tokens that go through a layer at a time on a processor."""
 SPILL_BYTES = 2_000_000_000
@@ -33,7 +35,8 @@ FORMULA = (
 
 
 def needed(model: ModelFacts, recipe: Recipe, original: int) -> int:
-    """Peak of the whole process. `original` are the bytes of the weights as they are stored, which a library engine holds."""
+    """Peak of the whole process. `original` are the bytes of the weights as they are stored, which a library engine
+    holds."""
     step = recipe.step("quantize")
     held = original if isinstance(step, Quantize) and step.engine != "native" else 0
     states = 2 * min(SPILL_BYTES, 4 * duration.calibration_tokens(recipe) * model.hidden_size)

@@ -1,6 +1,8 @@
-"""How the accelerators of a target share a model: cut over some of them (tensor parallel), copied to the others (replicas).
+"""How the accelerators of a target share a model: cut over some of them (tensor parallel), copied to the others
+(replicas).
 
-Pure arithmetic over `serving`. vLLM: --tensor-parallel-size and --data-parallel-size. Knows nothing of time and of prices.
+Pure arithmetic over `serving`. vLLM: --tensor-parallel-size and --data-parallel-size. Knows nothing of time and of
+prices.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Layout(NamedTuple):
 
     @property
     def words(self) -> str:
-        """`tensor parallel 4`, `2 replicas at tensor parallel 2`, `4 replicas, one on each accelerator`, with what is idle."""
+        """`tensor parallel 4`, `2 replicas at tensor parallel 2`, `4 replicas, one on each accelerator`, with what is
+        idle."""
         if self.replicas > 1:
             each = f" at tensor parallel {self.degree}" if self.degree > 1 else ", one on each accelerator"
             used = f"{self.replicas} replicas{each}"
@@ -44,7 +47,8 @@ class Layout(NamedTuple):
 def layouts(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
 ) -> list[Layout]:
-    """Every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as there is room for."""
+    """Every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as there is room
+    for."""
     rooms = (serving.room(model, recipe, device, degree, draft) for degree in serving.degrees(model, recipe, device))
     return [Layout(room, device.units // room.tensor_parallel, device.units) for room in rooms if room.holds(tokens)]
 
@@ -52,9 +56,11 @@ def layouts(
 def default(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
 ) -> Layout | None:
-    """What uses all accelerators: a replica on each where one holds the model, else the model cut over as many as divide it.
+    """What uses all accelerators: a replica on each where one holds the model, else the model cut over as many as
+    divide it.
 
-    The recipe's own degree where it states one (above 1) at which the model fits, and then one replica. None where nothing fits.
+    The recipe's own degree where it states one (above 1) at which the model fits, and then one replica. None where
+    nothing fits.
     """
     found = layouts(model, recipe, device, draft, tokens=tokens)
     asked = recipe.serving.tensor_parallel

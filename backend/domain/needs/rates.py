@@ -1,7 +1,8 @@
-"""What runs an optimize job, as rates: of this machine's processor, from its probe, and of an accelerator, from its datasheet.
+"""What runs an optimize job, as rates: of this machine's processor, from its probe, and of an accelerator, from its
+datasheet.
 
-Shares of the processor's rate were measured (benchmarks/job_costs.py); those of an accelerator are assumptions: no job was timed
-on one. Knows nothing of models.
+Shares of the processor's rate were measured (benchmarks/job_costs.py); those of an accelerator are assumptions: no job
+was timed on one. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ Range = tuple[float, float]
 HALF_SHARE = 0.5
 """Of the probe's best product in 16 bit, what a layer's own products reach."""
 FULL_SHARES = {"amx_bf16": 0.06, "avx512_bf16": 0.15, "": 0.5}
-"""Of the same, what fp32 products reach, by the first instruction set that the processor has: where 16 bit has instructions of
-its own, fp32 is that much slower. The middle one was measured."""
+"""Of the same, what fp32 products reach, by the first instruction set that the processor has: where 16 bit has
+instructions of its own, fp32 is that much slower. The middle one was measured."""
 CORE_VALUES = 66e6
 """Values a second and core that go through one step of arithmetic in memory: 15 ns each were measured."""
 SPREAD: Range = (0.5, 2.0)
@@ -37,8 +38,8 @@ GPU_START: Range = (10.0, 60.0)
 
 
 class Rates(NamedTuple):
-    """(best, worst) of each. Operations/s in 16 bit and in fp32, values/s, seconds to start, bytes/s over the link to an
-    accelerator (None: there is none to cross). `cards` share the passes over the text; the rest runs on one."""
+    """(best, worst) of each. Operations/s in 16 bit and in fp32, values/s, seconds to start, bytes/s over the link to
+    an accelerator (None: there is none to cross). `cards` share the passes over the text; the rest runs on one."""
 
     half: Range
     full: Range
@@ -62,7 +63,8 @@ def of_measured(flops: float, cores: int = 2, features: Collection[str] = ("avx5
 
 
 def of_device(device: Device) -> Rates | None:
-    """An NVIDIA accelerator of an instance or a machine, at shares of its nominal rates; None where they are not known."""
+    """An NVIDIA accelerator of an instance or a machine, at shares of its nominal rates; None where they are not
+    known."""
     if device.hardware != "cuda" or not device.flops or not device.bandwidth:
         return None
     flops, bandwidth = device.flops, device.bandwidth

@@ -13,7 +13,8 @@ from backend.domain.recipe.recovery import MOST_VALIDATION, VALIDATIONS, Recover
 SAMPLES, LENGTH = (int(Quantize.model_fields[name].default) for name in ("samples", "length"))
 """Sequences that calibrate, and tokens of one, where no quantize step says it."""
 LAYER_VALUES = 12
-"""fp32 values a token and layer that the backward pass needs, in widths of the hidden and intermediate states together."""
+"""fp32 values a token and layer that the backward pass needs, in widths of the hidden and intermediate states
+together."""
 VOCABULARY_VALUES = 6
 """fp32 values a token and vocabulary entry: both models' logits, their logarithms and the gradients."""
 TRAINED_VALUES = 4
@@ -57,7 +58,9 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
     if step is None:
         return 0.0
     parts, teacher = sizes(model), 1 if step.teacher else 0
-    sequences = step.steps * step.batch * (TRAINED_PASSES + teacher) + (VALIDATIONS + 1) * MOST_VALIDATION * (1 + teacher)
+    sequences = step.steps * step.batch * (TRAINED_PASSES + teacher) + (VALIDATIONS + 1) * MOST_VALIDATION * (
+        1 + teacher
+    )
     return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration(recipe)[1]
 
 

@@ -1,4 +1,5 @@
-"""Memory while serving: weights by precision, key-value cache, activations, runtime, and the tensor parallel degree that fits.
+"""Memory while serving: weights by precision, key-value cache, activations, runtime, and the tensor parallel degree
+that fits.
 
 Pure arithmetic over the facts; bytes throughout. Each constant says where it comes from. Knows nothing of time.
 """
@@ -85,10 +86,12 @@ def _made(step: Quantize) -> Format | None:
 
 
 def weights(model: ModelFacts, recipe: Recipe) -> Weights:
-    """Embeddings, output head, norms and biases at the model's width; linears at the recipe's, with scales and zero points.
+    """Embeddings, output head, norms and biases at the model's width; linears at the recipe's, with scales and zero
+    points.
 
-    A scale a group (2 bytes) and a zero point of the same bits, or a 4-byte scale an output channel: the compressed-tensors
-    formats `pack-quantized` and `int-quantized`. With `target_bits` the linears take that on average, scales included.
+    A scale a group (2 bytes) and a zero point of the same bits, or a 4-byte scale an output channel: the
+    compressed-tensors formats `pack-quantized` and `int-quantized`. With `target_bits` the linears take that on
+    average, scales included.
     """
     return _stored(sizes(model), format_of(model, recipe), BYTES.get(model.dtype, 2))
 
@@ -116,8 +119,8 @@ def serving_of(recipe: Recipe) -> Serving:
 
 
 def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> int:
-    """Keys and values of one token on one device: 2 x layers x KV heads x head size x width. KV heads are copied, not cut,
-    where there are fewer of them than devices (GQA, MQA); a latent vector (MLA) is copied to every device."""
+    """Keys and values of one token on one device: 2 x layers x KV heads x head size x width. KV heads are copied, not
+    cut, where there are fewer of them than devices (GQA, MQA); a latent vector (MLA) is copied to every device."""
     if not model.generates:
         return 0
     width = 1 if serving.kv_cache_dtype == "fp8" else 4 if serving.dtype == "float32" else 2
@@ -127,7 +130,8 @@ def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> i
 
 
 def activations(model: ModelFacts, device: Device, tensor_parallel: int) -> int:
-    """Peak of one step of `max_num_batched_tokens`: two residuals, the widest layer, and the logits of the sequences in fp32."""
+    """Peak of one step of `max_num_batched_tokens`: two residuals, the widest layer, and the logits of the sequences in
+    fp32."""
     tokens = batched_tokens(device)
     wide = max(2 * model.intermediate_size, (model.heads + 2 * model.kv_heads) * model.head_dim) // tensor_parallel
     return tokens * 2 * (2 * model.hidden_size + wide) + MAX_SEQUENCES * model.vocabulary * 4 // tensor_parallel
@@ -140,7 +144,8 @@ def batched_tokens(device: Device) -> int:
 
 
 class Room(NamedTuple):
-    """What is left for the cache on one device, least and most, after all else; negative where the model does not fit."""
+    """What is left for the cache on one device, least and most, after all else; negative where the model does not
+    fit."""
 
     tensor_parallel: int
     weights_per_device: int
@@ -167,7 +172,9 @@ def sequences(found: Room, recipe: Recipe, length: int) -> tuple[int, int]:
     return least, most
 
 
-def room(model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None) -> Room:
+def room(
+    model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None
+) -> Room:
     """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
     held = weights(model, recipe).total // tensor_parallel
     per_token = kv_bytes(model, serving_of(recipe), tensor_parallel)
@@ -207,8 +214,8 @@ def _cpu_cache(model: ModelFacts, serving: Serving, per_token: int) -> int:
 def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:
     """Tensor parallel degrees that the hardware has and the model can be cut into, lowest first.
 
-    vLLM needs the attention heads divisible by the degree (config/model.py), and whole quantization groups on every device
-    (auto_awq.py: "too large tensor parallel size"). KV heads are cut or copied. Neuron pads heads instead.
+    vLLM needs the attention heads divisible by the degree (config/model.py), and whole quantization groups on every
+    device (auto_awq.py: "too large tensor parallel size"). KV heads are cut or copied. Neuron pads heads instead.
     """
     possible = [n for n in range(1, device.units + 1) if device.units % n == 0]
     if device.hardware == "neuron":
@@ -234,5 +241,6 @@ def least_room(
 
 
 def cache_tokens(model: ModelFacts, recipe: Recipe) -> int:
-    """Tokens that the cache must hold at least: the stated context, else one sequence of 2048, or of the model's positions."""
+    """Tokens that the cache must hold at least: the stated context, else one sequence of 2048, or of the model's
+    positions."""
     return recipe.serving.max_model_len or min(model.max_positions, 2048)

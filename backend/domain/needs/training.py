@@ -1,4 +1,5 @@
-"""What the training of a draft takes of a machine: memory for its target, what is learned and what the target computed; disk."""
+"""What the training of a draft takes of a machine: memory for its target, what is learned and what the target computed;
+disk."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.training import Training
 
 LEARNED_BYTES = 28
-"""A parameter: weight, gradient and Adam's two moments in fp32, copies to save and to keep as the best, and one being written."""
+"""A parameter: weight, gradient and Adam's two moments in fp32, copies to save and to keep as the best, and one being
+written."""
 TOKENS_A_SECOND = 1500
 """Of answers, for what is kept of them: more than any processor tried gave."""
 ANSWERING = 0.45
@@ -20,7 +22,8 @@ REST_BYTES = 1 << 30
 
 
 def parameters(model: ModelCard, options: Training) -> int:
-    """About how many are learned: an embedding of the target's vocabulary and two layers, at most of the target's width."""
+    """About how many are learned: an embedding of the target's vocabulary and two layers, at most of the target's
+    width."""
     fresh = options.kind == "small" and options.start == "fresh"
     width = min(options.hidden or 256, model.hidden_size) if fresh else model.hidden_size
     return model.vocabulary * width + (options.layers or 2) * 12 * width**2

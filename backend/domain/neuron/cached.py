@@ -28,7 +28,8 @@ class Entry(Frozen):
 
 
 class Lookup(Frozen):
-    """`hit`: fetched, nothing is compiled. `nearest` and `differs` of a miss where the cache has anything of that stack."""
+    """`hit`: fetched, nothing is compiled. `nearest` and `differs` of a miss where the cache has anything of that
+    stack."""
 
     state: Literal["hit", "miss"]
     key: str
@@ -52,7 +53,9 @@ def look(plan: CompilePlan, entries: Iterable[Entry]) -> Lookup:
     for entry in entries:
         names = [name for name in wanted if name != "model_hash" or plan.model_hash or entry.model != plan.model]
         ranked.append((keys.differing(wanted, entry.fields, names), entry))
-    found = min(ranked, key=lambda pair: (pair[1].fields.get("stack") != plan.stack, len(pair[0]), pair[1].key), default=None)
+    found = min(
+        ranked, key=lambda pair: (pair[1].fields.get("stack") != plan.stack, len(pair[0]), pair[1].key), default=None
+    )
     if found is not None and not found[0]:
         return Lookup(state="hit", key=found[1].key)
     if found is None or found[1].fields.get("stack") != plan.stack:

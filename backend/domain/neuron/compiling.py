@@ -1,4 +1,5 @@
-"""What a compilation for Neuron is: stack, shapes, precision, degree, flags; and the key under which its result is cached.
+"""What a compilation for Neuron is: stack, shapes, precision, degree, flags; and the key under which its result is
+cached.
 
 Pure. Knows nothing of files and of the libraries' classes.
 """
@@ -72,19 +73,28 @@ def plan(
     positions, batch = cores.positions(model, recipe), cores.batch(recipe)
     buckets = tuple(step.buckets or doubled(min(SMALLEST, positions), positions))
     return CompilePlan(
-        stack=stack, model=model.id, model_type=model.model_type, model_hash=getattr(model, "revision", None),
-        accelerator=device.name, target=cores.SILICON[device.name].target, tensor_parallel=recipe.serving.tensor_parallel,
-        batch=batch, positions=positions, context_buckets=buckets,
+        stack=stack,
+        model=model.id,
+        model_type=model.model_type,
+        model_hash=getattr(model, "revision", None),
+        accelerator=device.name,
+        target=cores.SILICON[device.name].target,
+        tensor_parallel=recipe.serving.tensor_parallel,
+        batch=batch,
+        positions=positions,
+        context_buckets=buckets,
         # vLLM Neuron's second dimension is sequences, not positions (num_seqs_buckets).
         token_buckets=tuple(doubled(1, batch)) if stack == "vllm-neuron" else buckets,
-        dtype=AMP.get(recipe.serving.dtype, "bf16"), weights="int8" if isinstance(quantize, Quantize) else None,
+        dtype=AMP.get(recipe.serving.dtype, "bf16"),
+        weights="int8" if isinstance(quantize, Quantize) else None,
         cache="fp8" if serving.serving_of(recipe).kv_cache_dtype == "fp8" else None,
         draft_method=speculate.method if isinstance(speculate, Speculate) else None,
         draft_hash=getattr(draft, "revision", None) if isinstance(speculate, Speculate) else None,
         draft_tokens=speculate.tokens if isinstance(speculate, Speculate) else None,
         prefix_cache=recipe.serving.prefix_caching if stack == "vllm-neuron" else None,
-        optimize_level=step.optimize_level, compiler=compiler,
-    )  # fmt: skip
+        optimize_level=step.optimize_level,
+        compiler=compiler,
+    )
 
 
 def doubled(least: int, most: int) -> list[int]:

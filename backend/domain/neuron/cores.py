@@ -1,4 +1,5 @@
-"""NeuronCores: how many work as one, which tensor parallel degrees the runtime has, and whether a model fits on one of them.
+"""NeuronCores: how many work as one, which tensor parallel degrees the runtime has, and whether a model fits on one of
+them.
 
 Pure; bytes throughout. Knows no stack.
 """
@@ -15,8 +16,8 @@ from backend.domain.recipe.recipe import Recipe
 
 
 class Silicon(NamedTuple):
-    """`target` is the libraries' word: Inferentia2 has the cores of Trainium1 and goes by its name (neuronx-distributed 3aa65c6,
-    utils/utils.py, `hardware`); `joined` physical cores are one logical core."""
+    """`target` is the libraries' word: Inferentia2 has the cores of Trainium1 and goes by its name (neuronx-distributed
+    3aa65c6, utils/utils.py, `hardware`); `joined` physical cores are one logical core."""
 
     target: str
     degrees: tuple[int, ...]
@@ -29,12 +30,18 @@ SILICON = {
     "Inferentia2": Silicon("trn1", (1, 2, 4, 8, 24), 1, GUIDE),
     "Trainium1": Silicon("trn1", (1, 2, 8, 32), 1, GUIDE),
     "Trainium2": Silicon(
-        "trn2", (1, 2, 4, 8, 16, 32, 64), 2, "AWS Neuron documentation, logical NeuronCores (two are one); powers of two assumed"
+        "trn2",
+        (1, 2, 4, 8, 16, 32, 64),
+        2,
+        "AWS Neuron documentation, logical NeuronCores (two are one); powers of two assumed",
     ),
     "Trainium3": Silicon(
-        "trn3", (1, 2, 4, 8, 16, 32, 64), 2, "AWS Neuron documentation, logical NeuronCores and Trainium3; powers of two assumed"
+        "trn3",
+        (1, 2, 4, 8, 16, 32, 64),
+        2,
+        "AWS Neuron documentation, logical NeuronCores and Trainium3; powers of two assumed",
     ),
-}  # fmt: skip
+}
 """By the accelerator's name in assets/catalog/instances.toml."""
 
 
@@ -81,7 +88,8 @@ def positions(model: ModelFacts, recipe: Recipe) -> int:
 
 
 def padded_heads(model: ModelFacts, degree: int) -> tuple[int, int]:
-    """(attention heads, KV heads) after padding to whole heads a core and copying KV heads where there are fewer than cores.
+    """(attention heads, KV heads) after padding to whole heads a core and copying KV heads where there are fewer than
+    cores.
 
     NxD Inference, modules/attention/gqa.py: to the degree where the KV heads divide it, else one a query head.
     """

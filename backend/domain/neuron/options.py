@@ -1,4 +1,5 @@
-"""A compile plan in the words of the vendor's libraries: the same for whoever compiles and whoever serves what was compiled.
+"""A compile plan in the words of the vendor's libraries: the same for whoever compiles and whoever serves what was
+compiled.
 
 Pure. The names are those of NxD Inference 0.9.0, models/config.py, and of vLLM Neuron for SDK 2.33, docs/guides/
 reference-configuration.md; the contract of the tests has them.
@@ -18,14 +19,23 @@ BACKEND = "neuron_native"
 def nxd(plan: CompilePlan) -> dict[str, Any]:
     """Arguments of NeuronConfig, and a server's `override_neuron_config`; paths and sampling left out.
 
-    The shards of the weights are saved beside the graphs, or a server would look for the weights where they were compiled.
+    The shards of the weights are saved beside the graphs, or a server would look for the weights where they were
+    compiled.
     """
     chosen: dict[str, Any] = {
-        "tp_degree": plan.tensor_parallel, "batch_size": plan.batch, "ctx_batch_size": 1, "seq_len": plan.positions,
-        "max_context_length": plan.positions, "padding_side": "right", "save_sharded_checkpoint": True,
-        "torch_dtype": DTYPES[plan.dtype], "enable_bucketing": True, "context_encoding_buckets": list(plan.context_buckets),
-        "token_generation_buckets": list(plan.token_buckets), "is_continuous_batching": plan.batch > 1,
-    }  # fmt: skip
+        "tp_degree": plan.tensor_parallel,
+        "batch_size": plan.batch,
+        "ctx_batch_size": 1,
+        "seq_len": plan.positions,
+        "max_context_length": plan.positions,
+        "padding_side": "right",
+        "save_sharded_checkpoint": True,
+        "torch_dtype": DTYPES[plan.dtype],
+        "enable_bucketing": True,
+        "context_encoding_buckets": list(plan.context_buckets),
+        "token_generation_buckets": list(plan.token_buckets),
+        "is_continuous_batching": plan.batch > 1,
+    }
     if plan.weights:
         chosen |= {"quantized": True, "quantization_dtype": plan.weights, "quantization_type": "per_channel_symmetric"}
     if plan.cache:
@@ -45,6 +55,7 @@ def speculative(plan: CompilePlan, draft: str) -> dict[str, Any]:
 def vllm(plan: CompilePlan) -> dict[str, Any]:
     """`neuron_config` of `--additional-config`. Sampling on the device, by what each request asks."""
     return {
-        "num_batched_tokens_buckets": list(plan.context_buckets), "num_seqs_buckets": list(plan.token_buckets),
+        "num_batched_tokens_buckets": list(plan.context_buckets),
+        "num_seqs_buckets": list(plan.token_buckets),
         "on_device_sampling_config": {},
-    }  # fmt: skip
+    }

@@ -1,7 +1,8 @@
-"""The three libraries that compile models for AWS Neuron, as data: what each names, on which accelerators, and what it can.
+"""The three libraries that compile models for AWS Neuron, as data: what each names, on which accelerators, and what it
+can.
 
-Read from their public sources; tests/fakes/neuron/contract.toml has the commits and the signatures. Nothing of it was run on a
-device. Knows nothing of memory and of degrees (`cores`).
+Read from their public sources; tests/fakes/neuron/contract.toml has the commits and the signatures. Nothing of it was
+run on a device. Knows nothing of memory and of degrees (`cores`).
 """
 
 from __future__ import annotations
@@ -37,13 +38,25 @@ _TRN = ("nxd-inference", "transformers-neuronx", "sagemaker")
 _NXD = ("nxd-inference", "sagemaker")
 _OLD = ("transformers-neuronx", "sagemaker")
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "bloom": _OLD, "dbrx": _NXD, "gemma3": ("nxd-inference",), "gpt2": _OLD, "gpt_bigcode": ("sagemaker",),
-    "gpt_neox": ("sagemaker",), "gpt_oss": ("nxd-inference", "vllm-neuron"), "gptj": ("sagemaker",),
-    "llama": (*_TRN, "vllm-neuron"), "mistral": _TRN, "mixtral": _TRN, "opt": _OLD, "qwen2": _NXD,
-    "qwen3": _NXD, "qwen3_moe": _NXD,
-}  # fmt: skip
-"""`model_type` of config.json -> who names it: our stacks, and `sagemaker`, the managed toolkit's containers. GPT-NeoX, GPT-J and
-StarCoder are classes of transformers-neuronx without `save`: only a container that compiles when it starts has them."""
+    "bloom": _OLD,
+    "dbrx": _NXD,
+    "gemma3": ("nxd-inference",),
+    "gpt2": _OLD,
+    "gpt_bigcode": ("sagemaker",),
+    "gpt_neox": ("sagemaker",),
+    "gpt_oss": ("nxd-inference", "vllm-neuron"),
+    "gptj": ("sagemaker",),
+    "llama": (*_TRN, "vllm-neuron"),
+    "mistral": _TRN,
+    "mixtral": _TRN,
+    "opt": _OLD,
+    "qwen2": _NXD,
+    "qwen3": _NXD,
+    "qwen3_moe": _NXD,
+}
+"""`model_type` of config.json -> who names it: our stacks, and `sagemaker`, the managed toolkit's containers. GPT-NeoX,
+GPT-J and StarCoder are classes of transformers-neuronx without `save`: only a container that compiles when it starts
+has them."""
 SAGEMAKER_SOURCE = (
     "DJL Serving 0.29, LMI, Transformers-NeuronX engine, supported model architectures; AWS Neuron SDK 2.33, NxD Inference, "
     "supported model architectures"
@@ -100,7 +113,8 @@ ORDER: dict[str, tuple[StackName, ...]] = {
 
 
 def choose(accelerator: str, model_type: str, asked: StackName | None = None) -> StackName | None:
-    """The stack that was asked for, else the first for that accelerator that names the model type; None where none does."""
+    """The stack that was asked for, else the first for that accelerator that names the model type; None where none
+    does."""
     possible = (name for name in ORDER.get(accelerator, ()) if model_type in STACKS[name].model_types)
     return next((name for name in possible if asked in {None, name}), None)
 

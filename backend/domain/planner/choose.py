@@ -1,4 +1,5 @@
-"""`--target auto`: the cheapest instance that fits and meets the goal, the runners-up, and why each of them lost. Pure."""
+"""`--target auto`: the cheapest instance that fits and meets the goal, the runners-up, and why each of them lost.
+Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from backend.domain.rules.plan import Verdict
 class Goal(Frozen):
     """What must hold, and what is wanted of those for which it does.
 
-    `cost`: the lowest price an hour; `throughput`: the lowest price a million output tokens; `latency`: the lowest time per
-    output token. A limit counts as met only where the worst end of the range meets it.
+    `cost`: the lowest price an hour; `throughput`: the lowest price a million output tokens; `latency`: the lowest time
+    per output token. A limit counts as met only where the worst end of the range meets it.
     """
 
     wanted: Literal["cost", "throughput", "latency"] = "cost"
@@ -62,7 +63,8 @@ class Choice(Frozen):
 
 
 class Deployment(Frozen):
-    """Where the result is meant to be served, kept with the job. `goal` and `losers` where the place was chosen by them."""
+    """Where the result is meant to be served, kept with the job. `goal` and `losers` where the place was chosen by
+    them."""
 
     target: str
     why: str
@@ -87,20 +89,27 @@ def choose(candidates: Iterable[Candidate], goal: Goal) -> Choice:
             ranked.append(candidate.estimate)
     ranked.sort(key=lambda found: (_worth(found, goal), found.price_per_hour or 0.0, found.target))
     beaten = [_loser(found, _behind(found, ranked[0], goal)) for found in ranked[1:]]
-    losers.sort(key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target))
+    losers.sort(
+        key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target)
+    )
     if not ranked:
         return Choice(
-            winner=None, why="No instance fits the model and meets the goal: lower it, or use fewer bits.", losers=(*losers,)
+            winner=None,
+            why="No instance fits the model and meets the goal: lower it, or use fewer bits.",
+            losers=(*losers,),
         )
     why = f"The lowest that fits and meets the goal: {_worth(ranked[0], goal):,.4g} {UNITS[goal.wanted]}."
     return Choice(winner=ranked[0], why=why, losers=(*beaten, *losers), job=for_job(given))
 
 
 def for_job(candidates: Iterable[Candidate]) -> JobPlace | None:
-    """The instance on which the optimize job costs least at worst; None where none can run it, or there is none to run."""
+    """The instance on which the optimize job costs least at worst; None where none can run it, or there is none to
+    run."""
     found = (each.estimate for each in candidates if each.estimate is not None)
     timed = ((each.target, each.job_seconds, each.job_cost) for each in found)
-    places = [JobPlace(target=name, seconds=took, cost=cost) for name, took, cost in timed if took and cost and took[1] > 0]
+    places = [
+        JobPlace(target=name, seconds=took, cost=cost) for name, took, cost in timed if took and cost and took[1] > 0
+    ]
     return min(places, key=lambda place: (place.cost[1], place.target), default=None)
 
 
@@ -125,7 +134,13 @@ def misses(found: Estimate, goal: Goal) -> str | None:
     limits = (
         ("Time to first token", found.ttft_ms and found.ttft_ms[1], goal.max_ttft_ms, "ms", 1),
         ("Time per output token", found.tpot_ms and found.tpot_ms[1], goal.max_tpot_ms, "ms", 1),
-        ("Throughput", found.output_tokens_per_s and found.output_tokens_per_s[0], goal.min_output_tokens_per_s, "tokens/s", -1),
+        (
+            "Throughput",
+            found.output_tokens_per_s and found.output_tokens_per_s[0],
+            goal.min_output_tokens_per_s,
+            "tokens/s",
+            -1,
+        ),
         ("Context", found.max_context, goal.min_context, "tokens", -1),
     )
     for name, value, limit, unit, sign in limits:

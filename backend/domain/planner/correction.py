@@ -1,4 +1,5 @@
-"""A prediction held against a measurement on the same hardware, and corrected by it. Pure; knows nothing of where either is kept.
+"""A prediction held against a measurement on the same hardware, and corrected by it. Pure; knows nothing of where
+either is kept.
 
 The error is told at every concurrency that was measured and never averaged over them.
 """
@@ -28,8 +29,8 @@ class Point(Frozen):
 class Calibration(Frozen):
     """Measured / predicted at the level nearest to what is asked; 1 where that metric was not measured.
 
-    `points` are the predictions as they were, `after` the same once corrected: nothing is left at the level that set the factors,
-    what is left at the others tells how far the correction carries.
+    `points` are the predictions as they were, `after` the same once corrected: nothing is left at the level that set
+    the factors, what is left at the others tells how far the correction carries.
     """
 
     concurrency: int
@@ -43,8 +44,11 @@ class Calibration(Frozen):
     measured_at: str | None = None
 
     def applied(self, speed: Speed) -> Speed:
-        """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own measurement."""
-        return Speed(scaled(speed.ttft, self.ttft), scaled(speed.tpot, self.tpot), scaled(speed.output_tokens_per_s, self.rate))
+        """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own
+        measurement."""
+        return Speed(
+            scaled(speed.ttft, self.ttft), scaled(speed.tpot, self.tpot), scaled(speed.output_tokens_per_s, self.rate)
+        )
 
 
 TTFT, TPOT, RATE = "ttft_ms", "tpot_ms", "output_tokens_per_s"
@@ -70,9 +74,14 @@ def compare(predicted: Speed, level: Level) -> tuple[Point, ...]:
 
 
 def calibrate(
-    pairs: Sequence[tuple[Speed, Level]], concurrency: int, *, evaluation: str | None = None, measured_at: str | None = None
+    pairs: Sequence[tuple[Speed, Level]],
+    concurrency: int,
+    *,
+    evaluation: str | None = None,
+    measured_at: str | None = None,
 ) -> Calibration | None:
-    """From predictions for measured levels of one variant on one machine; the level nearest to `concurrency` sets the factors.
+    """From predictions for measured levels of one variant on one machine; the level nearest to `concurrency` sets the
+    factors.
 
     None without a measurement.
     """
@@ -82,9 +91,14 @@ def calibrate(
     chosen = min({point.concurrency for point in points}, key=lambda level: (abs(level - concurrency), level))
     factors = {point.metric: point.measured / point.predicted for point in points if point.concurrency == chosen}
     calibration = Calibration(
-        concurrency=chosen, ttft=factors.get(TTFT, 1.0), tpot=factors.get(TPOT, 1.0), rate=factors.get(RATE, 1.0), points=points,
-        evaluation=evaluation, measured_at=measured_at,
-    )  # fmt: skip
+        concurrency=chosen,
+        ttft=factors.get(TTFT, 1.0),
+        tpot=factors.get(TPOT, 1.0),
+        rate=factors.get(RATE, 1.0),
+        points=points,
+        evaluation=evaluation,
+        measured_at=measured_at,
+    )
     after = tuple(point for predicted, level in pairs for point in compare(calibration.applied(predicted), level))
     return calibration.model_copy(update={"after": after})
 

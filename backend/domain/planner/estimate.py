@@ -1,4 +1,5 @@
-"""What a recipe will need and roughly give on a target: memory, disk, duration, cost, speed. Ranges, each with its formula.
+"""What a recipe will need and roughly give on a target: memory, disk, duration, cost, speed. Ranges, each with its
+formula.
 
 Pure arithmetic over the card, the recipe and the device; what is unknown is named in `unknown` and left None.
 """
@@ -154,8 +155,8 @@ class Context(Frozen):
     """Of what is served there, where one was measured."""
 
     def gains(self, recipe: Recipe) -> roofline.Gains | None:
-        """What speculation gains by the map; None where the formula must do: without one, and where nothing makes a step for each
-        proposed token."""
+        """What speculation gains by the map; None where the formula must do: without one, and where nothing makes a
+        step for each proposed token."""
         draft, step = self.facts.serving_draft(recipe), recipe.step("speculate")
         if self.payoff is None or draft is None or not isinstance(step, Speculate) or SPECULATE[step.method].once:
             return None
@@ -182,27 +183,40 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
     tokens = (one[0] * replicas, one[1] * replicas) if one else None
     length = context.load.input_tokens + context.load.output_tokens
     return Estimate(
-        target=context.target, weights_bytes=wanted.weights_bytes, weights_bytes_original=original_bytes(model),
+        target=context.target,
+        weights_bytes=wanted.weights_bytes,
+        weights_bytes_original=original_bytes(model),
         kv_bytes_per_token=serving.kv_bytes(model, serving.serving_of(recipe)),
         min_tensor_parallel=least.tensor_parallel if least else None,
-        tensor_parallel=degree, replicas=replicas, max_tokens_in_cache=tokens[1] if tokens else None, tokens_in_cache=tokens,
+        tensor_parallel=degree,
+        replicas=replicas,
+        max_tokens_in_cache=tokens[1] if tokens else None,
+        tokens_in_cache=tokens,
         max_context=cores.positions(model, recipe) if compiled else min(one[0], model.max_positions) if one else None,
         max_batch=replicas * cores.batch(recipe) if compiled else replicas * (one[0] // length) if one else None,
         cache_bytes=(max(0, room.cache[0]), max(0, room.cache[1])) if room else None,
         activation_bytes=room.activations if room else None,
-        runtime_bytes=room.runtime if room else None, weights_per_device=room.weights_per_device if room else None,
+        runtime_bytes=room.runtime if room else None,
+        weights_per_device=room.weights_per_device if room else None,
         device_bytes=facts.device.memory_bytes if facts.device else None,
         usable_bytes=serving.usable(facts.device) if facts.device else None,
-        devices=facts.device.units if facts.device else None, ttft_ms=scaled(speed.ttft, 1000) if speed else None,
-        tpot_ms=scaled(speed.tpot, 1000) if speed else None, output_tokens_per_s=rate,
-        price_per_million_output=_price(context.price_per_hour, rate), price_per_hour=context.price_per_hour,
+        devices=facts.device.units if facts.device else None,
+        ttft_ms=scaled(speed.ttft, 1000) if speed else None,
+        tpot_ms=scaled(speed.tpot, 1000) if speed else None,
+        output_tokens_per_s=rate,
+        price_per_million_output=_price(context.price_per_hour, rate),
+        price_per_hour=context.price_per_hour,
         price_note=context.price_note,
-        job_seconds=job, job_cost=_cost(context, job), disk_bytes=wanted.disk_bytes, memory_bytes=wanted.memory_bytes,
+        job_seconds=job,
+        job_cost=_cost(context, job),
+        disk_bytes=wanted.disk_bytes,
+        memory_bytes=wanted.memory_bytes,
         load=context.load,
-        unknown=tuple(unknown), calibration=context.calibration,
+        unknown=tuple(unknown),
+        calibration=context.calibration,
         formulas=_formulas(facts, recipe, context.runs) | _mapped(context, recipe),
         mapped=context.payoff.measured_at if context.payoff and context.gains(recipe) else None,
-    )  # fmt: skip
+    )
 
 
 def _compiled(recipe: Recipe, context: Context) -> tuple[Recipe, Context]:
@@ -214,9 +228,14 @@ def _compiled(recipe: Recipe, context: Context) -> tuple[Recipe, Context]:
 
 
 def _speed(
-    model: ModelFacts, recipe: Recipe, context: Context, degree: int, replicas: int, room: serving.Room | None,
+    model: ModelFacts,
+    recipe: Recipe,
+    context: Context,
+    degree: int,
+    replicas: int,
+    room: serving.Room | None,
     unknown: list[str],
-) -> roofline.Speed | None:  # fmt: skip
+) -> roofline.Speed | None:
     facts, step = context.facts, recipe.step("speculate")
     likely = context.trained if context.acceptance is None else context.acceptance
     if isinstance(step, Speculate) and context.acceptance is None:
@@ -297,7 +316,12 @@ def _products(facts: Facts, recipe: Recipe) -> dict[str, str]:
     """What the processor's instruction set makes of quantized linears, where that was taken."""
     step, device = recipe.step("quantize"), facts.device
     bits = methods.bits(step) if isinstance(step, Quantize) and step.method != "kv_cache" else None
-    if device is None or bits is None or device.hardware != "cpu" or (device.instructions, bits) not in instructions.PRODUCTS:
+    if (
+        device is None
+        or bits is None
+        or device.hardware != "cpu"
+        or (device.instructions, bits) not in instructions.PRODUCTS
+    ):
         return {}
     return {"products": f"quantized linears: {instructions.words(device.instructions, bits)}"}
 

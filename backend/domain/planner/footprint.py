@@ -1,4 +1,5 @@
-"""How much of a target's memory a model takes there: one bar a target, of one device at the degree that the planner would choose.
+"""How much of a target's memory a model takes there: one bar a target, of one device at the degree that the planner
+would choose.
 
 Pure arithmetic over `memory`. Knows nothing of charts and of prices.
 """
@@ -15,8 +16,9 @@ from backend.domain.recipe.recipe import Recipe
 
 
 class Footprint(NamedTuple):
-    """`names` are the targets with this very hardware. `room` is of one device, all of them used as the planner's default has it;
-    where nothing fits, at the highest degree that divides the model. `replicas` of the model, each cut over `room`'s degree."""
+    """`names` are the targets with this very hardware. `room` is of one device, all of them used as the planner's
+    default has it; where nothing fits, at the highest degree that divides the model. `replicas` of the model, each cut
+    over `room`'s degree."""
 
     names: tuple[str, ...]
     device: Device

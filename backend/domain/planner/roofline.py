@@ -1,9 +1,12 @@
-"""How fast a model is served, from what must be moved and multiplied: prefill bound by arithmetic, decoding by memory bandwidth.
+"""How fast a model is served, from what must be moved and multiplied: prefill bound by arithmetic, decoding by memory
+bandwidth.
 
-Each figure is a range: the same formula at the best and at the worst of the efficiencies below. Knows nothing of prices.
+Each figure is a range: the same formula at the best and at the worst of the efficiencies below. Knows nothing of
+prices.
 
-Sources: Williams et al. 2009 (roofline); Pope et al. 2022 (transformer inference); Leviathan et al. 2023 (speculative decoding);
-Shoeybi et al. 2019 (tensor parallelism: two all-reduces a layer); nccl-tests, PERFORMANCE.md (2 (n - 1) / n per all-reduce).
+Sources: Williams et al. 2009 (roofline); Pope et al. 2022 (transformer inference); Leviathan et al. 2023 (speculative
+decoding); Shoeybi et al. 2019 (tensor parallelism: two all-reduces a layer); nccl-tests, PERFORMANCE.md (2 (n - 1) / n
+per all-reduce).
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ End = Literal[0, 1]
 BEST: End = 0
 WORST: End = 1
 Gains = Callable[[float, int, float, End], float]
-"""(streams, tokens a guess, acceptance, end) -> the gain of speculation, measured: at that end of the measurement's error."""
+"""(streams, tokens a guess, acceptance, end) -> the gain of speculation, measured: at that end of the measurement's
+error."""
 
 
 class Efficiency(NamedTuple):
-    """(best, worst) shares of the peak that are reached, and what a step costs beside traffic and arithmetic, in seconds."""
+    """(best, worst) shares of the peak that are reached, and what a step costs beside traffic and arithmetic, in
+    seconds."""
 
     bandwidth: tuple[float, float]
     arithmetic: tuple[float, float]
@@ -45,13 +50,14 @@ class Efficiency(NamedTuple):
 NOMINAL = Efficiency((0.9, 0.5), (0.7, 0.3), (0.0002, 0.003), (5e-6, 40e-6))
 """Of a GPU's or Neuron core's datasheet. Assumptions: this project has measured no accelerator yet."""
 MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
-"""Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the probe's own
-matrix-vector product reaches of its best; the rest is assumed."""
+"""Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the
+probe's own matrix-vector product reaches of its best; the rest is assumed."""
 
 ACCEPTANCE = (0.8, 0.5)
 """(best, worst) probability that a token of a draft or head is accepted. An assumption: only an evaluation can tell."""
 LOOKUP_ACCEPTANCE = (0.7, 0.0)
-"""The same for look-up methods (n-gram, suffix, a class of one's own): nothing where the text does not repeat itself."""
+"""The same for look-up methods (n-gram, suffix, a class of one's own): nothing where the text does not repeat
+itself."""
 
 
 class ExpectedLoad(Frozen):
@@ -110,13 +116,18 @@ def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Serve
     of_experts = _expert_bytes(model, stored.linears + stored.scales)
     head = parts.head or parts.embedding
     return Served(
-        layers=model.layers, hidden=model.hidden_size, traffic=read - of_experts, expert_traffic=of_experts,
+        layers=model.layers,
+        hidden=model.hidden_size,
+        traffic=read - of_experts,
+        expert_traffic=of_experts,
         experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
-        token_flops=2.0 * (parts.active_linears + head), kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
-        eight_bit=chosen is not None and chosen.activations, bits=chosen.bits if chosen else 16,
+        token_flops=2.0 * (parts.active_linears + head),
+        kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
+        eight_bit=chosen is not None and chosen.activations,
+        bits=chosen.bits if chosen else 16,
         products=Products(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
         scheme=methods.of(step).scheme if isinstance(step, Quantize) else None,
-    )  # fmt: skip
+    )
 
 
 def _expert_bytes(model: ModelFacts, linears: float) -> float:
@@ -134,8 +145,8 @@ def efficiency(device: Device) -> Efficiency:
 def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, tokens: int = 1) -> float:
     """One pass over `tokens` tokens of each of `load.concurrency` sequences, in the middle of their answers.
 
-    max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case. On a processor the quantized
-    linears take the time of the same in 16 bit, over what its instruction set makes of them.
+    max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case. On a processor the
+    quantized linears take the time of the same in 16 bit, over what its instruction set makes of them.
     """
     assert device.bandwidth and device.flops
     shares, batch = efficiency(device), load.concurrency * tokens
@@ -144,7 +155,10 @@ def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, 
     read += load.concurrency * context * what.kv_bytes
     apart = what.products if _gains(what, device) else Products(0.0, 0.0, 0.0)
     bandwidth, rate = device.bandwidth * shares.bandwidth[end], _rate(what, device) * shares.arithmetic[end]
-    moving, working = (read - apart.traffic / degree) / bandwidth, batch * (what.token_flops - apart.flops) / degree / rate
+    moving, working = (
+        (read - apart.traffic / degree) / bandwidth,
+        batch * (what.token_flops - apart.flops) / degree / rate,
+    )
     core = max(moving, working)
     if apart.traffic:
         sixteen = max(apart.sixteen / degree / bandwidth, batch * apart.flops / degree / rate)
@@ -153,7 +167,8 @@ def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, 
 
 
 def touched(experts: tuple[int, int] | None, tokens: int) -> float:
-    """Share of the experts that `tokens` tokens use together when each picks its own at random: 1 - (1 - k / n) ^ tokens."""
+    """Share of the experts that `tokens` tokens use together when each picks its own at random: 1 - (1 - k / n) ^
+    tokens."""
     return 1.0 - (1.0 - experts[1] / experts[0]) ** tokens if experts else 0.0
 
 
@@ -179,24 +194,28 @@ def _all_reduces(what: Served, device: Device, degree: int, tokens: int, end: En
 
 
 def prefill_seconds(what: Served, device: Device, degree: int, tokens: int, end: End) -> float:
-    """One prompt: 2 x parameters x tokens operations and 2 x tokens^2 x hidden a layer for causal attention, or one read of the
-    weights where that takes longer."""
+    """One prompt: 2 x parameters x tokens operations and 2 x tokens^2 x hidden a layer for causal attention, or one
+    read of the weights where that takes longer."""
     assert device.bandwidth and device.flops
     shares = efficiency(device)
     attention = 2.0 * what.layers * tokens**2 * what.hidden
-    working = (what.token_flops * tokens / _rate(what, device) + attention / device.flops) / degree / shares.arithmetic[end]
+    working = (
+        (what.token_flops * tokens / _rate(what, device) + attention / device.flops) / degree / shares.arithmetic[end]
+    )
     read = (what.traffic + what.expert_traffic * touched(what.experts, tokens)) / degree
     moving = read / (device.bandwidth * shares.bandwidth[end])
     return max(moving, working) + _all_reduces(what, device, degree, tokens, end) + shares.step[end]
 
 
 def tokens_per_pass(acceptance: float, drafted: int) -> float:
-    """Expected tokens of one verified pass: (1 - a^(k+1)) / (1 - a) (Leviathan et al. 2023, the expected number of tokens)."""
+    """Expected tokens of one verified pass: (1 - a^(k+1)) / (1 - a) (Leviathan et al. 2023, the expected number of
+    tokens)."""
     return drafted + 1.0 if acceptance >= 1 else (1 - acceptance ** (drafted + 1)) / (1 - acceptance)
 
 
 def acceptance_of(rate: float, drafted: int) -> float:
-    """The probability a whose expected accepted / drafted is `rate`, which servers report: a + a^2 + ... + a^k = rate x k."""
+    """The probability a whose expected accepted / drafted is `rate`, which servers report: a + a^2 + ... + a^k = rate x
+    k."""
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -212,12 +231,19 @@ def acceptance_range(step: Speculate, measured: float | None) -> tuple[float, fl
 
 
 def token_seconds(
-    what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, step: Speculate | None, draft: Served | None,
-    acceptance: float | None = None, gains: Gains | None = None,
-) -> float:  # fmt: skip
-    """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft (one where it proposes
-    all at once), divided by the tokens that a pass is expected to give; k as the recipe has it for so many streams. Where it was
-    measured what these cost, a step without them, divided by the gain."""
+    what: Served,
+    device: Device,
+    degree: int,
+    load: ExpectedLoad,
+    end: End,
+    step: Speculate | None,
+    draft: Served | None,
+    acceptance: float | None = None,
+    gains: Gains | None = None,
+) -> float:
+    """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft (one where
+    it proposes all at once), divided by the tokens that a pass is expected to give; k as the recipe has it for so many
+    streams. Where it was measured what these cost, a step without them, divided by the gain."""
     tokens = step.tokens_at(load.concurrency) if step else 0
     nothing = step is not None and SPECULATE[step.method].only_likely and acceptance is None and end == WORST
     if step is None or not tokens or nothing:
@@ -232,14 +258,21 @@ def token_seconds(
 
 
 def speed(
-    model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: ExpectedLoad, draft: ModelFacts | None = None,
-    acceptance: float | None = None, held: tuple[int, int] | None = None, gains: Gains | None = None,
-) -> Speed | None:  # fmt: skip
+    model: ModelFacts,
+    recipe: Recipe,
+    device: Device,
+    degree: int,
+    load: ExpectedLoad,
+    draft: ModelFacts | None = None,
+    acceptance: float | None = None,
+    held: tuple[int, int] | None = None,
+    gains: Gains | None = None,
+) -> Speed | None:
     """Time to first token, time per output token, and output tokens/s of a closed loop of `load.concurrency` streams.
 
-    Streams prefill one after the other and decode together, so a round of them takes n x prefill + output tokens x step. At worst
-    all other prompts fall into a stream's answer and lengthen its tokens. `held`: (least, most) sequences that the cache holds;
-    those beyond wait for whole rounds.
+    Streams prefill one after the other and decode together, so a round of them takes n x prefill + output tokens x
+    step. At worst all other prompts fall into a stream's answer and lengthen its tokens. `held`: (least, most)
+    sequences that the cache holds; those beyond wait for whole rounds.
     None where the device's rates are not known, or the draft that the recipe needs is not.
     """
     step = recipe.step("speculate")
@@ -257,10 +290,19 @@ def speed(
 
 
 def replicated(
-    model: ModelFacts, recipe: Recipe, device: Device, degree: int, load: ExpectedLoad, draft: ModelFacts | None = None,
-    acceptance: float | None = None, held: tuple[int, int] | None = None, replicas: int = 1, gains: Gains | None = None,
-) -> Speed | None:  # fmt: skip
-    """`speed` of `replicas` that share the streams evenly: those with one more are the slowest, and all their tokens count."""
+    model: ModelFacts,
+    recipe: Recipe,
+    device: Device,
+    degree: int,
+    load: ExpectedLoad,
+    draft: ModelFacts | None = None,
+    acceptance: float | None = None,
+    held: tuple[int, int] | None = None,
+    replicas: int = 1,
+    gains: Gains | None = None,
+) -> Speed | None:
+    """`speed` of `replicas` that share the streams evenly: those with one more are the slowest, and all their tokens
+    count."""
     fewest, longer = divmod(load.concurrency, replicas)
     shares = [(fewest + 1, longer), (fewest, replicas - longer)]
     found = []
@@ -276,8 +318,8 @@ def replicated(
 
 
 class _Round(NamedTuple):
-    """Seconds until the first and the last stream's first token, seconds a token, what the prompts of all other streams add to
-    each token where they fall into its answer, and tokens/s."""
+    """Seconds until the first and the last stream's first token, seconds a token, what the prompts of all other streams
+    add to each token where they fall into its answer, and tokens/s."""
 
     first: float
     last: float
@@ -287,9 +329,17 @@ class _Round(NamedTuple):
 
 
 def _round(
-    what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, step: Speculate | None, draft: Served | None,
-    acceptance: float | None, held: int, gains: Gains | None,
-) -> _Round:  # fmt: skip
+    what: Served,
+    device: Device,
+    degree: int,
+    load: ExpectedLoad,
+    end: End,
+    step: Speculate | None,
+    draft: Served | None,
+    acceptance: float | None,
+    held: int,
+    gains: Gains | None,
+) -> _Round:
     streams = max(1, min(load.concurrency, held))
     together = load if streams == load.concurrency else load.model_copy(update={"concurrency": streams})
     prefill = prefill_seconds(what, device, degree, load.input_tokens, end)

@@ -36,7 +36,8 @@ class Entry(NamedTuple):
 
 
 class Standing(Frozen):
-    """`title` names a goal only where the figure holds it. `ratio` is of the goal's figure to the original's, (least, most)."""
+    """`title` names a goal only where the figure holds it. `ratio` is of the goal's figure to the original's, (least,
+    most)."""
 
     key: str
     title: str
@@ -52,8 +53,8 @@ def standings(entries: Sequence[Entry], original: Estimate | None) -> list[Stand
 
 
 def at_all_loads(rows: Sequence[Standing], made_of: str) -> str:
-    """One preset's title where several loads are shown: the best of all only where it is at each of them, its goal's where every
-    load holds it, else what it is made of."""
+    """One preset's title where several loads are shown: the best of all only where it is at each of them, its goal's
+    where every load holds it, else what it is made of."""
     titles = [row.title for row in rows]
     if not rows or made_of in titles:
         return made_of
@@ -66,7 +67,9 @@ def _standing(entry: Entry, entries: Sequence[Entry], original: Estimate | None)
     field, best, what, verb = FIGURES[entry.goal]
     mine, its = _ends(entry.estimate, field), _ends(original, field)
     if mine is None or its is None or entry.estimate is None:
-        return Standing(key=entry.key, title=entry.made_of, holds=None, note=f"Its {what} is not known beside the original's.")
+        return Standing(
+            key=entry.key, title=entry.made_of, holds=None, note=f"Its {what} is not known beside the original's."
+        )
     others = [found for other in entries if (found := _ends(other.estimate, field))]
     holds = middle(mine) < (1 - NOTICED) * middle(its)
     lowest = holds and all(middle(mine) <= middle(found) for found in others)

@@ -1,4 +1,5 @@
-"""Whether a text is good to calibrate with: how much of the held-out text stands in it, and whether its tokens are the model's.
+"""Whether a text is good to calibrate with: how much of the held-out text stands in it, and whether its tokens are the
+model's.
 
 Runs of 13 words are what GPT-3's authors looked for (Brown et al. 2020, arXiv 2005.14165, appendix C). Pure.
 """
@@ -19,7 +20,8 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def share(held_out: str, texts: Iterable[str]) -> float:
-    """The share of the runs of `held_out` that occur in `texts`, 0 to 1; spaces, line breaks and capitals do not count."""
+    """The share of the runs of `held_out` that occur in `texts`, 0 to 1; spaces, line breaks and capitals do not
+    count."""
     looked_for = set(runs(held_out))
     if not looked_for:
         return 0.0

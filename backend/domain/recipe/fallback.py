@@ -1,4 +1,5 @@
-"""From what groups of linears were measured to lose to the precision of each: within an average, or down to a quality floor.
+"""From what groups of linears were measured to lose to the precision of each: within an average, or down to a quality
+floor.
 
 Pure. Knows neither how losses are measured nor how anything is quantized.
 """
@@ -93,14 +94,25 @@ def missed(limits: Limits, quality: Mapping[str, Any]) -> str | None:
 
 
 def record(
-    groups: Sequence[Measured], chosen: Sequence[Precision], own: Precision, target: float | None, attempts: Sequence[Attempt]
+    groups: Sequence[Measured],
+    chosen: Sequence[Precision],
+    own: Precision,
+    target: float | None,
+    attempts: Sequence[Attempt],
 ) -> dict[str, Any]:
     """What an artifact says of its precisions; `own` is what the method makes of a group by itself."""
     rows = [
-        {"name": group.name, "linears": len(group.linears), "weights": group.weights, "precision": each.name, "bits": each.bits,
-         "words": each.words, "losses": group.losses}
+        {
+            "name": group.name,
+            "linears": len(group.linears),
+            "weights": group.weights,
+            "precision": each.name,
+            "bits": each.bits,
+            "words": each.words,
+            "losses": group.losses,
+        }
         for group, each in zip(groups, chosen, strict=True)
-    ]  # fmt: skip
+    ]
     return {
         "target_bits": target,
         "own": own.name,

@@ -1,7 +1,7 @@
 """The quantization engines as data: when to prefer which, what the libraries can do, and the environment they run in.
 
-The native engine is the studio's own; llm-compressor and AutoAWQ are other people's, kept selectable for comparison and for
-pipelines that ask for them. Pure; knows nothing of what is installed.
+The native engine is the studio's own; llm-compressor and AutoAWQ are other people's, kept selectable for comparison and
+for pipelines that ask for them. Pure; knows nothing of what is installed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from backend.domain.recipe.recipe import Quantize
 
 
 class Engine(NamedTuple):
-    """`prefer` says in a sentence when to choose it. `environment` is what must be installed, None for the studio's own."""
+    """`prefer` says in a sentence when to choose it. `environment` is what must be installed, None for the studio's
+    own."""
 
     title: str
     prefer: str
@@ -45,7 +46,10 @@ ENGINES: dict[str, Engine] = {
 
 PLACES = frozenset({"cpu", "cuda"})
 SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
-    **{("quantize", method, "llm-compressor"): PLACES for method in ("awq", "gptq", "smoothquant", "w8a8", "fp8", "rtn")},
+    **{
+        ("quantize", method, "llm-compressor"): PLACES
+        for method in ("awq", "gptq", "smoothquant", "w8a8", "fp8", "rtn")
+    },
     **{("prune", method, "llm-compressor"): PLACES for method in ("wanda", "sparsegpt")},
     ("quantize", "awq", "autoawq"): PLACES,
 }
@@ -69,11 +73,17 @@ def refusals(step: Quantize, model_id: str, model_type: str) -> Iterator[tuple[s
         return
     for name in NATIVE_ONLY:
         if getattr(step, name, None) is not None:
-            yield f"`{name}` is an option of the native engine: leave it out, or use `engine: native`.", "capability table"
+            yield (
+                f"`{name}` is an option of the native engine: leave it out, or use `engine: native`.",
+                "capability table",
+            )
     if step.bits == 8 and step.method in {"awq", "gptq", "rtn"}:
         yield f"{step.engine} quantizes with {step.method} to 4 bits here: leave `bits` out.", "capability table"
     if step.engine == "llm-compressor" and step.format != "compressed-tensors":
-        yield "llm-compressor writes compressed-tensors: leave `format` out, or use another engine.", "llm-compressor 0.14.0.1"
+        yield (
+            "llm-compressor writes compressed-tensors: leave `format` out, or use another engine.",
+            "llm-compressor 0.14.0.1",
+        )
     if step.engine != "autoawq":
         return
     if step.symmetric:

@@ -1,6 +1,8 @@
-"""What each quantization and pruning method is and takes: bits, groups, options and their defaults, as data without torch.
+"""What each quantization and pruning method is and takes: bits, groups, options and their defaults, as data without
+torch.
 
-Where the result can be served is here too, as far as it depends on the method and not on the machine's speed. Knows no model.
+Where the result can be served is here too, as far as it depends on the method and not on the machine's speed. Knows no
+model.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Method(NamedTuple):
-    """A quantization method. Another one is a row here and a module of that name in engines/native/methods (CONTRIBUTING.md)."""
+    """A quantization method. Another one is a row here and a module of that name in engines/native/methods
+    (CONTRIBUTING.md)."""
 
     title: str
     """In lists of techniques."""
@@ -38,59 +41,114 @@ class Method(NamedTuple):
     calibrated: bool = True
     """Calibration text decides what is stored, and not only the reported errors."""
     scheme: Scheme | None = None
-    """How vLLM reads it, by which its kernels are found (`kernels`). Without one nothing serves the quantized weights."""
+    """How vLLM reads it, by which its kernels are found (`kernels`). Without one nothing serves the quantized
+    weights."""
     alternatives: tuple[str, ...] = ("awq", "w8a8", "fp8")
     """Methods to use instead where this one cannot be, the nearest first."""
     searches: int = 0
-    """Times that all rows of a matrix meet its Gram matrix, the report left out: what a job's duration is reckoned from."""
+    """Times that all rows of a matrix meet its Gram matrix, the report left out: what a job's duration is reckoned
+    from."""
 
 
 QUANTIZE: dict[str, Method] = {
     "rtn": Method(
-        "INT4 (round to nearest)", "Quantize to 4 bits (rtn)",
+        "INT4 (round to nearest)",
+        "Quantize to 4 bits (rtn)",
         "4-bit weights, each rounded to the nearest step: quick, and the mark that the others have to beat.",
-        (4, 8), 128, {"clip": False}, "no paper: plain rounding", calibrated=False, scheme="wNa16", searches=1,
+        (4, 8),
+        128,
+        {"clip": False},
+        "no paper: plain rounding",
+        calibrated=False,
+        scheme="wNa16",
+        searches=1,
     ),
     "awq": Method(
-        "INT4 (AWQ)", "Quantize to 4 bits (awq)", "4-bit weights; input channels that matter are scaled up before rounding.",
-        (4,), 128, {"clip": True}, "Lin et al. 2023, arXiv 2306.00978", scheme="wNa16", alternatives=("w8a8", "fp8"),
+        "INT4 (AWQ)",
+        "Quantize to 4 bits (awq)",
+        "4-bit weights; input channels that matter are scaled up before rounding.",
+        (4,),
+        128,
+        {"clip": True},
+        "Lin et al. 2023, arXiv 2306.00978",
+        scheme="wNa16",
+        alternatives=("w8a8", "fp8"),
         searches=11,
     ),
     "gptq": Method(
-        "INT4 (GPTQ)", "Quantize to 4 bits (gptq)",
+        "INT4 (GPTQ)",
+        "Quantize to 4 bits (gptq)",
         "4-bit weights; columns not yet rounded make up for the error of those that are.",
-        (4, 8), 128, {"act_order": True, "awq_scales": False, "clip": True}, "Frantar et al. 2022, arXiv 2210.17323",
-        scheme="wNa16", searches=6,
+        (4, 8),
+        128,
+        {"act_order": True, "awq_scales": False, "clip": True},
+        "Frantar et al. 2022, arXiv 2210.17323",
+        scheme="wNa16",
+        searches=6,
     ),
     "w8a8": Method(
-        "INT8 (W8A8)", "Quantize to 8 bits (w8a8)", "8-bit integers for weights and activations.",
-        (8,), None, {"activations": "dynamic"}, "no paper: plain rounding", activations=True, calibrated=False,
-        scheme="int8", alternatives=("fp8", "awq"),
+        "INT8 (W8A8)",
+        "Quantize to 8 bits (w8a8)",
+        "8-bit integers for weights and activations.",
+        (8,),
+        None,
+        {"activations": "dynamic"},
+        "no paper: plain rounding",
+        activations=True,
+        calibrated=False,
+        scheme="int8",
+        alternatives=("fp8", "awq"),
     ),
     "smoothquant": Method(
-        "INT8 (SmoothQuant)", "Quantize to 8 bits (smoothquant)",
+        "INT8 (SmoothQuant)",
+        "Quantize to 8 bits (smoothquant)",
         "8-bit integers for weights and activations, with outliers moved into the weights first.",
-        (8,), None, {"activations": "dynamic", "strength": 0.5}, "Xiao et al. 2022, arXiv 2211.10438", activations=True,
-        scheme="int8", alternatives=("w8a8", "fp8", "awq"),
+        (8,),
+        None,
+        {"activations": "dynamic", "strength": 0.5},
+        "Xiao et al. 2022, arXiv 2211.10438",
+        activations=True,
+        scheme="int8",
+        alternatives=("w8a8", "fp8", "awq"),
     ),
     "int8": Method(
-        "INT8 weights only", "Quantize weights to 8 bits (int8)",
+        "INT8 weights only",
+        "Quantize weights to 8 bits (int8)",
         "8-bit weights with 16-bit activations, for GPUs: close to the original at half the size.",
-        (8,), None, {}, "no paper: plain rounding", "INT8 weights", calibrated=False,
-        scheme="wNa16", alternatives=("w8a8", "fp8", "awq"),
+        (8,),
+        None,
+        {},
+        "no paper: plain rounding",
+        "INT8 weights",
+        calibrated=False,
+        scheme="wNa16",
+        alternatives=("w8a8", "fp8", "awq"),
     ),
     "fp8": Method(
-        "FP8", "Quantize to FP8 (fp8)",
+        "FP8",
+        "Quantize to FP8 (fp8)",
         "8-bit floating point for weights and activations: no outliers to fear, for newer GPUs.",
-        (8,), None, {"activations": "dynamic"}, "Micikevicius et al. 2022, arXiv 2209.05433", "FP8", activations=True,
-        calibrated=False, scheme="fp8", alternatives=("w8a8", "awq"),
+        (8,),
+        None,
+        {"activations": "dynamic"},
+        "Micikevicius et al. 2022, arXiv 2209.05433",
+        "FP8",
+        activations=True,
+        calibrated=False,
+        scheme="fp8",
+        alternatives=("w8a8", "awq"),
     ),
     "kv_cache": Method(
-        "FP8 key-value cache", "FP8 key-value cache",
+        "FP8 key-value cache",
+        "FP8 key-value cache",
         "Leaves the weights alone and stores keys and values of the context in half the bytes.",
-        (16,), None, {}, "vLLM, quantized KV cache", alternatives=("fp8", "w8a8"),
+        (16,),
+        None,
+        {},
+        "vLLM, quantized KV cache",
+        alternatives=("fp8", "w8a8"),
     ),
-}  # fmt: skip
+}
 """In the order in which screens list them. Every method but `kv_cache` also takes `kv_cache: fp8`."""
 
 ORIGINAL_BITS = 16
@@ -108,7 +166,8 @@ TUNED = ("act_order", "awq_scales", "clip", "activations", "strength")
 """Fields of a quantize step that only some methods take."""
 
 MIXED = ("target_bits", "eight_bits")
-"""Fields of a quantize step that only methods which quantize in groups take: they can stand beside higher precisions."""
+"""Fields of a quantize step that only methods which quantize in groups take: they can stand beside higher
+precisions."""
 
 NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
 """Model types whose attention names its cache differently: no served and scored run of theirs is at hand."""
@@ -180,9 +239,13 @@ def misfits(step: Quantize) -> list[str]:
     if step.bits is not None and step.bits not in known.bits:
         found.append(f"{step.method} is {known.bits[0]} bits: leave `bits` out.")
     if known.group_size is None and (step.group_size or step.symmetric is False):
-        found.append(f"{step.method} has symmetric scales of its own, not in groups: leave out group_size and symmetric.")
+        found.append(
+            f"{step.method} has symmetric scales of its own, not in groups: leave out group_size and symmetric."
+        )
     if known.group_size and bits(step) == 8 and step.symmetric is False:
-        found.append("8-bit weights are stored without zero points, which vLLM's GPU kernels do not take: leave `symmetric` out.")
+        found.append(
+            "8-bit weights are stored without zero points, which vLLM's GPU kernels do not take: leave `symmetric` out."
+        )
     strange = [name for name in TUNED if getattr(step, name) is not None and name not in known.defaults]
     if strange:
         takers = ", ".join(name for name, method in QUANTIZE.items() if strange[0] in method.defaults)
@@ -190,7 +253,9 @@ def misfits(step: Quantize) -> list[str]:
     mixed = [name for name in MIXED if getattr(step, name) is not None]
     if mixed and known.group_size is None:
         takers = ", ".join(GROUP_SIZE)
-        found.append(f"{step.method} makes all linears alike and takes no `{mixed[0]}`, which is for {takers}: use one of them.")
+        found.append(
+            f"{step.method} makes all linears alike and takes no `{mixed[0]}`, which is for {takers}: use one of them."
+        )
     elif mixed:
         found += _outside(step)
     if step.eight_bits and known.group_size and bits(step) == 8:
@@ -207,7 +272,9 @@ def _outside(step: Quantize) -> list[str]:
         made = precision.own(options(step)).words
         return [f"`target_bits: {asked:g}` is below {low:g}, what {made} take with their scales: use {low:g} or more."]
     if asked is not None and asked > ORIGINAL_BITS:
-        return [f"`target_bits: {asked:g}` is above {ORIGINAL_BITS}, what the original has: use {ORIGINAL_BITS} or less."]
+        return [
+            f"`target_bits: {asked:g}` is above {ORIGINAL_BITS}, what the original has: use {ORIGINAL_BITS} or less."
+        ]
     return []
 
 
@@ -228,7 +295,9 @@ def options(step: Quantize) -> dict[str, Any]:
         found["format"] = step.format
     found |= {name: value for name in MIXED if (value := getattr(step, name)) is not None}
     fields = type(step).model_fields
-    return found | {name: value for name in ("samples", "length") if (value := getattr(step, name)) != fields[name].default}
+    return found | {
+        name: value for name in ("samples", "length") if (value := getattr(step, name)) != fields[name].default
+    }
 
 
 def caches_fp8(step: Any) -> bool:
@@ -242,7 +311,9 @@ def title(step: Quantize) -> str:
     if step.method == "kv_cache":
         return "Scale an FP8 key-value cache"
     made = known.made.format(bits=bits(step), method=step.method.upper())
-    extra = [word for name, word in (("awq_scales", "AWQ scales"), ("act_order", "activation order")) if tuned(step, name)]
+    extra = [
+        word for name, word in (("awq_scales", "AWQ scales"), ("act_order", "activation order")) if tuned(step, name)
+    ]
     extra += ["static activations"] if known.activations and tuned(step, "activations") == "static" else []
     extra += ["FP8 key-value cache"] if step.kv_cache else []
     made += f", {step.target_bits:g} bits on average," if step.target_bits else ""
@@ -258,8 +329,8 @@ def prune_title(step: Prune) -> str:
 def unserved(
     step: Any, hardware: str, *, model_type: str = "", experts: bool = False, amx: bool = False
 ) -> tuple[str, str] | None:
-    """Why nothing serves the result on `hardware`, and the source; None where vLLM does. `experts`: the model is made of them;
-    `amx`: the processor has that instruction set."""
+    """Why nothing serves the result on `hardware`, and the source; None where vLLM does. `experts`: the model is made
+    of them; `amx`: the processor has that instruction set."""
     if getattr(step, "technique", None) != "quantize":
         return None
     if of(step).scheme is None and bits(step) < ORIGINAL_BITS:

@@ -1,7 +1,8 @@
-"""The precisions that groups of linears may get in one checkpoint, what each costs in bits, and what was measured to be lost.
+"""The precisions that groups of linears may get in one checkpoint, what each costs in bits, and what was measured to be
+lost.
 
-A group is what serving engines fuse or what shares an input: all its linears get one precision. Pure; knows no model and no
-arithmetic of rounding.
+A group is what serving engines fuse or what shares an input: all its linears get one precision. Pure; knows no model
+and no arithmetic of rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ WEIGHT_SCALE, ACTIVE_SCALE = 16, 32
 """Bits of a scale: of weight-only formats in the model's 16-bit type, of those with 8-bit activations in fp32."""
 
 Eight = Literal["int8", "w8a8"]
-"""Which 8-bit form stands beside 4 bits: weights only, which GPUs serve, or activations too, which a processor serves as well."""
+"""Which 8-bit form stands beside 4 bits: weights only, which GPUs serve, or activations too, which a processor serves
+as well."""
 
 
 class Precision(Frozen):
@@ -41,7 +43,9 @@ class Precision(Frozen):
     def words(self) -> str:
         if self.group_size:
             return f"{self.bits} bits in groups of {self.group_size}"
-        return {"w8a8": "8 bits with 8-bit activations", "int8": "8 bits, weights only"}.get(self.name, f"{self.bits} bits")
+        return {"w8a8": "8 bits with 8-bit activations", "int8": "8 bits, weights only"}.get(
+            self.name, f"{self.bits} bits"
+        )
 
     def stored_bits(self, outputs: int, inputs: int) -> int:
         """Of a matrix [outputs, inputs] with its scales and zero points, as compressed-tensors stores them."""
@@ -86,15 +90,18 @@ class Measured(Frozen):
 def own(options: Mapping[str, Any]) -> Precision:
     """What a planned quantize step makes of every linear by itself."""
     return Precision(
-        method=options["method"], bits=options["bits"], group_size=options.get("group_size"), symmetric=options["symmetric"]
+        method=options["method"],
+        bits=options["bits"],
+        group_size=options.get("group_size"),
+        symmetric=options["symmetric"],
     )
 
 
 def candidates(options: Mapping[str, Any], eight: Eight) -> tuple[Precision, ...]:
     """What a group may become, cheapest first: the step's own, smaller groups, 8 bits, 16 bits.
 
-    vLLM 0.32.0 reads each from a config group of its own (compressed_tensors.py, get_scheme_dict) and needs one for all linears
-    that it fuses.
+    vLLM 0.32.0 reads each from a config group of its own (compressed_tensors.py, get_scheme_dict) and needs one for all
+    linears that it fuses.
     """
     mine = own(options)
     precisions = [mine]

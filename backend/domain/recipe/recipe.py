@@ -1,7 +1,7 @@
 """A recipe: an ordered stack of technique steps plus serving settings. Frozen, content-hashed, unknown fields refused.
 
-The written form of a step is a mapping with one key, its technique: `quantize: {method: w8a8}`. Knows nothing of models or
-hardware (`compat` does) and nothing of YAML (`service.recipes` does).
+The written form of a step is a mapping with one key, its technique: `quantize: {method: w8a8}`. Knows nothing of models
+or hardware (`compat` does) and nothing of YAML (`service.recipes` does).
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Quantize(_Step):
     kv_cache: Literal["fp8"] | None = None
     """Store scales for an FP8 key-value cache too; the server then uses one."""
     target_bits: float | None = Field(None, gt=0)
-    """rtn, awq, gptq: bits a weight on average over the quantized linears, scales and zero points counted. Each group of linears
-    gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
+    """rtn, awq, gptq: bits a weight on average over the quantized linears, scales and zero points counted. Each group
+    of linears gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
     eight_bits: Literal["int8", "w8a8"] | None = None
-    """What groups of 8 bits become beside 4-bit ones: weights only, served by GPUs, or activations too, which a processor serves
-    as well. Empty: what the target serves."""
+    """What groups of 8 bits become beside 4-bit ones: weights only, served by GPUs, or activations too, which a
+    processor serves as well. Empty: what the target serves."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
     """`bundled`, or a JSONL, Parquet or text file."""
@@ -204,8 +204,8 @@ class Limits(Frozen):
     max_perplexity_increase: float | None = Field(None, gt=0)
     """Relative: 0.01 allows 1 %."""
     fall_back: bool = Field(False, exclude_if=lambda value: not value)
-    """Raise the precision of the groups of linears that lose most, try after try, until the limits hold. Left out of the written
-    form where false, so that recipes from before it keep their hash."""
+    """Raise the precision of the groups of linears that lose most, try after try, until the limits hold. Left out of
+    the written form where false, so that recipes from before it keep their hash."""
 
 
 NAME_PATTERN = r"[^-\s`][^\x00-\x1f\x7f`\u2028\u2029]*"

@@ -14,13 +14,14 @@ from pydantic import Field, model_serializer
 from backend.domain.frozen import Frozen
 
 SPARE_SEQUENCES = 12
-"""The least that must be left of the calibration text beside what calibrates: most of it to learn from, some to stop by."""
+"""The least that must be left of the calibration text beside what calibrates: most of it to learn from, some to stop
+by."""
 
 VALIDATIONS, MOST_VALIDATION = 20, 16
 """How often it validates after the start, and on how many sequences at most: what that costs beside the steps."""
 WIDE_RATE = 1.5
-"""Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden matrix goes
-(Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
+"""Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden
+matrix goes (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
 
 
 class Recover(Frozen):
@@ -31,7 +32,8 @@ class Recover(Frozen):
     steps: int = Field(100, ge=1, le=10_000)
     """At most; fewer where the validation loss stops falling."""
     learning_rate: float | None = Field(None, gt=0, le=1)
-    """At its highest: it rises at first and falls to zero at the last step. Empty is `WIDE_RATE` / the model's hidden size."""
+    """At its highest: it rises at first and falls to zero at the last step. Empty is `WIDE_RATE` / the model's hidden
+    size."""
     batch: int = Field(4, ge=1, le=256)
     """Sequences a step."""
     patience: int = Field(5, ge=1, le=1000)
@@ -50,7 +52,8 @@ class Recover(Frozen):
 
 
 def read(value: Any) -> Any:
-    """`recover:` as written: true for the defaults, false for none. Raises ValueError for what is neither that nor a mapping."""
+    """`recover:` as written: true for the defaults, false for none. Raises ValueError for what is neither that nor a
+    mapping."""
     if isinstance(value, bool):
         return Recover() if value else None
     if value is not None and not isinstance(value, dict | Recover):
@@ -71,7 +74,11 @@ def gained(quality: Mapping[str, Mapping[str, float]]) -> str:
     if pruned <= before:
         return f"{found}."
     share = (pruned - after) / (pruned - before)
-    return f"{found}: recovery won back {share:.0%} of what pruning cost." if share > 0 else f"{found}: recovery did not help."
+    return (
+        f"{found}: recovery won back {share:.0%} of what pruning cost."
+        if share > 0
+        else f"{found}: recovery did not help."
+    )
 
 
 def ended(document: Mapping[str, Any]) -> str:

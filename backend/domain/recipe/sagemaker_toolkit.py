@@ -1,7 +1,7 @@
 """What the managed SageMaker toolkit accepts: its stacking table and instance families, as data.
 
-Gathered from aws/sagemaker-python-sdk a248126 (2026-08-21) and botocore 1.44.5. Our own engines are wider; a `sagemaker:` target
-must hold to this. Knows nothing of memory or speed.
+Gathered from aws/sagemaker-python-sdk a248126 (2026-08-21) and botocore 1.44.5. Our own engines are wider; a
+`sagemaker:` target must hold to this. Knows nothing of memory or speed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ TABLE: tuple[Stack, ...] = (
     _row(["weights"], None, _GPU_ONLY),
     _row(["weights", "speculate"], None, _GPU_ONLY),
     _row(["speculate"], None, _GPU_ONLY, NO_JOB),
-    _row(["compile"], None, None, "Compiled by TensorRT-LLM on a GPU, by the Neuron compiler on Inferentia and Trainium."),
+    _row(
+        ["compile"], None, None, "Compiled by TensorRT-LLM on a GPU, by the Neuron compiler on Inferentia and Trainium."
+    ),
     _row(["compile", "weights"], None, _GPU_ONLY),
     _row(["compile", "smoothquant"], None, _GPU_ONLY),
     _row(["smoothquant"], "smoothquant needs `compile` beside it: add it", _GPU_ONLY),

@@ -1,4 +1,5 @@
-"""The ways to propose tokens ahead, as vLLM 0.32 has them: what each is called, what it needs, and which options it takes.
+"""The ways to propose tokens ahead, as vLLM 0.32 has them: what each is called, what it needs, and which options it
+takes.
 
 What runs on which hardware is in docs/decisions/0033-speculation.md. Knows nothing of models.
 """
@@ -9,12 +10,15 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
-KnownSpeculation = Literal["draft", "ngram", "ngram_adaptive", "suffix", "eagle", "eagle3", "medusa", "dflash", "custom"]
+KnownSpeculation = Literal[
+    "draft", "ngram", "ngram_adaptive", "suffix", "eagle", "eagle3", "medusa", "dflash", "custom"
+]
 Schedule = tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0)]], ...]
 """(sequences that run together, from so many on; tokens proposed for each)."""
 
 PROMPT_LOOKUP = (2, 4)
-"""Shortest and longest n-gram that is looked up, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation has 2 and
+"""Shortest and longest n-gram that is looked up, in tokens (Saxena 2023, prompt lookup decoding; vLLM's documentation
+has 2 and
 4)."""
 MOST_TOKENS = 16
 DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
@@ -46,42 +50,74 @@ class Proposing(NamedTuple):
 _HEAD = frozenset({"draft", "tokens_by_batch"})
 SPECULATE: dict[KnownSpeculation, Proposing] = {
     "draft": Proposing(
-        "a draft model", "A small model proposes the next tokens.", "model", _HEAD | {"heterogeneous_vocab"}, "draft_model"
+        "a draft model",
+        "A small model proposes the next tokens.",
+        "model",
+        _HEAD | {"heterogeneous_vocab"},
+        "draft_model",
     ),
     "ngram": Proposing(
-        "n-grams", "What followed the last tokens earlier in the text is proposed.", None,
-        frozenset({"prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch"}), "ngram",
+        "n-grams",
+        "What followed the last tokens earlier in the text is proposed.",
+        None,
+        frozenset({"prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch"}),
+        "ngram",
     ),
     "ngram_adaptive": Proposing(
-        "adaptive n-grams", "What followed the last tokens earlier in the text is proposed as far as it is likely enough to pay.",
-        None, frozenset(), "custom_class", engine_class="whetstone_ngrams.AdaptiveNgrams", usual=8,
+        "adaptive n-grams",
+        "What followed the last tokens earlier in the text is proposed as far as it is likely enough to pay.",
+        None,
+        frozenset(),
+        "custom_class",
+        engine_class="whetstone_ngrams.AdaptiveNgrams",
+        usual=8,
         only_likely=True,
     ),
     "suffix": Proposing(
-        "suffixes of earlier answers", "What followed the same tokens in this and earlier answers is proposed.", None,
-        frozenset(), "suffix",
+        "suffixes of earlier answers",
+        "What followed the same tokens in this and earlier answers is proposed.",
+        None,
+        frozenset(),
+        "suffix",
     ),
     "eagle": Proposing(
-        "an EAGLE head", "A layer trained on this model's hidden states proposes one token after the other.", "head", _HEAD,
+        "an EAGLE head",
+        "A layer trained on this model's hidden states proposes one token after the other.",
+        "head",
+        _HEAD,
         "eagle",
     ),
     "eagle3": Proposing(
-        "an EAGLE-3 head", "A layer trained on the hidden states of three of this model's layers proposes the next tokens.",
-        "head", _HEAD, "eagle3",
+        "an EAGLE-3 head",
+        "A layer trained on the hidden states of three of this model's layers proposes the next tokens.",
+        "head",
+        _HEAD,
+        "eagle3",
     ),
     "medusa": Proposing(
-        "Medusa heads", "A head for each of the next tokens, all from one hidden state of this model.", "head",
-        frozenset({"draft"}), "medusa", once=True,
+        "Medusa heads",
+        "A head for each of the next tokens, all from one hidden state of this model.",
+        "head",
+        frozenset({"draft"}),
+        "medusa",
+        once=True,
     ),
     "dflash": Proposing(
-        "a DFlash head", "A few layers trained for this model propose a block of tokens at once.", "head", _HEAD, "dflash",
+        "a DFlash head",
+        "A few layers trained for this model propose a block of tokens at once.",
+        "head",
+        _HEAD,
+        "dflash",
         once=True,
     ),
     "custom": Proposing(
-        "a proposer of one's own", "A Python class proposes; its code runs in the server.", "class", frozenset({"proposer"}),
+        "a proposer of one's own",
+        "A Python class proposes; its code runs in the server.",
+        "class",
+        frozenset({"proposer"}),
         "custom_class",
     ),
-}  # fmt: skip
+}
 assert tuple(SPECULATE) == get_args(KnownSpeculation)
 OFFERED = ("draft", "ngram", "ngram_adaptive")
 """What a model can do by itself or with the draft that it brings along; the others need something of the user's."""

@@ -14,10 +14,26 @@ from backend.domain.recipe.speculation import OFFERED, SPECULATE
 
 NATIVE_FAMILIES = frozenset(
     {
-        "bloom", "cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral",
-        "mixtral", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+        "bloom",
+        "cohere",
+        "cohere2",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2",
+        "gpt_neox",
+        "llama",
+        "mistral",
+        "mixtral",
+        "phi",
+        "phi3",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
     }
-)  # fmt: skip
+)
 """`model_type` of what the native engine can optimize: the rows of the native engine's table of families."""
 
 
@@ -49,15 +65,17 @@ def capability(technique: str, method: str | None, engine: str, hardware: str) -
     label = technique if method is None else f"{technique} with {method}"
     places = _SUPPORTED.get((technique, method, engine))
     if places is None:
-        return Capability(False, f"`{label}` by the {engine} engine is not available in this version: {_instead(technique)}.")
+        return Capability(
+            False, f"`{label}` by the {engine} engine is not available in this version: {_instead(technique)}."
+        )
     if hardware not in places:
         return Capability(False, f"`{label}` does not run on {hardware}: it runs on {', '.join(sorted(places))}.")
     return Capability(True)
 
 
 def supported(engine: str = "native") -> list[tuple[str, str | None, str, list[str]]]:
-    """Every row of one engine: technique, method, engine, kinds of hardware; without what needs something that no model brings
-    along, such as a head."""
+    """Every row of one engine: technique, method, engine, kinds of hardware; without what needs something that no model
+    brings along, such as a head."""
     rows = ((*key, sorted(places)) for key, places in _SUPPORTED.items() if key[2] == engine)
     return [row for row in rows if row[0] != "speculate" or row[1] in OFFERED]
 

@@ -16,13 +16,19 @@ METHODS: dict[Kind, str] = {"small": "draft", "eagle3": "eagle3", "medusa": "med
 """The `method` of the speculate step that such a draft is for."""
 TITLES: dict[Kind, str] = {"small": "small model", "eagle3": "EAGLE-3 head", "medusa": "Medusa heads"}
 LOSS_TITLES: dict[LossName, str] = {
-    "kl": "forward KL", "rkl": "reverse KL", "jsd": "Jensen-Shannon", "tv": "total variation", "ce": "cross-entropy",
-    "nla": "LK (-ln acceptance)", "lk_hybrid": "LK hybrid",
-}  # fmt: skip
+    "kl": "forward KL",
+    "rkl": "reverse KL",
+    "jsd": "Jensen-Shannon",
+    "tv": "total variation",
+    "ce": "cross-entropy",
+    "nla": "LK (-ln acceptance)",
+    "lk_hybrid": "LK hybrid",
+}
 
 
 class Training(Frozen):
-    """`steps` with `answers` is for a run that must come to the same bytes again; else both follow from `minutes`, once."""
+    """`steps` with `answers` is for a run that must come to the same bytes again; else both follow from `minutes`,
+    once."""
 
     kind: Kind = "small"
     loss: LossName = "lk_hybrid"

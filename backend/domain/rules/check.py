@@ -1,7 +1,7 @@
 """Which recipe works on which model and target: (model, recipe, target) -> Plan, or every reason why not.
 
-Pure and table-driven: the tables are in `techniques` (our engines) and `sagemaker_toolkit`, the rules in `rules`, the search for
-the nearest valid recipe in `suggest`. Every refusal names its rule and its source.
+Pure and table-driven: the tables are in `techniques` (our engines) and `sagemaker_toolkit`, the rules in `rules`, the
+search for the nearest valid recipe in `suggest`. Every refusal names its rule and its source.
 """
 
 from __future__ import annotations

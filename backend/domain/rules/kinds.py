@@ -1,4 +1,5 @@
-"""The catalog's vocabulary: what a list of models can be narrowed to and ordered by, and what of a model the rules depend on.
+"""The catalog's vocabulary: what a list of models can be narrowed to and ordered by, and what of a model the rules
+depend on.
 
 Pure. Knows nothing of the store that answers a filter and of the files that the models come from.
 """
@@ -22,9 +23,17 @@ LISTED = ("starter", "imported", "folder", "published")
 PUBLISHED = tuple(PublishedCells.model_fields)
 """The published columns, by their names in the matrix."""
 FAMILIES = {
-    "bloom": "Bloom", "cohere": "Cohere", "falcon": "Falcon", "gemma": "Gemma", "gpt2": "gpt2", "gpt_neox": "gpt-neox",
-    "llama": "LLaMA", "mistral": "Mistral", "mixtral": "Mixtral", "phi": "Phi",
-}  # fmt: skip
+    "bloom": "Bloom",
+    "cohere": "Cohere",
+    "falcon": "Falcon",
+    "gemma": "Gemma",
+    "gpt2": "gpt2",
+    "gpt_neox": "gpt-neox",
+    "llama": "LLaMA",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "phi": "Phi",
+}
 """`model_type` of config.json -> the family as the published page writes it; a test holds the two together."""
 ORIGINAL_KIND = "original"
 
@@ -35,8 +44,8 @@ Sort = Literal["catalog", "name", "family", "parameters", "context", "kv", "lice
 class CatalogFilter(Frozen):
     """Which models, in which order; an empty field leaves its column alone.
 
-    `techniques` are kinds (`kinds`) as checked on `target`, or names of PUBLISHED as the page has them; all of them must hold.
-    `target` is a place of `service.targets`. Parameters and context (tokens) are inclusive bounds.
+    `techniques` are kinds (`kinds`) as checked on `target`, or names of PUBLISHED as the page has them; all of them
+    must hold. `target` is a place of `service.targets`. Parameters and context (tokens) are inclusive bounds.
     """
 
     origins: tuple[str, ...] = ()

@@ -23,7 +23,11 @@ def takes_options(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
 
 def file_format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     step = recipe.step("quantize")
-    if isinstance(step, Quantize) and step.format == "autoawq" and (methods.group(step) is None or methods.bits(step) != 4):
+    if (
+        isinstance(step, Quantize)
+        and step.format == "autoawq"
+        and (methods.group(step) is None or methods.bits(step) != 4)
+    ):
         message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
         yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
     elif isinstance(step, Quantize) and step.format == "autoawq" and methods.caches_fp8(step):
@@ -44,7 +48,9 @@ def cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Re
 def pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     step = recipe.step("prune")
     if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
-        message = f"The pattern {step.pattern} drops exactly half of the weights: leave `sparsity` out, or use unstructured."
+        message = (
+            f"The pattern {step.pattern} drops exactly half of the weights: leave `sparsity` out, or use unstructured."
+        )
         yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
 
 
@@ -107,7 +113,9 @@ def recovers(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
         sizes = f"about {recovery.size(needed)}, and {where} has {recovery.size(held)}"
         message = f"Recovery holds the whole model in memory, {sizes}"
         yield Reason(
-            rule="recovery-memory", message=f"{message}: use {smaller}, or leave `recover` out.", source=recovery.FORMULA
+            rule="recovery-memory",
+            message=f"{message}: use {smaller}, or leave `recover` out.",
+            source=recovery.FORMULA,
         )
 
 

@@ -13,7 +13,9 @@ from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
 from backend.domain.rules.facts import MEMORY, Facts, Reason
 from backend.domain.rules.speculation import fitting
 
-FORMULA = "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
+FORMULA = (
+    "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
+)
 ALONE = "AWS Neuron SDK 2.33, vllm-neuron, CPU compilation, Limitations"
 ONE_SEQUENCE = "AWS Neuron SDK 2.33, NxD Inference, feature guide, Speculative Decoding with a Draft model"
 EAGLE = "neuronx-distributed-inference 4bcdc54, modeling_llama.py; vllm-neuron, speculative decoding design (SDK 2.33)"
@@ -83,15 +85,11 @@ def speculation(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
         return
     stack = STACKS[name]
     if not stack.alone and not facts.attached:
-        message = (
-            f"{stack.title} compiles speculation only where its device is: use `local:neuron` on that instance, or no draft."
-        )
+        message = f"{stack.title} compiles speculation only where its device is: use `local:neuron` on that instance, or no draft."
         yield Reason(rule="neuron-speculation", message=message, source=ALONE)
     if step.method == "draft":
         if name == "nxd-inference" and cores.batch(recipe) > 1:
-            message = (
-                f"{stack.title} speculates with a plain draft for one sequence: set `max_num_seqs: 1`, or use an EAGLE head."
-            )
+            message = f"{stack.title} speculates with a plain draft for one sequence: set `max_num_seqs: 1`, or use an EAGLE head."
             yield Reason(rule="neuron-speculation", message=message, source=ONE_SEQUENCE)
         return
     if model.model_type not in stack.eagle:
@@ -135,10 +133,16 @@ def memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         return
     held = cores.logical(device).memory_bytes / 1e9
     room = cores.room(model, recipe, device, asked, draft)
-    mend = f"set `serving.tensor_parallel: {enough[0]}`" if enough else "use a larger instance, INT8 weights or fewer positions"
+    mend = (
+        f"set `serving.tensor_parallel: {enough[0]}`"
+        if enough
+        else "use a larger instance, INT8 weights or fewer positions"
+    )
     tokens = f"{cores.batch(recipe)} x {cores.positions(model, recipe):,} tokens"
     wants = f"{room.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
-    message = f"{model.id} does not fit on {facts.where} at tensor parallel {asked}: {wants} against {held:.0f} GB: {mend}."
+    message = (
+        f"{model.id} does not fit on {facts.where} at tensor parallel {asked}: {wants} against {held:.0f} GB: {mend}."
+    )
     has = f"{cores.logical(device).units} x {held:.0f} GB"
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
 
@@ -147,19 +151,24 @@ RULES = (compiled, family, steps, speculation, degree, shapes, memory)
 
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
-    """Recipes with a compile step, the least changed first: degree, positions, stack, then the steps that no stack has."""
+    """Recipes with a compile step, the least changed first: degree, positions, stack, then the steps that no stack
+    has."""
     device = facts.device
     if device is None:
         return
     name, own = device.name, _step(recipe)
     length = recipe.serving.max_model_len
-    lengths = dict.fromkeys([length if length is None else min(length, model.max_positions), min(2048, model.max_positions)])
+    lengths = dict.fromkeys(
+        [length if length is None else min(length, model.max_positions), min(2048, model.max_positions)]
+    )
     degrees = sorted(cores.degrees(device), key=lambda each: (each < recipe.serving.tensor_parallel, each))
     for stack in dict.fromkeys([own.stack, None, *stacks.ORDER.get(name, ())]):
         can = STACKS[chosen].can if (chosen := stacks.choose(name, model.model_type, stack)) else frozenset()
         compile_step = own.model_copy(update={"stack": stack, "buckets": None, "optimize_level": None})
         kept = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
-        narrow = (Quantize(method="int8"),) if "int8" in can and not any(isinstance(step, Quantize) for step in kept) else ()
+        narrow = (
+            (Quantize(method="int8"),) if "int8" in can and not any(isinstance(step, Quantize) for step in kept) else ()
+        )
         for steps_kept in dict.fromkeys([kept, (*narrow, *kept), ()]):
             for tokens in lengths:
                 for each in degrees:
@@ -177,8 +186,15 @@ def notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
     found = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
     heads, kv_heads = cores.padded_heads(model, degree)
     if (heads, kv_heads) != (model.heads, model.kv_heads):
-        found.append(f"Padded for {degree} cores: {model.heads} heads to {heads}, {model.kv_heads} KV heads to {kv_heads}.")
+        found.append(
+            f"Padded for {degree} cores: {model.heads} heads to {heads}, {model.kv_heads} KV heads to {kv_heads}."
+        )
     held = cores.room(model, recipe, facts.device, degree, facts.serving_draft(recipe))
-    weights, left = f"{held.weights_per_device / 1e9:.2f} GB of weights", f"{held.cache[0] / 1e9:.1f} GB left for the cache"
-    found.append(f"Each of {degree} cores holds {weights}; {left} after {serving.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime.")
+    weights, left = (
+        f"{held.weights_per_device / 1e9:.2f} GB of weights",
+        f"{held.cache[0] / 1e9:.1f} GB left for the cache",
+    )
+    found.append(
+        f"Each of {degree} cores holds {weights}; {left} after {serving.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
+    )
     return found

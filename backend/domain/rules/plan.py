@@ -31,7 +31,8 @@ CUT_CACHE = (
 
 
 class PlannedStep(Frozen):
-    """A step with its defaults filled in: what the engine is really asked. `kernel` serves the result on that hardware."""
+    """A step with its defaults filled in: what the engine is really asked. `kernel` serves the result on that
+    hardware."""
 
     technique: str
     engine: str
@@ -89,13 +90,15 @@ def plan(model: ModelFacts, recipe: Recipe, facts: Facts) -> Plan:
 
 
 def layout_of(model: ModelFacts, recipe: Recipe, facts: Facts) -> Layout | None:
-    """As the recipe has it on this machine and where nothing fits, elsewhere what uses all accelerators; None where no size is
-    known."""
+    """As the recipe has it on this machine and where nothing fits, elsewhere what uses all accelerators; None where no
+    size is known."""
     device, draft, asked = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
     if device is None:
         return None
     tokens = serving.cache_tokens(model, recipe)
-    found = layout.default(model, recipe, device, draft, tokens=tokens) if facts.place not in {"local", "neuron"} else None
+    found = (
+        layout.default(model, recipe, device, draft, tokens=tokens) if facts.place not in {"local", "neuron"} else None
+    )
     return found or Layout(serving.room(model, recipe, device, asked, draft), 1, device.units)
 
 
@@ -132,7 +135,11 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
     notes = [f"{found[0]}."] if found else []
     if facts.hardware == "cpu" and methods.caches_fp8(step):
         notes.append(CUT_CACHE)
-    if facts.hardware == "cpu" and facts.features is not None and (told := processor.note(model, recipe, facts.features)):
+    if (
+        facts.hardware == "cpu"
+        and facts.features is not None
+        and (told := processor.note(model, recipe, facts.features))
+    ):
         notes.append(told)
     notes += _kernel_notes(model, recipe, facts)
     if recipe.step("prune"):
@@ -219,7 +226,9 @@ def _own(step: Any) -> PlannedStep:
         case Speculate():
             own = {name: value for name, value in step.model_dump(mode="json")["speculate"].items() if name != "draft"}
             title = f"Speculate with {SPECULATE[step.method].title}, {step.tokens} tokens"
-            return PlannedStep(technique="speculate", engine="vllm", title=title, options={**own, "tokens": step.tokens})
+            return PlannedStep(
+                technique="speculate", engine="vllm", title=title, options={**own, "tokens": step.tokens}
+            )
         case Compile():
             return PlannedStep(technique="compile", engine="vllm", title="Compile ahead of time")
         case _:

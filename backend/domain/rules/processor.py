@@ -1,4 +1,5 @@
-"""What a processor's instruction sets make of a quantized model, in a sentence for the plan: it depends on them and on the rows.
+"""What a processor's instruction sets make of a quantized model, in a sentence for the plan: it depends on them and on
+the rows.
 
 vLLM 0.32: kernels/linear/mixed_precision/cpu.py and zentorch.py (4 bits), kernels/linear/scaled_mm/cpu.py (W8A8).
 """

@@ -1,4 +1,5 @@
-"""The rules by which a recipe is refused, each a few lines that yield reasons. What may be stacked where stands in the tables.
+"""The rules by which a recipe is refused, each a few lines that yield reasons. What may be stacked where stands in the
+tables.
 
 Knows nothing of suggestions (`suggest` tries them against these rules).
 """
@@ -57,7 +58,8 @@ def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Itera
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
     stored = model.stored if isinstance(model, ModelCard) else None
     head = f"{model.id} is already quantized ({stored.layout if stored else model.quantization})"
-    if stored is not None and facts.place == "neuron":  # its libraries load weights as they are, whatever announces them
+    # its libraries load weights as they are, whatever announces them
+    if stored is not None and facts.place == "neuron":
         yield _quantized(f"{head}, which Neuron's libraries do not read: start from its 16-bit original.")
         return
     if not model.quantization or not steps:
@@ -69,7 +71,9 @@ def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Itera
     elif any(step.engine != "native" for step in steps):
         yield _quantized(f"{head}, which only the native engine reads: use `engine: native`, or its 16-bit original.")
     elif any(isinstance(step, Prune) and step.recover for step in steps):
-        yield _quantized(f"{head}, and recovery trains plain weights only: leave `recover` out, or use its 16-bit original.")
+        yield _quantized(
+            f"{head}, and recovery trains plain weights only: leave `recover` out, or use its 16-bit original."
+        )
 
 
 def _quantized(message: str) -> Reason:
@@ -169,7 +173,9 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterato
     if degree == 1:
         return
     if facts.device and degree > facts.device.units:
-        message = f"tensor_parallel {degree} needs {degree} devices and {facts.where} has {facts.device.units}: lower it."
+        message = (
+            f"tensor_parallel {degree} needs {degree} devices and {facts.where} has {facts.device.units}: lower it."
+        )
         yield Reason(rule="tensor-parallel", message=message, source="vLLM, --tensor-parallel-size")
     chosen = serving.format_of(model, recipe)
     if facts.hardware != "neuron" and not serving.divides(model, degree, chosen.group if chosen else None):
@@ -190,7 +196,11 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
     if least is not None and facts.place != "local":
         return
     wants = f"{serving.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"
-    mend = "use fewer bits or a larger instance" if least is None else f"set `serving.tensor_parallel: {least.tensor_parallel}`"
+    mend = (
+        "use fewer bits or a larger instance"
+        if least is None
+        else f"set `serving.tensor_parallel: {least.tensor_parallel}`"
+    )
     message = f"{model.id} does not fit on {facts.where}: {wants} against {_has(device)}: {mend}."
     has = f"{device.units * device.memory_bytes / 1e9:.0f} GB"
     yield Reason(rule=MEMORY, message=message, source=serving.FORMULA, brief=f"too large for {facts.where} ({has})")
@@ -207,7 +217,9 @@ def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
     row, why = sagemaker_toolkit.find(recipe, facts.hardware)
     if why is not None:
         yield Reason(
-            rule="sagemaker-stacking", message=f"The SageMaker toolkit refuses this: {why}.", source=sagemaker_toolkit.SDK
+            rule="sagemaker-stacking",
+            message=f"The SageMaker toolkit refuses this: {why}.",
+            source=sagemaker_toolkit.SDK,
         )
     if row is not None and "shard" in row.parts and recipe.serving.tensor_parallel == 1:
         message = "Sharding needs a tensor parallel degree: set `serving.tensor_parallel`."
@@ -217,7 +229,9 @@ def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
 def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     if recipe.steps and not sagemaker_toolkit.accepts(facts.family or "", facts.optimization_job, facts.hardware):
         known = ", ".join(family for families in sagemaker_toolkit.FAMILIES.values() for family in families)
-        message = f"The SageMaker toolkit optimizes for the families {known}, and {facts.where} is none of them: choose one."
+        message = (
+            f"The SageMaker toolkit optimizes for the families {known}, and {facts.where} is none of them: choose one."
+        )
         yield Reason(rule="sagemaker-instance", message=message, source=sagemaker_toolkit.SDK)
 
 
@@ -245,12 +259,28 @@ def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
 
 
 _COMMON: tuple[Rule, ...] = (
-    _one_weight_quantization, _once_each, _already_quantized, _group_size, *method_rules.COMMON,
-    *speculation.COMMON, _eager_compile, _context, _tensor_parallel, _serving_types, neuron_rules.elsewhere,
-)  # fmt: skip
+    _one_weight_quantization,
+    _once_each,
+    _already_quantized,
+    _group_size,
+    *method_rules.COMMON,
+    *speculation.COMMON,
+    _eager_compile,
+    _context,
+    _tensor_parallel,
+    _serving_types,
+    neuron_rules.elsewhere,
+)
 _OURS: tuple[Rule, ...] = (
-    _no_engine, *_COMMON, _capabilities, _family, *method_rules.LIBRARY, kernels.served, _compiler, *speculation.OURS,
-)  # fmt: skip
+    _no_engine,
+    *_COMMON,
+    _capabilities,
+    _family,
+    *method_rules.LIBRARY,
+    kernels.served,
+    _compiler,
+    *speculation.OURS,
+)
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _memory),
     "planned": (*_OURS, _memory),

@@ -45,7 +45,8 @@ def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
 
 
 def draft(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    """A whole model that drafts: it exists, is smaller, and reads and writes the same tokens or is told that it does not."""
+    """A whole model that drafts: it exists, is smaller, and reads and writes the same tokens or is told that it does
+    not."""
     step = _step(recipe)
     if step is None or step.method != "draft":
         return
@@ -77,7 +78,9 @@ def _vocabulary(model: ModelFacts, drafting: ModelFacts, step: Speculate, place:
         mend = "set `heterogeneous_vocab: true`" if place in {"local", "planned"} else "use a draft made for it"
         message = f"The draft {drafting.id} has another vocabulary ({drafting.vocabulary}) than {model.id} "
         yield Reason(
-            rule="draft-vocabulary", message=f"{message}({model.vocabulary}): {mend}, or use `method: ngram`.", source=LEVIATHAN
+            rule="draft-vocabulary",
+            message=f"{message}({model.vocabulary}): {mend}, or use `method: ngram`.",
+            source=LEVIATHAN,
         )
     if step.heterogeneous_vocab and not other:
         message = f"The draft {drafting.id} has the vocabulary of {model.id}: leave `heterogeneous_vocab` out."
@@ -98,7 +101,11 @@ def head(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     own = _head_of(found)
     if own is not None and found is not None and found.model_type != step.method:
         kind = next((name for name in SPECULATE if name == found.model_type), None)
-        what = f"{SPECULATE[kind].title}: use `method: {kind}`" if kind else "a whole model and no head: use `method: draft`"
+        what = (
+            f"{SPECULATE[kind].title}: use `method: {kind}`"
+            if kind
+            else "a whole model and no head: use `method: draft`"
+        )
         yield Reason(rule="head-method", message=f"{found.id} is {what}.", source=TRIED)
     elif found is not None and (can := most(facts)) is not None and step.tokens > can:
         message = f"{found.id} has heads for {can} tokens and `tokens` is {step.tokens}: set `tokens: {can}`."
@@ -129,7 +136,9 @@ def _head_of(found: ModelFacts | None) -> HeadOf | None:
 def fitting(model: ModelFacts, method: str, found: ModelFacts | None, source: str) -> Iterator[Reason]:
     """A head reads the model's hidden states and writes its tokens."""
     if found is None:
-        message = f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
+        message = (
+            f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
+        )
         yield Reason(rule="no-draft", message=message, source=source)
         return
     read = _head_of(found) or found
@@ -147,7 +156,9 @@ def proposer(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
     if step.proposer is None:
         message = "`method: custom` needs the class that proposes: name it with `proposer: package.module.Class`."
     elif facts.place != "local":
-        message = f"A proposer of one's own runs on this machine alone, not on {facts.where}: use `method: ngram` there."
+        message = (
+            f"A proposer of one's own runs on this machine alone, not on {facts.where}: use `method: ngram` there."
+        )
     elif facts.proposers is None:
         message = (
             "A proposer of one's own runs its code in the server: put it into a folder and start Whetstone with "
@@ -164,7 +175,9 @@ def proposer(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
 def suffix(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     step = _step(recipe)
     if step is not None and step.method == "suffix" and facts.place == "local" and not facts.suffixes:
-        message = "`method: suffix` needs arctic-inference, which the serve environment does not have: use `method: ngram`."
+        message = (
+            "`method: suffix` needs arctic-inference, which the serve environment does not have: use `method: ngram`."
+        )
         yield Reason(rule="suffix", message=message, source="vLLM 0.32.0, SpeculativeConfig")
 
 
@@ -175,7 +188,7 @@ def adaptive(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
         message = (
             "`method: ngram_adaptive` runs in servers that Whetstone starts, not on "
             f"{facts.where}: use `method: ngram` there."
-        )  # fmt: skip
+        )
         yield Reason(rule="proposer", message=message, source="docs/decisions/0038-adaptive-n-grams.md")
 
 
@@ -190,7 +203,11 @@ def notes(recipe: Recipe) -> list[str]:
         return []
     found = []
     if step.method == "custom":
-        found.append(f"`{step.proposer}` is foreign code and runs in the server with all its rights: use only what you trust.")
+        found.append(
+            f"`{step.proposer}` is foreign code and runs in the server with all its rights: use only what you trust."
+        )
     if step.heterogeneous_vocab:
-        found.append("Only tokens that both vocabularies have are proposed, each the draft's most likely one: less is accepted.")
+        found.append(
+            "Only tokens that both vocabularies have are proposed, each the draft's most likely one: less is accepted."
+        )
     return found

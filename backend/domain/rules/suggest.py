@@ -1,6 +1,7 @@
 """The nearest valid recipe to one that is refused: the least change first, tried against the rules themselves.
 
-A change is an option set right, a step exchanged for its like, a step left out, or one added; they are tried in order of cost.
+A change is an option set right, a step exchanged for its like, a step left out, or one added; they are tried in order
+of cost.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Choice = tuple[int, Any]
 
 
 def find(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None, str | None]:
-    """(recipe, None), or a recipe for another target with that target's name, or (None, None) where nothing is known to work."""
+    """(recipe, None), or a recipe for another target with that target's name, or (None, None) where nothing is known to
+    work."""
     if facts.place == "neuron":
         recipes = neuron_rules.candidates(model, recipe, facts)
         return next((c for c in recipes if not rules.reasons(model, c, facts)), None), None

@@ -1,8 +1,9 @@
-"""What serving would cost: the price while latency limits hold, against a hosted API, and for so many requests a month. Pure.
+"""What serving would cost: the price while latency limits hold, against a hosted API, and for so many requests a month.
+Pure.
 
-A what-if on stored measurements: an hourly price and limits are chosen afterwards, nothing runs again. Between measured levels
-a monotone curve is read (`monotone`), beyond them nothing: a limit that holds at the highest measured concurrency answers with
-that level and says that more may fit.
+A what-if on stored measurements: an hourly price and limits are chosen afterwards, nothing runs again. Between measured
+levels a monotone curve is read (`monotone`), beyond them nothing: a limit that holds at the highest measured
+concurrency answers with that level and says that more may fit.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Monthly(Frozen):
 
 
 def within(result: VariantResult, limits: Slo) -> Operating | None:
-    """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them, keeps them."""
+    """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them,
+    keeps them."""
     # one a load: at low rates several levels come to the same number of requests under way
     by_load = {level.load: level for level in result.levels if is_sound(level)}
     levels = [by_load[load] for load in sorted(by_load)]
@@ -148,12 +150,16 @@ def monthly(pricing: Pricing, at: Operating, requests: float, peak: float = 1.0)
     machines = max(1, math.ceil(mean * peak / at.requests_per_s))
     cost = machines * pricing.hour * HOURS_A_MONTH
     return Monthly(
-        machines=machines, cost=cost, cost_per_request=cost / requests, utilisation=mean / (machines * at.requests_per_s)
+        machines=machines,
+        cost=cost,
+        cost_per_request=cost / requests,
+        utilisation=mean / (machines * at.requests_per_s),
     )
 
 
 class WhatIf(Frozen):
-    """Chosen after the fact, for the report's costs. `per_hour` None is the price that was given with the evaluation."""
+    """Chosen after the fact, for the report's costs. `per_hour` None is the price that was given with the
+    evaluation."""
 
     limits: Slo = Slo()
     """Of 95th percentiles of a level: at which load its price is read."""

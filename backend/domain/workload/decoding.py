@@ -1,8 +1,8 @@
 """The bytes of a workload's file -> its rows: lines of JSON, a JSON list, or a table. Pure; reads no files.
 
-Text is UTF-8 or, with its mark, UTF-16 as Windows writes it. A line of JSON ends at \\n (a file without any: at \\r), and nowhere
-else: JSON may hold U+2028, U+2029 and U+0085 as they are. Rows of a table end as the csv module reads them, so that a quoted cell
-may hold lines.
+Text is UTF-8 or, with its mark, UTF-16 as Windows writes it. A line of JSON ends at \\n (a file without any: at \\r),
+and nowhere else: JSON may hold U+2028, U+2029 and U+0085 as they are. Rows of a table end as the csv module reads them,
+so that a quoted cell may hold lines.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ def decoded(name: str, content: bytes) -> str:
     except UnicodeDecodeError as error:
         written = "UTF-16" if encoding == "utf-16" else "UTF-8"
         line = content[: error.start].count(b"\n") + 1
-        raise InvalidWorkload(f"{name} is not {written} text (line {line}, byte {error.start + 1}): save it as UTF-8.") from None
+        raise InvalidWorkload(
+            f"{name} is not {written} text (line {line}, byte {error.start + 1}): save it as UTF-8."
+        ) from None
     if "\0" in text[:1000]:
-        raise InvalidWorkload(f"{name} is not UTF-8 text (it has zero bytes, as UTF-16 without its mark): save it as UTF-8.")
+        raise InvalidWorkload(
+            f"{name} is not UTF-8 text (it has zero bytes, as UTF-16 without its mark): save it as UTF-8."
+        )
     return text
 
 
@@ -100,8 +104,8 @@ def _document(line: str) -> Any | UnusableRow:
 def table(name: str, text: str, wanted: Collection[str]) -> Table:
     """A table with a first row of names. `wanted` are names, as `plain` makes them, of which it is likely to have one.
 
-    Its separator is the first of SEPARATORS by which such a name stands there, else the one that gives most columns. Excel's own
-    first line `sep=;` says it too. Raises InvalidWorkload, also while rows are taken.
+    Its separator is the first of SEPARATORS by which such a name stands there, else the one that gives most columns.
+    Excel's own first line `sep=;` says it too. Raises InvalidWorkload, also while rows are taken.
     """
     csv.field_size_limit(MOST_CELL)
     said = re.match(r"sep=([,;\t|])\r?\n", text)
@@ -135,7 +139,9 @@ def _records(name: str, text: str, separator: str) -> Iterator[list[str]]:
         raise InvalidWorkload(f"{name} is not a table as CSV files have it ({error}): check its quotes.") from None
 
 
-def _table_rows(name: str, names: list[str], records: Iterator[list[str]]) -> Iterator[dict[str, str | None] | UnusableRow]:
+def _table_rows(
+    name: str, names: list[str], records: Iterator[list[str]]
+) -> Iterator[dict[str, str | None] | UnusableRow]:
     """Cells by name; a cell that is empty or not there is None."""
     for number, cells in enumerate(records, 1):
         if number > MOST_LINES:
@@ -148,7 +154,9 @@ def _table_rows(name: str, names: list[str], records: Iterator[list[str]]) -> It
 
 def table_rows(rows: Iterator[Mapping[str, Any] | UnusableRow]) -> list[Row]:
     """Numbered, without those whose cells are all empty, as spreadsheets leave at the end."""
-    return [Row(number, row) for number, row in enumerate(rows, 1) if isinstance(row, UnusableRow) or not _is_blank(row)]
+    return [
+        Row(number, row) for number, row in enumerate(rows, 1) if isinstance(row, UnusableRow) or not _is_blank(row)
+    ]
 
 
 def _is_blank(row: Mapping[str, Any]) -> bool:

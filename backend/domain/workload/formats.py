@@ -1,6 +1,8 @@
-"""The one reader of people's workloads: a file in any known format -> entries, each with its own line, row or place. Pure.
+"""The one reader of people's workloads: a file in any known format -> entries, each with its own line, row or place.
+Pure.
 
-What is checked here is what is sent: `written` makes canonical lines of the entries, and the load generator reads those alone.
+What is checked here is what is sent: `written` makes canonical lines of the entries, and the load generator reads those
+alone.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Read(NamedTuple):
     reading: Reading
 
 
-def from_json(name: str, content: bytes, columns: Mapping[str, str], *, time_unit: TimeUnit = "auto", timed: bool = True) -> Read:
+def from_json(
+    name: str, content: bytes, columns: Mapping[str, str], *, time_unit: TimeUnit = "auto", timed: bool = True
+) -> Read:
     """Read JSON lines, or one JSON list. `timed`: the times are needed, so that their unit must be known.
 
     Raises InvalidWorkload where too many rows cannot be used, or the unit of times that are needed is not known.
@@ -47,7 +51,9 @@ def from_json(name: str, content: bytes, columns: Mapping[str, str], *, time_uni
     return _read(name, unit, rows, columns, time_unit, timed)
 
 
-def from_csv(name: str, content: bytes, columns: Mapping[str, str], *, time_unit: TimeUnit = "auto", timed: bool = True) -> Read:
+def from_csv(
+    name: str, content: bytes, columns: Mapping[str, str], *, time_unit: TimeUnit = "auto", timed: bool = True
+) -> Read:
     """Read a table as text. As `from_json`."""
     table = decoding.table(name, decoding.decoded(name, content), _likely(columns))
     return from_table(name, table.names, table.rows, columns, time_unit=time_unit, timed=timed)
@@ -68,18 +74,24 @@ def from_table(
 
 
 def written(found: Read) -> bytes:
-    """Our own lines (`workload.written`). Those of a trace of lengths have `input_tokens` and `hash_ids` for a prompt."""
+    """Our own lines (`workload.written`). Those of a trace of lengths have `input_tokens` and `hash_ids` for a
+    prompt."""
     if found.reading.lengths is None:
-        return workload.written(entry.prompt(second) for entry, second in zip(found.entries, found.seconds, strict=True))
+        return workload.written(
+            entry.prompt(second) for entry, second in zip(found.entries, found.seconds, strict=True)
+        )
     rows = zip(found.entries, found.seconds, strict=True)
     return "".join(json.dumps(_length_row(entry, second)) + "\n" for entry, second in rows).encode("ascii")
 
 
 def _length_row(entry: Entry, second: float | None) -> dict[str, Any]:
     fields = {
-        "input_tokens": entry.input_tokens, "hash_ids": entry.blocks, "max_tokens": entry.max_tokens, "timestamp": second,
+        "input_tokens": entry.input_tokens,
+        "hash_ids": entry.blocks,
+        "max_tokens": entry.max_tokens,
+        "timestamp": second,
         "kind": entry.kind,
-    }  # fmt: skip
+    }
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -111,7 +123,9 @@ def objects(name: str, content: bytes, most: int) -> list[dict[str, Any]]:
     return list(islice((row.document for row in rows if isinstance(row.document, dict)), most))
 
 
-def _read(name: str, unit: Unit, rows: Sequence[Row], columns: Mapping[str, str], time_unit: TimeUnit, timed: bool) -> Read:
+def _read(
+    name: str, unit: Unit, rows: Sequence[Row], columns: Mapping[str, str], time_unit: TimeUnit, timed: bool
+) -> Read:
     if unknown := set(columns) - set(FIELDS):
         raise InvalidWorkload(f"`{min(unknown)}` is not a field of a workload: the fields are {', '.join(FIELDS)}.")
     # 1. Each row by itself.
@@ -179,21 +193,28 @@ def _reading(
     timed = bool(used) and len(seconds) == len(used)
     lengths = [entry.input_tokens for entry, _ in used if entry.input_tokens is not None]
     return Reading(
-        unit=unit, rows=rows, left_out=len(unusable), named=named,
+        unit=unit,
+        rows=rows,
+        left_out=len(unusable),
+        named=named,
         times=time_unit if timed or time_unit == times.UNCLEAR else None,
         seconds=max(seconds) - min(seconds) if timed else None,
-        lengths=(min(lengths), max(lengths)) if lengths else None, block_size=block_size,
+        lengths=(min(lengths), max(lengths)) if lengths else None,
+        block_size=block_size,
         settings_left_out=tuple(field for field in NOT_SENT if any(field in entry.not_sent for entry, _ in used)),
-    )  # fmt: skip
+    )
 
 
 def _unit_of_format(rows: Sequence[Row]) -> TimeUnit:
-    """Milliseconds of Mooncake's traces, seconds of others that have a format of their own; `auto` where nothing says it."""
+    """Milliseconds of Mooncake's traces, seconds of others that have a format of their own; `auto` where nothing says
+    it."""
     first = next((row.document for row in rows if isinstance(row.document, dict)), {})
     names = {plain(field) for field in first}
     if names & MOONCAKE:
         return "ms"
-    return "s" if names & {"arrived_at", "arrival_timestamp"} or {"request_tokens", "response_tokens"} <= names else "auto"
+    return (
+        "s" if names & {"arrived_at", "arrival_timestamp"} or {"request_tokens", "response_tokens"} <= names else "auto"
+    )
 
 
 def _is_lengths(names: set[str]) -> bool:
@@ -207,7 +228,8 @@ def _likely(columns: Mapping[str, str]) -> set[str]:
 
 
 def _guessed(name: str, names: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """The columns of a table: those that were named, and the column of prompts where it was not. Raises InvalidWorkload."""
+    """The columns of a table: those that were named, and the column of prompts where it was not. Raises
+    InvalidWorkload."""
     known = {plain(column) for column in names}
     if {"prompt", "input_tokens"} & set(columns) or _is_lengths(known):
         return dict(columns)
@@ -232,6 +254,8 @@ def _check_columns(name: str, names: Sequence[str], columns: Mapping[str, str]) 
     for column in columns.values():
         if column not in names and plain(column) not in there:
             raise InvalidWorkload(f"{name} has no column `{column[:80]}`: its columns are {', '.join(names[:20])}.")
-    twice = next((column for column in names if there.count(plain(column)) > 1 and plain(column) in _likely(columns)), None)
+    twice = next(
+        (column for column in names if there.count(plain(column)) > 1 and plain(column) in _likely(columns)), None
+    )
     if twice is not None:
         raise InvalidWorkload(f"{name} has two columns called `{twice}`: rename one of them.")

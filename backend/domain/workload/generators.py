@@ -1,7 +1,7 @@
 """Built-in workloads: seeded prompts of a chosen length by a tokenizer that the caller counts with. Pure.
 
-The same name, seed, limits and counter give the same bytes. Lengths are drawn by strata (one from each of n equal shares of
-the distribution, in random order), so that the mean of few prompts is that of the distribution.
+The same name, seed, limits and counter give the same bytes. Lengths are drawn by strata (one from each of n equal
+shares of the distribution, in random order), so that the mean of few prompts is that of the distribution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FITTING_ROUNDS = 5
 FITTED_AT_ONCE = 512
 """Texts that are held and counted together, so that memory does not grow with their number."""
 QA_LOW, QA_HIGH, QA_MEAN = 500, 1000, 622
-"""The announcement's prompts: 500 to 1,000 tokens, 622 in the mean (Amazon SageMaker inference optimization toolkit, 2024)."""
+"""The announcement's prompts: 500 to 1,000 tokens, 622 in the mean (Amazon SageMaker inference optimization toolkit,
+2024)."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ SPARE = 16
 
 
 def generate(name: str, count: Count, *, seed: int = 0, context: int | None = None, prompts: int = 0) -> bytes:
-    """The JSONL of a built-in workload, as often twice as long as it takes for so many `prompts`. `context`: the model's, in
-    tokens, None where it is not known.
+    """The JSONL of a built-in workload, as often twice as long as it takes for so many `prompts`. `context`: the
+    model's, in tokens, None where it is not known.
 
     Raises InvalidWorkload where the context is too short for it, and where it would be larger than may be made.
     """
@@ -105,7 +106,8 @@ def _mean_tokens(name: str, kind: Kind) -> float:
 
 
 def lengths(kind: Kind, chance: random.Random) -> list[int]:
-    """Tokens of each prompt, drawn by strata; even from low to high, or exponential between them with the kind's mean."""
+    """Tokens of each prompt, drawn by strata; even from low to high, or exponential between them with the kind's
+    mean."""
     shares = [(number + 0.5) / kind.prompts for number in range(kind.prompts)]
     chance.shuffle(shares)
     width = kind.high - kind.low
@@ -133,7 +135,9 @@ def _fitted(name: str, kind: Kind, context: int | None) -> Kind:
         size = min(LONGEST, int(0.75 * most))
         high, low = size, size
     elif name == "chat":
-        high, low = (kind.high, kind.low) if MOST_TURNS * (kind.high + kind.answer + SPARE) <= context else (0, kind.low)
+        high, low = (
+            (kind.high, kind.low) if MOST_TURNS * (kind.high + kind.answer + SPARE) <= context else (0, kind.low)
+        )
     else:
         fixed = PREFIX_TOKENS if name == "shared-prefix" else 0
         high, low = min(kind.high, most - fixed), kind.low
@@ -169,8 +173,11 @@ def _code(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any
 
 def _functions(wanted: Sequence[int], seeds: Sequence[float], lasts: Sequence[str], count: Count) -> list[str]:
     sources = [passages.functions(random.Random(seed)) for seed in seeds]
-    blocks = [[*islice(source, 2 + size // 40), last] for source, size, last in zip(sources, wanted, lasts, strict=True)]
-    sizes = iter(count([block for own in blocks for block in own]))  # counted at once: a counting takes the library a moment
+    blocks = [
+        [*islice(source, 2 + size // 40), last] for source, size, last in zip(sources, wanted, lasts, strict=True)
+    ]
+    # counted at once: a counting takes the library a moment
+    sizes = iter(count([block for own in blocks for block in own]))
     return [_first(own, [next(sizes) for _ in own], size) for own, size in zip(blocks, wanted, strict=True)]
 
 
@@ -184,7 +191,9 @@ def _first(blocks: Sequence[str], sizes: Sequence[int], wanted: int) -> str:
 def _chat(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
     turns = [chance.randint(LEAST_TURNS, MOST_TURNS) for _ in range(kind.prompts)]
     sizes = [chance.randint(kind.low, kind.high) for _ in range(sum(turns))]
-    texts = iter(_fill(["Tell me more about this."] * len(sizes), [" What do you think?"] * len(sizes), sizes, chance, count))
+    texts = iter(
+        _fill(["Tell me more about this."] * len(sizes), [" What do you think?"] * len(sizes), sizes, chance, count)
+    )
     system = "You are a helpful assistant. Answer briefly."
     return [{"turns": [next(texts) for _ in range(n)], "system": system, "max_tokens": kind.answer} for n in turns]
 
@@ -193,7 +202,11 @@ def _shared(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, A
     prefixes = _fill(["Follow these notes."] * PREFIXES, ["\n\n"] * PREFIXES, [PREFIX_TOKENS] * PREFIXES, chance, count)
     asked = [passages.event(chance)[1] for _ in range(kind.prompts)]
     own = _fill(
-        ["Consider this as well."] * kind.prompts, [f" {question}" for question in asked], lengths(kind, chance), chance, count
+        ["Consider this as well."] * kind.prompts,
+        [f" {question}" for question in asked],
+        lengths(kind, chance),
+        chance,
+        count,
     )
     return _rows(kind, [prefixes[number % PREFIXES] + text for number, text in enumerate(own)])
 
@@ -203,7 +216,9 @@ def _rows(kind: Kind, prompts: Sequence[str]) -> list[dict[str, Any]]:
     return [{"prompt": prompt, **answer} for prompt in prompts]
 
 
-def _fill(heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], chance: random.Random, count: Count) -> list[str]:
+def _fill(
+    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], chance: random.Random, count: Count
+) -> list[str]:
     """Texts of the wanted tokens, each with words of its own."""
     seeds = [chance.random() for _ in wanted]
     return fill(heads, tails, wanted, seeds, count)
@@ -223,7 +238,9 @@ def fill(
     return made
 
 
-def _fit(heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], words: Sequence[_Words], count: Count) -> list[str]:
+def _fit(
+    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], words: Sequence[_Words], count: Count
+) -> list[str]:
     """The number of words is found by counting and correcting; what is left after some rounds is a token or two."""
     word_counts = [size // 2 for size in wanted]
     best: list[tuple[int, str]] = [(10**9, "")] * len(wanted)

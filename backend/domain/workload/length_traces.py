@@ -61,17 +61,21 @@ def check_size(name: str, lengths: Sequence[int]) -> None:
 
 
 def prompts(rows: Sequence[Lengths], size: int | None, seed: int, count: Count) -> list[str]:
-    """A text for each row, of its number of tokens by `count`. `size`: tokens of a block, where rows have ids of blocks."""
+    """A text for each row, of its number of tokens by `count`. `size`: tokens of a block, where rows have ids of
+    blocks."""
     around = count([""])[0]  # what a server adds to a prompt, and no part of a block
     # 1. The blocks that are whole, each made once.
     whole = list(dict.fromkeys(block for _, ids in rows for block in (ids or ())[:-1]))
     blocks = dict(
-        zip(whole, _texts([(size or 0) + around] * len(whole), [f"{seed}-block-{b}" for b in whole], count), strict=True)
+        zip(
+            whole, _texts([(size or 0) + around] * len(whole), [f"{seed}-block-{b}" for b in whole], count), strict=True
+        )
     )
     # 2. The last block of each row, or all of a row without ids, as long as what is left.
     seeds = [f"{seed}-block-{ids[-1]}" if ids else f"{seed}-row-{number}" for number, (_, ids) in enumerate(rows)]
     left = [
-        (tokens or 1) - (len(ids) - 1) * (size or 0) + around * (len(ids) > 1) if ids else tokens or 1 for tokens, ids in rows
+        (tokens or 1) - (len(ids) - 1) * (size or 0) + around * (len(ids) > 1) if ids else tokens or 1
+        for tokens, ids in rows
     ]
     lasts = _texts(left, seeds, count)
     # 3. One after the other. Each begins with a space, so that tokens do not reach from one into the next.

@@ -1,7 +1,7 @@
 """Endless plain English prose and Python source from a seed: what the built-in workloads are made of. Pure.
 
-The facts are invented, so no model can have learned them; the words are common ones, so that tokenizers treat them as they do
-ordinary text. Nothing here knows of tokens.
+The facts are invented, so no model can have learned them; the words are common ones, so that tokenizers treat them as
+they do ordinary text. Nothing here knows of tokens.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _DOES = ("build", "check", "collect", "count", "find", "group", "load", "merge",
 
 def name(chance: random.Random) -> str:
     """An invented place."""
-    return "".join(chance.choice(_SYLLABLES) for _ in range(chance.randint(1, 2))).capitalize() + chance.choice(_ENDINGS)
+    return "".join(chance.choice(_SYLLABLES) for _ in range(chance.randint(1, 2))).capitalize() + chance.choice(
+        _ENDINGS
+    )
 
 
 def event(chance: random.Random) -> tuple[str, str]:
@@ -60,7 +62,11 @@ def sentences(chance: random.Random) -> Iterator[str]:
 
 def _remark(chance: random.Random) -> str:
     who, claim = chance.choice(_PEOPLE), f"{chance.choice(_VERBS)} {chance.choice(_CLAIMS)}"
-    more = f", and {chance.choice(_PEOPLE)} {chance.choice(_VERBS)} {chance.choice(_CLAIMS)}" if chance.random() < 0.5 else ""
+    more = (
+        f", and {chance.choice(_PEOPLE)} {chance.choice(_VERBS)} {chance.choice(_CLAIMS)}"
+        if chance.random() < 0.5
+        else ""
+    )
     return f"{who.capitalize()} of {name(chance)} {claim}{more}."
 
 

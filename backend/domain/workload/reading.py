@@ -1,6 +1,7 @@
 """How a workload's file was read: rows that are used, rows that are left out and why, what times were taken for. Pure.
 
-A row that cannot be used is left out and named; a file with more than one such row in ten is refused, with the same list.
+A row that cannot be used is left out and named; a file with more than one such row in ten is refused, with the same
+list.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from backend.domain.figures import listed
 from backend.domain.frozen import Frozen
 
 Unit = Literal["line", "row", "entry"]
-"""What a file is made of: lines of JSON, rows of a table, entries of a JSON list. Each is numbered from 1, a table's row of names
-apart."""
+"""What a file is made of: lines of JSON, rows of a table, entries of a JSON list. Each is numbered from 1, a table's
+row of names apart."""
 PLURALS: dict[Unit, str] = {"line": "lines", "row": "rows", "entry": "entries"}
 LEAST_USED = 10
 """One row in so many may be left out."""

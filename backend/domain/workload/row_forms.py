@@ -1,9 +1,11 @@
 """One row of a workload in any known form -> an entry. Pure.
 
 - Own lines: `prompt`, or `turns` of a conversation; with `system`, `max_tokens`, `timestamp` and `kind`, if any.
-- ShareGPT: `conversations` (or `conversation`) of `{"from": "human" | "gpt" | "system", "value"}`. What the human says are
+- ShareGPT: `conversations` (or `conversation`) of `{"from": "human" | "gpt" | "system", "value"}`. What the human says
+are
   the turns; the recorded answers are left out, since the server's own take their place.
-- OpenAI: `messages` of `{"role", "content"}` by the same rules, or a batch file's line with the request in its `body`: of
+- OpenAI: `messages` of `{"role", "content"}` by the same rules, or a batch file's line with the request in its `body`:
+of
   /v1/chat/completions, /v1/completions (`prompt`) or /v1/responses (`input`, `instructions`).
 - A table: the column of prompts is the one that is named, else the first of PROMPT_COLUMNS that there is.
 - A trace of lengths: the tokens of prompt and answer, and no text (Azure, BurstGPT, Mooncake, and the like).
@@ -24,15 +26,30 @@ from backend.domain.workload.workload import MOST_TOKENS, Prompt, is_unicode, ki
 PROMPT_COLUMNS = ("prompt", "question", "text_input", "input", "instruction", "query", "text")
 FIELDS = ("prompt", "max_tokens", "timestamp", "system", "input_tokens")
 INPUT_TOKENS = (
-    "input_tokens", "input_length", "contexttokens", "context_tokens", "request_tokens", "prompt_tokens", "num_prefill_tokens",
-    "prompt_size", "prompt_len", "input_len",
-)  # fmt: skip
+    "input_tokens",
+    "input_length",
+    "contexttokens",
+    "context_tokens",
+    "request_tokens",
+    "prompt_tokens",
+    "num_prefill_tokens",
+    "prompt_size",
+    "prompt_len",
+    "input_len",
+)
 """Azure, BurstGPT, Mooncake, Vidur, Splitwise and other traces."""
 MAX_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens")
 OUTPUT_TOKENS = (
-    "output_tokens", "output_length", "generatedtokens", "generated_tokens", "response_tokens", "completion_tokens",
-    "num_decode_tokens", "token_size", "output_len",
-)  # fmt: skip
+    "output_tokens",
+    "output_length",
+    "generatedtokens",
+    "generated_tokens",
+    "response_tokens",
+    "completion_tokens",
+    "num_decode_tokens",
+    "token_size",
+    "output_len",
+)
 """Lengths of answers that a trace recorded: each becomes the longest answer of its request."""
 TIMES = ("timestamp", "arrived_at", "arrival_timestamp", "arrival_time")
 CONVERSATIONS = ("messages", "conversations", "conversation")
@@ -62,9 +79,13 @@ class Entry(NamedTuple):
     def prompt(self, timestamp: float | None) -> Prompt:
         several = len(self.turns) > 1 or self.system is not None
         return Prompt(
-            prompt=self.turns[0], turns=self.turns if several else None, system=self.system, max_tokens=self.max_tokens,
-            timestamp=timestamp, kind=self.kind,
-        )  # fmt: skip
+            prompt=self.turns[0],
+            turns=self.turns if several else None,
+            system=self.system,
+            max_tokens=self.max_tokens,
+            timestamp=timestamp,
+            kind=self.kind,
+        )
 
 
 def entry(row: Row, columns: Mapping[str, str]) -> Entry:
@@ -181,7 +202,10 @@ def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
-    if not all(isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("type") in TEXT_PARTS for part in parts):
+    if not all(
+        isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("type") in TEXT_PARTS
+        for part in parts
+    ):
         raise UnusableRow("one of its messages is not text, and only text can be sent")
     return "\n".join(part["text"] for part in parts)
 

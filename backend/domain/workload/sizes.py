@@ -1,7 +1,7 @@
 """How much may be made of a workload. The bound is checked before anything is made. Pure.
 
-The figures hold for every caller: a page, the command line and a child process. At four bytes a token, MOST_MADE_TOKENS are
-about 80 MB of text; fitting them to a length with a tokenizer takes about 100 s of one processor core.
+The figures hold for every caller: a page, the command line and a child process. At four bytes a token, MOST_MADE_TOKENS
+are about 80 MB of text; fitting them to a length with a tokenizer takes about 100 s of one processor core.
 """
 
 from __future__ import annotations
@@ -29,5 +29,7 @@ def check_generated(name: str, prompts: int, tokens: float) -> None:
         f"This load takes {prompts:,} prompts, and of {name} they would have about {tokens / 1e6:,.0f} million tokens. At most "
         f"{MOST_LINES:,} prompts of {MOST_MADE_TOKENS // 1_000_000} million tokens in all are made: ask for less ({{}}, {{}}), "
         "or let prompts come round with {}.",
-        "requests", "repeats", "prefix_cache",
-    )  # fmt: skip
+        "requests",
+        "repeats",
+        "prefix_cache",
+    )

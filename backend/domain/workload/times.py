@@ -7,7 +7,8 @@ Moments are ISO 8601 with any number of digits after the second; without a zone 
 3. where any has a fraction, as seconds;
 4. where at least one request a second comes on average, as seconds: as milliseconds that would be a thousand a second.
 
-Other whole numbers may be seconds as well as milliseconds, and nobody but the file's owner can tell: the unit is asked for.
+Other whole numbers may be seconds as well as milliseconds, and nobody but the file's owner can tell: the unit is asked
+for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from backend.domain.figures import counted, span
 from backend.domain.workload.reading import UnusableRow
 
 TimeUnit = Literal["auto", "s", "ms", "us", "ns"]
-SECONDS: dict[TimeUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
+SECONDS: dict[TimeUnit, Decimal] = {
+    "s": Decimal(1),
+    "ms": Decimal("1e-3"),
+    "us": Decimal("1e-6"),
+    "ns": Decimal("1e-9"),
+}
 NAMES: dict[TimeUnit, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 MOMENTS, UNCLEAR = "moments", "unclear"
 EPOCH_FROM, EPOCH_TO = Decimal("1.0e9"), Decimal("2.6e9")
@@ -41,7 +47,8 @@ _FORM = "a time that is neither a number nor a moment such as 2026-01-31T12:00:0
 
 
 class Times(NamedTuple):
-    """`seconds` from the earliest, row by row: None of a row without a time, UnusableRow of one whose time cannot be read."""
+    """`seconds` from the earliest, row by row: None of a row without a time, UnusableRow of one whose time cannot be
+    read."""
 
     seconds: list[float | UnusableRow | None]
     unit: str | None
@@ -60,8 +67,8 @@ def read(
 ) -> Times:
     """Read every row's time. `unit` was named by the person, `of_format` by the format.
 
-    Raises InvalidWorkload where the times are `needed`, are whole numbers that may be seconds or milliseconds, and no unit was
-    named.
+    Raises InvalidWorkload where the times are `needed`, are whole numbers that may be seconds or milliseconds, and no
+    unit was named.
     """
     # 1. Each value by itself: a number, or a moment in seconds.
     read_values = [_read(value) for value in values]

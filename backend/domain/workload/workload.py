@@ -1,8 +1,9 @@
 """A workload: the prompts a load is made of, and the one form in which they are kept and sent. Pure.
 
-One JSON object a line. It has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are the
-server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `formats` reads what people bring, and
-`written` makes these lines of it, in ASCII and with \\n at the end of each, so that nothing can take a line for two.
+One JSON object a line. It has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are
+the server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `formats` reads what
+people bring, and `written` makes these lines of it, in ASCII and with \\n at the end of each, so that nothing can take
+a line for two.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Prompt(Frozen):
         return kind.strip()[:LONGEST_KIND] or None if isinstance(kind, str) else None
 
     def turn(self, number: int | None) -> str:
-        """The user's words of one request, named from the second turn of a conversation on; `number` from 0, None outside one."""
+        """The user's words of one request, named from the second turn of a conversation on; `number` from 0, None
+        outside one."""
         if not self.turns or not number:
             return self.prompt
         return f"Turn {number + 1}: {self.turns[number]}"
@@ -92,10 +94,13 @@ class Workload(Frozen):
     def about(self, reading: Reading | None = None) -> WorkloadSummary:
         lengths = sorted(len(prompt.prompt) for prompt in self.prompts)
         return WorkloadSummary(
-            name=self.name, sha256=self.sha256, prompts=len(self.prompts),
-            prompt_characters_p50=lengths[len(lengths) // 2], prompt_characters_max=lengths[-1],
+            name=self.name,
+            sha256=self.sha256,
+            prompts=len(self.prompts),
+            prompt_characters_p50=lengths[len(lengths) // 2],
+            prompt_characters_max=lengths[-1],
             reading=reading,
-        )  # fmt: skip
+        )
 
 
 def parse(name: str, content: bytes) -> Workload:
@@ -166,9 +171,13 @@ def _prompt(where: str, document: Any) -> Prompt:
         raise InvalidWorkload(f'{where} of the workload has no "prompt": every line is an object with that text.')
     tokens, time = document.get("max_tokens"), document.get("timestamp")
     found = Prompt(
-        prompt=prompt, turns=tuple(turns) if turns else None, system=document.get("system") if turns else None,
-        max_tokens=_tokens(where, tokens), timestamp=_time(where, time), kind=kind_of(document),
-    )  # fmt: skip
+        prompt=prompt,
+        turns=tuple(turns) if turns else None,
+        system=document.get("system") if turns else None,
+        max_tokens=_tokens(where, tokens),
+        timestamp=_time(where, time),
+        kind=kind_of(document),
+    )
     if not all(is_unicode(text) for text in found.texts()):
         raise InvalidWorkload(f"{where} of the workload has half a character (a lone surrogate): write the file anew.")
     return found
@@ -187,7 +196,9 @@ def _check_turns(where: str, turns: Any, system: Any) -> None:
 
 
 def _tokens(where: str, tokens: Any) -> int | None:
-    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MOST_TOKENS):
+    if tokens is not None and (
+        not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MOST_TOKENS
+    ):
         raise InvalidWorkload(f'{where} of the workload has a wrong "max_tokens": it must be a whole number above 0.')
     return tokens
 

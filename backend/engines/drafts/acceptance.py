@@ -1,10 +1,12 @@
-"""How much of a draft a server would accept, from sequences that the target itself said: vLLM's rule, replayed without sampling.
+"""How much of a draft a server would accept, from sequences that the target itself said: vLLM's rule, replayed without
+sampling.
 
-vLLM (`v1/sample/rejection_sampler.py`) accepts a proposed token x with probability min(1, p(x) / q(x)), where the draft sampled
-it from q, and says a token of the target's own instead where it does not (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1).
-So of a token x that the target's answer has, the probability that it came from the draft is min(1, q(x) / p(x)); at temperature
-0, and of a draft that proposes its most probable token as certain, it is one where that token is x, else zero. Given these, a
-round that begins anywhere is a product, and an answer a chain of rounds: expectations are exact, nothing is drawn.
+vLLM (`v1/sample/rejection_sampler.py`) accepts a proposed token x with probability min(1, p(x) / q(x)), where the draft
+sampled it from q, and says a token of the target's own instead where it does not (Leviathan et al. 2023, arXiv
+2211.17192, algorithm 1). So of a token x that the target's answer has, the probability that it came from the draft is
+min(1, q(x) / p(x)); at temperature 0, and of a draft that proposes its most probable token as certain, it is one where
+that token is x, else zero. Given these, a round that begins anywhere is a product, and an answer a chain of rounds:
+expectations are exact, nothing is drawn.
 """
 
 from __future__ import annotations
@@ -51,10 +53,12 @@ def summed(found: Iterable[Acceptance]) -> Acceptance:
 
 def from_draft(
     said: torch.Tensor, draft: torch.Tensor, target: torch.Tensor, temperature: torch.Tensor, *, certain: bool
-) -> torch.Tensor:  # fmt: skip
-    """The probability [N] that the token `said` [N] was accepted from a draft with these logits [N, V] of a target with those.
+) -> torch.Tensor:
+    """The probability [N] that the token `said` [N] was accepted from a draft with these logits [N, V] of a target with
+    those.
 
-    `temperature` [N]. `certain`: the draft proposes its most probable token without a distribution, whatever the temperature.
+    `temperature` [N]. `certain`: the draft proposes its most probable token without a distribution, whatever the
+    temperature.
     """
     import torch
 
@@ -68,22 +72,30 @@ def from_draft(
 
 
 def of_states(
-    said: torch.Tensor, states: torch.Tensor, head: torch.Tensor, final: torch.Tensor,
-    target: Callable[[torch.Tensor], torch.Tensor], temperature: torch.Tensor, *, certain: bool,
-) -> torch.Tensor:  # fmt: skip
-    """`from_draft` [N] of the draft's states [N, h] and its head [V, h], and of the target's last states [N, H], which `target`
-    makes logits of, `ROWS` at a time."""
+    said: torch.Tensor,
+    states: torch.Tensor,
+    head: torch.Tensor,
+    final: torch.Tensor,
+    target: Callable[[torch.Tensor], torch.Tensor],
+    temperature: torch.Tensor,
+    *,
+    certain: bool,
+) -> torch.Tensor:
+    """`from_draft` [N] of the draft's states [N, h] and its head [V, h], and of the target's last states [N, H], which
+    `target` makes logits of, `ROWS` at a time."""
     import torch
 
     parts = [slice(start, start + ROWS) for start in range(0, len(said), ROWS)]
     found = [
-        from_draft(said[rows], states[rows] @ head.T, target(final[rows]), temperature[rows], certain=certain) for rows in parts
+        from_draft(said[rows], states[rows] @ head.T, target(final[rows]), temperature[rows], certain=certain)
+        for rows in parts
     ]
     return torch.cat(found) if found else states.new_zeros(0, dtype=torch.float32)
 
 
 def chained(accepted: torch.Tensor, tokens: int) -> torch.Tensor:
-    """[B, T, tokens] of a draft that reads nothing but tokens, from [B, T]: of position t that the token after it is accepted."""
+    """[B, T, tokens] of a draft that reads nothing but tokens, from [B, T]: of position t that the token after it is
+    accepted."""
     import torch
 
     length = accepted.shape[1]
@@ -92,9 +104,9 @@ def chained(accepted: torch.Tensor, tokens: int) -> torch.Tensor:
 
 
 def walk(accepted: torch.Tensor, begins: torch.Tensor, ends: torch.Tensor) -> Acceptance:
-    """The rounds of answers. `accepted` [B, T, k]: of a round whose last known token is t, that the token at t + 1 + i is
-    accepted where those before it were. `begins`, `ends` [B]: the first token of the answer, which the target says itself, and
-    its last.
+    """The rounds of answers. `accepted` [B, T, k]: of a round whose last known token is t, that the token at t + 1 + i
+    is accepted where those before it were. `begins`, `ends` [B]: the first token of the answer, which the target says
+    itself, and its last.
 
     A round that reaches beyond the end counts nowhere: what would have been proposed there is not known.
     """

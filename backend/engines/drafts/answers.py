@@ -1,8 +1,8 @@
 """What a causal model says after prompts, and the states that it had meanwhile.
 
-Not transformers' `generate`: on a processor that spends several times as long on a token (a copy of the output matrix for every
-row, keys and values copied at each token and for all heads that share them), and gives no states, for which the target would
-have to read its answers again.
+Not transformers' `generate`: on a processor that spends several times as long on a token (a copy of the output matrix
+for every row, keys and values copied at each token and for all heads that share them), and gives no states, for which
+the target would have to read its answers again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """`tokens` with the one that ended it. States of the prompt and of all tokens but the last, which nothing was said after:
-    the last ones `final` [T - 1, H], and `hidden` [T - 1, layers, H] of the layers that were asked for."""
+    """`tokens` with the one that ended it. States of the prompt and of all tokens but the last, which nothing was said
+    after: the last ones `final` [T - 1, H], and `hidden` [T - 1, layers, H] of the layers that were asked for."""
 
     tokens: list[int]
     final: torch.Tensor
@@ -24,10 +24,17 @@ class Answer(NamedTuple):
 
 
 def answers(
-    model: Any, prompts: list[list[int]], ends: Sequence[int], *, temperature: float, most: int, seed: int,
+    model: Any,
+    prompts: list[list[int]],
+    ends: Sequence[int],
+    *,
+    temperature: float,
+    most: int,
+    seed: int,
     layers: Sequence[int] = (),
-) -> list[Answer]:  # fmt: skip
-    """Up to `most` tokens each, drawn from the model's whole distribution, or at temperature 0 its most probable ones."""
+) -> list[Answer]:
+    """Up to `most` tokens each, drawn from the model's whole distribution, or at temperature 0 its most probable
+    ones."""
     import torch
 
     longest, device = max(map(len, prompts)), model.device
@@ -45,9 +52,13 @@ def answers(
     with torch.inference_mode():
         for end in range(longest, longest + most):
             found = model.base_model(
-                tokens[:, begin:end], attention_mask=real[:, :end], position_ids=places[:, begin:end], past_key_values=cache,
-                use_cache=True, output_hidden_states=bool(layers),
-            )  # fmt: skip
+                tokens[:, begin:end],
+                attention_mask=real[:, :end],
+                position_ids=places[:, begin:end],
+                past_key_values=cache,
+                use_cache=True,
+                output_hidden_states=bool(layers),
+            )
             final.append(found.last_hidden_state)
             hidden += [torch.stack([found.hidden_states[layer] for layer in layers], 2)] if layers else []
             logits = head(found.last_hidden_state[:, -1].contiguous())
@@ -59,18 +70,24 @@ def answers(
         whole = torch.cat(final, 1)
         read = torch.cat(hidden, 1) if layers else whole.new_empty(*whole.shape[:2], 0, whole.shape[2])
         said = [cut(row, ends) for row in tokens[:, longest : begin + 1].tolist()]
-        spans = [slice(longest - len(prompt), longest + len(own) - 1) for prompt, own in zip(prompts, said, strict=True)]
-        return [Answer(own, whole[row, spans[row]].clone(), read[row, spans[row]].clone()) for row, own in enumerate(said)]
+        spans = [
+            slice(longest - len(prompt), longest + len(own) - 1) for prompt, own in zip(prompts, said, strict=True)
+        ]
+        return [
+            Answer(own, whole[row, spans[row]].clone(), read[row, spans[row]].clone()) for row, own in enumerate(said)
+        ]
 
 
 def _cache(config: Any, tokens: int) -> Any:
-    """transformers' cache with room for so many tokens, so that a token is written beside the others. Layers that see a window
-    stay as they are."""
+    """transformers' cache with room for so many tokens, so that a token is written beside the others. Layers that see a
+    window stay as they are."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
     class Roomy(DynamicLayer):  # type: ignore[misc]
-        def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        def update(
+            self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+        ) -> tuple[torch.Tensor, torch.Tensor]:
             begin = self.get_seq_length()
             if not self.is_initialized:
                 self.lazy_initialization(key, value)
@@ -87,7 +104,8 @@ def _cache(config: Any, tokens: int) -> Any:
 
 
 def drawn(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> torch.Tensor:
-    """[B], a token of each row of logits [B, V]: where a uniform number falls in the running sum of the probabilities."""
+    """[B], a token of each row of logits [B, V]: where a uniform number falls in the running sum of the
+    probabilities."""
     import torch
 
     sums = (logits.float() / temperature).softmax(-1).cumsum(-1)

@@ -1,4 +1,5 @@
-"""What a draft in training is to its loop: something with parameters, a loss and an acceptance, that vLLM can load at the end.
+"""What a draft in training is to its loop: something with parameters, a loss and an acceptance, that vLLM can load at
+the end.
 
 `small`, `eagle3` and `medusa` are proposers; the loop (`train.py`), the data and the losses know none of them.
 """
@@ -57,8 +58,8 @@ class Batch:
 class Proposer(ABC):
     """A draft for one target. Deterministic on a processor: the same calls give the same bytes.
 
-    `layers`: of the target whose hidden states it reads, as transformers numbers them (0: the embeddings, n: after layer n).
-    `certain`: vLLM has it propose its most probable tokens, without a distribution, at every temperature.
+    `layers`: of the target whose hidden states it reads, as transformers numbers them (0: the embeddings, n: after
+    layer n). `certain`: vLLM has it propose its most probable tokens, without a distribution, at every temperature.
     """
 
     layers: tuple[int, ...] = ()
@@ -84,15 +85,17 @@ class Proposer(ABC):
 
     @abstractmethod
     def accepted(self, batch: Batch, tokens: int) -> torch.Tensor:
-        """[B, T, tokens]: of a round whose last known token is t, the probability that the token that the answer has at t + 1 + i
-        is accepted from this draft where those before it were (`acceptance`). What lies beyond the sequence may be anything."""
+        """[B, T, tokens]: of a round whose last known token is t, the probability that the token that the answer has at
+        t + 1 + i is accepted from this draft where those before it were (`acceptance`). What lies beyond the sequence
+        may be anything."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Weights and configuration as vLLM loads them, into a folder that is there and empty."""
 
     def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]] | None:
-        """Answers of its own to tokens of prompts, for training on what it says itself; None where it cannot say any."""
+        """Answers of its own to tokens of prompts, for training on what it says itself; None where it cannot say
+        any."""
         return None
 
     def described(self) -> dict[str, Any]:
@@ -120,7 +123,9 @@ def write(folder: Path, tensors: Mapping[str, torch.Tensor], config: Mapping[str
     import torch
     from safetensors.torch import save_file
 
-    kept = {name: each.detach().to(torch.bfloat16) if each.is_floating_point() else each for name, each in tensors.items()}
+    kept = {
+        name: each.detach().to(torch.bfloat16) if each.is_floating_point() else each for name, each in tensors.items()
+    }
     stored = {name: each.contiguous().cpu() for name, each in kept.items()}
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     stated = {name: value for name, value in config.items() if value is not None}

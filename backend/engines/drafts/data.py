@@ -1,10 +1,12 @@
-"""What a draft is trained on: the user's prompts, answered by the target itself, in rounds that a later attempt goes on from.
+"""What a draft is trained on: the user's prompts, answered by the target itself, in rounds that a later attempt goes on
+from.
 
-Answers of the target, greedy and drawn, are what its drafts are held to in service (self-generated data; DistillSpec, Zhou et al.
-2023, arXiv 2310.08461, section 4). Where a chat model has few prompts it writes more itself, from the beginning of a user's turn
-(Magpie, Xu et al. 2024, arXiv 2406.08464, section 2); they are its words too, and learned from like answers. A few prompts are
-set aside: acceptance is measured on their answers, and nothing is learned from them. A round is a batch of answers with the
-hidden states that the target had of them: two files, the small one written last.
+Answers of the target, greedy and drawn, are what its drafts are held to in service (self-generated data; DistillSpec,
+Zhou et al. 2023, arXiv 2310.08461, section 4). Where a chat model has few prompts it writes more itself, from the
+beginning of a user's turn (Magpie, Xu et al. 2024, arXiv 2406.08464, section 2); they are its words too, and learned
+from like answers. A few prompts are set aside: acceptance is measured on their answers, and nothing is learned from
+them. A round is a batch of answers with the hidden states that the target had of them: two files, the small one written
+last.
 """
 
 from __future__ import annotations
@@ -86,10 +88,24 @@ class Gathering:
     """Rounds of answers, into `folder`; what an earlier attempt of the same `key` left there is taken."""
 
     def __init__(
-        self, target: Target, options: Training, prompts: Iterable[str], folder: Path, key: str, *,
-        layers: tuple[int, ...] = (), held: Callable[[str], bool] = lambda text: False,
-    ) -> None:  # fmt: skip
-        self.target, self.options, self.folder, self.key, self.layers, self.held = target, options, folder, key, layers, held
+        self,
+        target: Target,
+        options: Training,
+        prompts: Iterable[str],
+        folder: Path,
+        key: str,
+        *,
+        layers: tuple[int, ...] = (),
+        held: Callable[[str], bool] = lambda text: False,
+    ) -> None:
+        self.target, self.options, self.folder, self.key, self.layers, self.held = (
+            target,
+            options,
+            folder,
+            key,
+            layers,
+            held,
+        )
         given = list(prompts)
         self.rows = _rows(target.token_bytes, MOST_PROMPT + options.answer_tokens)
         count = min(MOST_ASIDE, max(2, len(given) // SET_ASIDE))
@@ -108,7 +124,11 @@ class Gathering:
         """Raises DiskFull or WorkError. Phase: answers (unit: seconds, or answers where their number was asked for)."""
         budget, asked = SHARE * 60 * self.options.minutes, self.options.answers
         progress.phase(
-            "answers", "The target answers the prompts", total=asked or budget, unit="answers" if asked else "s", weight=SHARE
+            "answers",
+            "The target answers the prompts",
+            total=asked or budget,
+            unit="answers" if asked else "s",
+            weight=SHARE,
         )
         while not self._enough(budget):
             made = self._kept(len(self.rounds)) or self._round(len(self.rounds))
@@ -156,7 +176,8 @@ class Gathering:
             self.greedy = min(self.greedy + self.rows, len(self.pool))
 
     def _round(self, number: int) -> Round:
-        """The first two answer what is set aside, greedy and drawn; later ones the pool, greedy until the share is reached."""
+        """The first two answer what is set aside, greedy and drawn; later ones the pool, greedy until the share is
+        reached."""
         began, aside, wrote = time.monotonic(), number < 2, []
         seed = self.options.seed * 1_000_003 + number
         if aside:
@@ -217,11 +238,15 @@ class Gathering:
             known[made.aside] += self._load(number, made)
         training = known[False]
         facts = {
-            "prompts": self.given, "aside": len(self.aside), "written": sum(len(each.wrote) for each in self.rounds),
-            "answers": len(training), "greedy": sum(each.said.temperature == 0 for each in training),
-            "twice": sum(each.twice for each in self.rounds), "tokens": sum(map(len, training)),
+            "prompts": self.given,
+            "aside": len(self.aside),
+            "written": sum(len(each.wrote) for each in self.rounds),
+            "answers": len(training),
+            "greedy": sum(each.said.temperature == 0 for each in training),
+            "twice": sum(each.twice for each in self.rounds),
+            "tokens": sum(map(len, training)),
             "answer_tokens": sum(len(each.said.answer) for each in training),
-        }  # fmt: skip
+        }
         return Data(training, known[True], facts, round(self.seconds, 1))
 
     def _load(self, number: int, made: Round) -> Iterator[Known]:
@@ -268,7 +293,8 @@ def unknown(target: Target, said: list[Said], layers: tuple[int, ...]) -> Batch:
     final, hidden = target.states(tokens, real, layers)
     temperature = torch.tensor([each.temperature for each in said])
     return Batch(
-        target, *(each.to(target.device) for each in (tokens, answers, real, temperature, final.clone(), hidden.clone()))
+        target,
+        *(each.to(target.device) for each in (tokens, answers, real, temperature, final.clone(), hidden.clone())),
     )
 
 

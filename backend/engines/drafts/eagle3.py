@@ -1,10 +1,12 @@
-"""An EAGLE-3 head: one decoder layer that goes on from the target's own hidden states (Li et al. 2025, arXiv 2503.01840).
+"""An EAGLE-3 head: one decoder layer that goes on from the target's own hidden states (Li et al. 2025, arXiv
+2503.01840).
 
-At position t it reads states of three depths of the target, which a matrix makes one of (`fc`), and the embedding of the token
-after it, and predicts the token after that. Its own state then stands for the target's at the next position: training makes the
-same steps, each on the state that the one before it made, the paper's "training-time test" (section 3.2). It predicts a reduced
-vocabulary, since a step's cost on a processor is the reading of its matrices. Names and sizes are those that vLLM loads
-(`model_executor/models/llama_eagle3.py`); weights are learned in fp32, products in bfloat16, and saved in bfloat16.
+At position t it reads states of three depths of the target, which a matrix makes one of (`fc`), and the embedding of
+the token after it, and predicts the token after that. Its own state then stands for the target's at the next position:
+training makes the same steps, each on the state that the one before it made, the paper's "training-time test" (section
+3.2). It predicts a reduced vocabulary, since a step's cost on a processor is the reading of its matrices. Names and
+sizes are those that vLLM loads (`model_executor/models/llama_eagle3.py`); weights are learned in fp32, products in
+bfloat16, and saved in bfloat16.
 """
 
 from __future__ import annotations
@@ -27,16 +29,28 @@ SPREAD = 0.02
 ALIKE = 2.0
 """Times as large as that a position's likeness with itself begins."""
 ALONE = 0.5
-"""Share of the steps, the first ones, that learn one proposal: its own costs a quarter of four, and the others rest on it."""
+"""Share of the steps, the first ones, that learn one proposal: its own costs a quarter of four, and the others rest on
+it."""
 SAME = (
-    "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps",
-    "max_position_embeddings", "rope_parameters", "bos_token_id", "eos_token_id", "pad_token_id",
-)  # fmt: skip
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "rms_norm_eps",
+    "max_position_embeddings",
+    "rope_parameters",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+)
 """What a head's configuration takes from its target's."""
 
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-"""Targets by `model_type`: a norm before each layer that is copied, a rotary embedding of all of a head, logits as they are."""
+"""Targets by `model_type`: a norm before each layer that is copied, a rotary embedding of all of a head, logits as they
+are."""
 
 
 class Eagle3(Heads):
@@ -51,8 +65,9 @@ class Eagle3(Heads):
         super().__init__(target, options)
 
     def _made(self) -> torch.nn.Module:
-        """Each state is read through the norm by which the target's own next layer reads it, since a few of its dimensions are
-        hundreds of times as large as the others; the highest passes through at first, by the target's last norm."""
+        """Each state is read through the norm by which the target's own next layer reads it, since a few of its
+        dimensions are hundreds of times as large as the others; the highest passes through at first, by the target's
+        last norm."""
         import torch
 
         made = module(self.config, len(self.layers), len(self.vocabulary))
@@ -92,16 +107,26 @@ class Eagle3(Heads):
 
     def configuration(self) -> dict[str, Any]:
         size = {"draft_vocab_size": len(self.vocabulary), "target_hidden_size": self.config.hidden_size}
-        read = {"eagle_aux_hidden_state_layer_ids": list(self.layers), "num_aux_hidden_states": len(self.layers), "fc_norm": True}
-        return {**self.config.to_dict(), "architectures": ["LlamaForCausalLMEagle3"], "dtype": "bfloat16", **size, **read}
+        read = {
+            "eagle_aux_hidden_state_layer_ids": list(self.layers),
+            "num_aux_hidden_states": len(self.layers),
+            "fc_norm": True,
+        }
+        return {
+            **self.config.to_dict(),
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "dtype": "bfloat16",
+            **size,
+            **read,
+        }
 
     def described(self) -> dict[str, Any]:
         return {**super().described(), "layers read": list(self.layers)}
 
 
 def depths(layers: int) -> tuple[int, ...]:
-    """Of a target of so many layers, those after which its states are read: low, middle and high, as vLLM takes them where a head
-    does not say."""
+    """Of a target of so many layers, those after which its states are read: low, middle and high, as vLLM takes them
+    where a head does not say."""
     return tuple(sorted({min(2, layers - 1), layers // 2, max(layers - 3, 1)}))
 
 
@@ -120,7 +145,12 @@ def module(config: Any, states: int, tokens: int) -> Any:
 
     size, eps = config.hidden_size, config.rms_norm_eps
     heads, kept = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    attention = {"q_proj": (2 * size, heads), "k_proj": (2 * size, kept), "v_proj": (2 * size, kept), "o_proj": (heads, size)}
+    attention = {
+        "q_proj": (2 * size, heads),
+        "k_proj": (2 * size, kept),
+        "v_proj": (2 * size, kept),
+        "o_proj": (heads, size),
+    }
     whole, middle = nn.Module(), nn.Module()
     middle.self_attn = nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in attention.items()})
     middle.mlp = LlamaMLP(config)
@@ -136,8 +166,8 @@ def module(config: Any, states: int, tokens: int) -> Any:
 
 
 def look_at_oneself(attention: Any, config: Any) -> None:
-    """Begin queries as keys, so that a position sees above all itself and what is like it: a token comes into the head by its
-    attention alone, and would be one of hundreds there."""
+    """Begin queries as keys, so that a position sees above all itself and what is like it: a token comes into the head
+    by its attention alone, and would be one of hundreds there."""
     kept, size = config.num_key_value_heads, config.head_dim
     keys = attention["k_proj"].weight.mul_(math.sqrt(ALIKE)).unflatten(0, (kept, size))
     attention["q_proj"].weight.copy_(keys.repeat_interleave(config.num_attention_heads // kept, 0).flatten(0, 1))
@@ -147,12 +177,17 @@ def rotation(config: Any, places: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     """Cosine and sine [1, T, head size] of rotary embeddings at `places` [T]."""
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    found: tuple[torch.Tensor, torch.Tensor] = LlamaRotaryEmbedding(config).to(places.device)(places.float(), places[None])
+    found: tuple[torch.Tensor, torch.Tensor] = LlamaRotaryEmbedding(config).to(places.device)(
+        places.float(), places[None]
+    )
     return found
 
 
-def layer(own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], kept: Kept) -> Any:
-    """The decoder layer over normed embeddings and states [B, T, H] each: attention reads both, the residual is the state."""
+def layer(
+    own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], kept: Kept
+) -> Any:
+    """The decoder layer over normed embeddings and states [B, T, H] each: attention reads both, the residual is the
+    state."""
     import torch
 
     both = torch.cat([words.to(state.dtype), own.hidden_norm(state).to(state.dtype)], -1)
@@ -161,8 +196,9 @@ def layer(own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.
 
 
 class Kept:
-    """Keys and values of the steps made so far. Step j of position t sees the first step's up to t - j, made of the target's
-    states, and of each later step i the one on its own way, at t - j + i: what a server's cache holds when it proposes."""
+    """Keys and values of the steps made so far. Step j of position t sees the first step's up to t - j, made of the
+    target's states, and of each later step i the one on its own way, at t - j + i: what a server's cache holds when it
+    proposes."""
 
     def __init__(self, config: Any) -> None:
         self.heads, self.kept, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim

@@ -1,4 +1,5 @@
-"""What EAGLE-3 and Medusa heads share: they read the target's states, and propose tokens of a reduced vocabulary as certain."""
+"""What EAGLE-3 and Medusa heads share: they read the target's states, and propose tokens of a reduced vocabulary as
+certain."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
     import torch
 
 DECAY = 0.8
-"""What a proposal weighs in the loss of the one before it, since fewer rounds come to it: as Medusa (Cai et al. 2024, arXiv
+"""What a proposal weighs in the loss of the one before it, since fewer rounds come to it: as Medusa (Cai et al. 2024,
+arXiv
 2401.10774, section 2.2.1) and EAGLE-3 have it."""
 
 
 class Heads(Proposer):
-    """`head` is all that is trained, its output matrix `lm_head` [v, H] among it, which begins as the target's own rows."""
+    """`head` is all that is trained, its output matrix `lm_head` [v, H] among it, which begins as the target's own
+    rows."""
 
     certain = True
     head: Any
@@ -46,8 +49,8 @@ class Heads(Proposer):
 
     @abstractmethod
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
-        """Of each of `count` proposals the states [B, T, H] that `lm_head` makes logits of: at t, of the token after t, which is
-        proposal i of the round whose last known token is t - i."""
+        """Of each of `count` proposals the states [B, T, H] that `lm_head` makes logits of: at t, of the token after t,
+        which is proposal i of the round whose last known token is t - i."""
 
     @abstractmethod
     def configuration(self) -> dict[str, Any]:

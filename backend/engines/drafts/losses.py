@@ -1,8 +1,8 @@
 """What a draft is trained by: how far its next-token distribution q is from the target's p, a figure a position.
 
-Every function takes logits of the target and of the draft [..., V] over one vocabulary and answers with [...] in fp32; none is
-below zero, and all but `ce` are zero where both agree. `OVERLAP` alpha = sum of min(p, q) is the probability that a sampled
-proposal is accepted (Leviathan et al. 2023, arXiv 2211.17192, theorem 3.5). Pure: knows no model.
+Every function takes logits of the target and of the draft [..., V] over one vocabulary and answers with [...] in fp32;
+none is below zero, and all but `ce` are zero where both agree. `OVERLAP` alpha = sum of min(p, q) is the probability
+that a sampled proposal is accepted (Leviathan et al. 2023, arXiv 2211.17192, theorem 3.5). Pure: knows no model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ROWS = 256
 
 
 def kl(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
-    """KL(p || q) in nats: Hinton et al. 2015 (arXiv 1503.02531), at temperature 1. Covers all that the target may say."""
+    """KL(p || q) in nats: Hinton et al. 2015 (arXiv 1503.02531), at temperature 1. Covers all that the target may
+    say."""
     p, q = _log(target), _log(draft)
     return (p.exp() * (p - q)).sum(-1).clamp_min(0.0)
 
@@ -46,8 +47,8 @@ def jsd(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
 
 
 def tv(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
-    """Total variation 1 - alpha, the share of proposals that are refused: DistillSpec (Zhou et al. 2023, arXiv 2310.08461),
-    section 4. Its gradient vanishes where both hardly overlap."""
+    """Total variation 1 - alpha, the share of proposals that are refused: DistillSpec (Zhou et al. 2023, arXiv
+    2310.08461), section 4. Its gradient vanishes where both hardly overlap."""
     return (1.0 - overlap(target, draft)).clamp_min(0.0)
 
 
@@ -62,8 +63,8 @@ def nla(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
 
 
 def lk_hybrid(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
-    """w KL(p || q) + (1 - w) (1 - alpha) with w = exp(-3 alpha), held fixed: the same authors' hybrid objective, KL while both
-    hardly overlap and total variation later."""
+    """w KL(p || q) + (1 - w) (1 - alpha) with w = exp(-3 alpha), held fixed: the same authors' hybrid objective, KL
+    while both hardly overlap and total variation later."""
     alpha = overlap(target, draft)
     weight = (-ETA * alpha.detach()).exp()
     return weight * kl(target, draft) + (1.0 - weight) * (1.0 - alpha).clamp_min(0.0)
@@ -84,11 +85,14 @@ def _log(logits: torch.Tensor) -> torch.Tensor:
 
 
 def through_head(
-    states: torch.Tensor, weight: torch.Tensor, target: Callable[[slice], torch.Tensor], loss: Loss,
+    states: torch.Tensor,
+    weight: torch.Tensor,
+    target: Callable[[slice], torch.Tensor],
+    loss: Loss,
     weights: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
-    """Mean loss of the logits `states` [N, h] @ `weight` [V, h]' against `target` of rows (logits [n, V]), `ROWS` at a time:
-    neither all logits nor their gradients are ever in memory. `weights` [N]: of the positions, else alike.
+) -> torch.Tensor:
+    """Mean loss of the logits `states` [N, h] @ `weight` [V, h]' against `target` of rows (logits [n, V]), `ROWS` at a
+    time: neither all logits nor their gradients are ever in memory. `weights` [N]: of the positions, else alike.
 
     A scalar in fp32 whose gradient reaches `states` and `weight`. Products are in the dtype that autocast says.
     """
@@ -102,7 +106,7 @@ def _function() -> Any:
         @staticmethod
         def forward(
             ctx: Any, states: torch.Tensor, weight: torch.Tensor, target: Any, loss: Any, weights: Any
-        ) -> torch.Tensor:  # fmt: skip
+        ) -> torch.Tensor:
             own, into = torch.empty_like(states), torch.zeros_like(weight) if weight.requires_grad else None
             whole = float(len(states)) if weights is None else float(weights.sum())
             device = states.device.type

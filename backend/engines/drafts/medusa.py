@@ -1,10 +1,11 @@
-"""Medusa heads: one small block for each token ahead, all on the state of which the target said the last (Cai et al. 2024, arXiv
+"""Medusa heads: one small block for each token ahead, all on the state of which the target said the last (Cai et al.
+2024, arXiv
 2401.10774, section 2.1).
 
-Block i is `layers` times x + silu(W x); at zero, as at first, it says what the target says. Unlike the authors' heads all share
-one output matrix over a reduced vocabulary (`original_lm_head` of vLLM, `model_executor/models/medusa.py`), since on a processor
-reading a matrix for each would cost more than it gives. A block knows neither the token just said nor the one proposed before its
-own, so heads are accepted less than an EAGLE-3 head and cost less.
+Block i is `layers` times x + silu(W x); at zero, as at first, it says what the target says. Unlike the authors' heads
+all share one output matrix over a reduced vocabulary (`original_lm_head` of vLLM, `model_executor/models/medusa.py`),
+since on a processor reading a matrix for each would cost more than it gives. A block knows neither the token just said
+nor the one proposed before its own, so heads are accepted less than an EAGLE-3 head and cost less.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Medusa(Heads):
         made.blocks = nn.ModuleList()
         for _ in range(self.options.tokens):
             block = nn.Module()
-            block.layers = nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(self.options.layers or LAYERS))
+            block.layers = nn.ModuleList(
+                nn.Linear(size, size, bias=False) for _ in range(self.options.layers or LAYERS)
+            )
             made.blocks.append(block)
         for each in made.parameters():
             nn.init.zeros_(each)
@@ -53,7 +56,11 @@ class Medusa(Heads):
 
     def configuration(self) -> dict[str, Any]:
         size, whole = self.target.embedding.shape[1], self.target.config.vocab_size
-        blocks = {"num_heads": self.options.tokens, "num_hidden_layers": self.options.layers or LAYERS, "medusa_fc_bias": False}
+        blocks = {
+            "num_heads": self.options.tokens,
+            "num_hidden_layers": self.options.layers or LAYERS,
+            "medusa_fc_bias": False,
+        }
         tokens = {"vocab_size": whole, "truncated_vocab_size": len(self.vocabulary), "original_lm_head": True}
         return {
             "architectures": ["MedusaModel"],

@@ -1,4 +1,5 @@
-"""Drafts of random weights with the target's tokenizer and vocabulary: what they cost is that of a trained one of their size."""
+"""Drafts of random weights with the target's tokenizer and vocabulary: what they cost is that of a trained one of their
+size."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ SPREAD = 0.02
 
 
 def make(folder: Path, target: ModelCard, hidden: int, layers: int) -> Shape:
-    """A Llama of that size in `folder`, its embedding its output head, keys and values as wide as the target's: vLLM's cache has
-    one page size. Takes the files of the tokenizer from the target's folder."""
+    """A Llama of that size in `folder`, its embedding its output head, keys and values as wide as the target's: vLLM's
+    cache has one page size. Takes the files of the tokenizer from the target's folder."""
     import torch
     from safetensors.torch import save_file
 
@@ -35,7 +36,11 @@ def make(folder: Path, target: ModelCard, hidden: int, layers: int) -> Shape:
         for name, size in shapes.items()
     }
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: each.to(torch.bfloat16) for name, each in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: each.to(torch.bfloat16) for name, each in weights.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     for path in {path for pattern in TOKENIZER for path in Path(target.path).glob(pattern)}:
         shutil.copyfile(path, folder / path.name)
     (folder / "config.json").write_text(json.dumps(_config(target, hidden, layers), indent=1))
@@ -46,9 +51,22 @@ def _config(target: ModelCard, hidden: int, layers: int) -> dict[str, object]:
     own = json.loads((Path(target.path) / "config.json").read_text())
     tokens = {name: own[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id") if name in own}
     return {
-        **tokens, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16", "hidden_act": "silu",
-        "vocab_size": target.vocabulary, "hidden_size": hidden, "intermediate_size": payoff.intermediate(hidden),
-        "num_hidden_layers": layers, "num_attention_heads": target.kv_heads, "num_key_value_heads": target.kv_heads,
-        "head_dim": target.head_dim, "max_position_embeddings": target.max_positions, "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0, "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
-    }  # fmt: skip
+        **tokens,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "dtype": "bfloat16",
+        "hidden_act": "silu",
+        "vocab_size": target.vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": payoff.intermediate(hidden),
+        "num_hidden_layers": layers,
+        "num_attention_heads": target.kv_heads,
+        "num_key_value_heads": target.kv_heads,
+        "head_dim": target.head_dim,
+        "max_position_embeddings": target.max_positions,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }

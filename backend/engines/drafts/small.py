@@ -1,10 +1,11 @@
-"""A small model of the target's tokenizer, which vLLM serves beside it as `draft_model`: fresh and narrow, or pruned from it.
+"""A small model of the target's tokenizer, which vLLM serves beside it as `draft_model`: fresh and narrow, or pruned
+from it.
 
-A fresh one is a Llama whose embedding, tied to its head, is the target's own in its leading principal components: what the
-target knows of tokens being alike is kept, and with a vocabulary of tens of thousands that is nearly all of the model. A pruned
-one has layers of the target spread over its depth, the first and the last among them, with its embedding, norm and head
-(as the student of DistilBERT is begun, Sanh et al. 2019, arXiv 1910.01108, section 3). Weights are learned in fp32, products in
-bfloat16 (decision 0003), and saved in bfloat16.
+A fresh one is a Llama whose embedding, tied to its head, is the target's own in its leading principal components: what
+the target knows of tokens being alike is kept, and with a vocabulary of tens of thousands that is nearly all of the
+model. A pruned one has layers of the target spread over its depth, the first and the last among them, with its
+embedding, norm and head (as the student of DistilBERT is begun, Sanh et al. 2019, arXiv 1910.01108, section 3). Weights
+are learned in fp32, products in bfloat16 (decision 0003), and saved in bfloat16.
 """
 
 from __future__ import annotations
@@ -26,8 +27,16 @@ FRESH_LAYERS, PRUNED_LAYERS, FRESH_HIDDEN, HEAD = 2, 4, 256, 64
 """Where the options name none."""
 SPREAD = 0.02
 """Standard deviation of a fresh embedding, as of Llama's initial weights."""
-COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "merges.txt",
-          "chat_template.jinja", "generation_config.json")  # fmt: skip
+COPIED = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "generation_config.json",
+)
 
 
 class Small(Proposer):
@@ -61,16 +70,26 @@ class Small(Proposer):
         with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
             states = self._states(batch)[places]
             found[places] = acceptance.of_states(
-                batch.next[places], states, self._head, batch.final[places], batch.target.logits,
-                batch.temperature[:, None].expand_as(found)[places], certain=self.certain,
-            )  # fmt: skip
+                batch.next[places],
+                states,
+                self._head,
+                batch.final[places],
+                batch.target.logits,
+                batch.temperature[:, None].expand_as(found)[places],
+                certain=self.certain,
+            )
         return acceptance.chained(found, tokens)
 
     def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]]:
         options = self.options
         self.model.eval()
         found = answers(
-            self.model, prompts, self.target.ends, temperature=options.temperature, most=options.answer_tokens, seed=seed
+            self.model,
+            prompts,
+            self.target.ends,
+            temperature=options.temperature,
+            most=options.answer_tokens,
+            seed=seed,
         )
         self.model.train()
         return [each.tokens for each in found]
@@ -81,7 +100,11 @@ class Small(Proposer):
         weights = dict(self.model.state_dict())
         if self.model.config.tie_word_embeddings:
             weights.pop("lm_head.weight", None)
-        write(folder, weights, self.model.config.to_dict() | {"architectures": [type(self.model).__name__], "dtype": "bfloat16"})
+        write(
+            folder,
+            weights,
+            self.model.config.to_dict() | {"architectures": [type(self.model).__name__], "dtype": "bfloat16"},
+        )
         for name in COPIED:
             if (self.target.folder / name).is_file():
                 shutil.copyfile(self.target.folder / name, folder / name)
@@ -114,11 +137,19 @@ def fresh(target: Target, options: Training) -> Any:
     hidden = heads * (hidden // heads // 2 * 2)  # rotary embeddings turn pairs
     theirs = target.config
     config = LlamaConfig(
-        vocab_size=target.embedding.shape[0], hidden_size=hidden, num_hidden_layers=options.layers or FRESH_LAYERS,
-        num_attention_heads=heads, num_key_value_heads=heads, head_dim=hidden // heads, intermediate_size=3 * hidden,
-        max_position_embeddings=theirs.max_position_embeddings, tie_word_embeddings=True, bos_token_id=theirs.bos_token_id,
-        eos_token_id=theirs.eos_token_id, pad_token_id=theirs.pad_token_id,
-    )  # fmt: skip
+        vocab_size=target.embedding.shape[0],
+        hidden_size=hidden,
+        num_hidden_layers=options.layers or FRESH_LAYERS,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=hidden // heads,
+        intermediate_size=3 * hidden,
+        max_position_embeddings=theirs.max_position_embeddings,
+        tie_word_embeddings=True,
+        bos_token_id=theirs.bos_token_id,
+        eos_token_id=theirs.eos_token_id,
+        pad_token_id=theirs.pad_token_id,
+    )
     model = LlamaForCausalLM(config).float()
     with torch.no_grad():
         model.get_input_embeddings().weight.copy_(leading(target.embedding, hidden))
@@ -126,8 +157,8 @@ def fresh(target: Target, options: Training) -> Any:
 
 
 def leading(embedding: torch.Tensor, width: int) -> torch.Tensor:
-    """[V, width]: the embedding [V, H] in its principal components of largest variance, scaled to `SPREAD`. Signs are fixed, so
-    that it is the same on every run."""
+    """[V, width]: the embedding [V, H] in its principal components of largest variance, scaled to `SPREAD`. Signs are
+    fixed, so that it is the same on every run."""
     import torch
 
     table = embedding.float()

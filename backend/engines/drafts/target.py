@@ -1,4 +1,5 @@
-"""The frozen target of a training: its answers, the hidden states that drafts read, and the logits that they are held to."""
+"""The frozen target of a training: its answers, the hidden states that drafts read, and the logits that they are held
+to."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class Target:
         """Of the keys and values of a token."""
         layers, heads, size = self.config.num_hidden_layers, self.config.num_attention_heads, self.config.hidden_size
         kept = getattr(self.config, "num_key_value_heads", None) or heads
-        return int(2 * layers * kept * (getattr(self.config, "head_dim", None) or size // heads) * self.model.dtype.itemsize)
+        return int(
+            2 * layers * kept * (getattr(self.config, "head_dim", None) or size // heads) * self.model.dtype.itemsize
+        )
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -57,13 +60,18 @@ class Target:
             found: torch.Tensor = self.model.get_output_embeddings()(final.to(self.head.dtype))
         return found
 
-    def states(self, tokens: torch.Tensor, real: torch.Tensor, layers: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of sequences [B, T] padded at the right: the last states [B, T, H], and those of `layers` [B, T, layers, H]."""
+    def states(
+        self, tokens: torch.Tensor, real: torch.Tensor, layers: Sequence[int] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of sequences [B, T] padded at the right: the last states [B, T, H], and those of `layers` [B, T, layers,
+        H]."""
         import torch
 
         with torch.inference_mode():
             given, mask = tokens.to(self.device), real.to(self.device).long()
-            found = self.model.base_model(given, attention_mask=mask, use_cache=False, output_hidden_states=bool(layers))
+            found = self.model.base_model(
+                given, attention_mask=mask, use_cache=False, output_hidden_states=bool(layers)
+            )
             final = found.last_hidden_state
             hidden = [found.hidden_states[layer] for layer in layers]
             return final, torch.stack(hidden, 2) if hidden else final.new_empty(*final.shape[:2], 0, final.shape[2])
@@ -96,6 +104,6 @@ class Target:
 
     def answer(
         self, prompts: list[list[int]], temperature: float, most: int, seed: int, layers: Sequence[int] = ()
-    ) -> list[Answer]:  # fmt: skip
+    ) -> list[Answer]:
         """Up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
         return answers(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed, layers=layers)

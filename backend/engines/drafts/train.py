@@ -1,8 +1,10 @@
-"""The training of a draft: answers, steps under a budget of time, acceptance on what was set aside, the best weights at the end.
+"""The training of a draft: answers, steps under a budget of time, acceptance on what was set aside, the best weights at
+the end.
 
-AdamW with a warm-up and a cosine. How many steps fit the budget is settled once, from the first of them, and kept: from there on
-everything depends on the step alone, so that a run that was killed and went on comes to the same bytes on a processor. Stops
-early where the accepted length no longer grows. Knows nothing of jobs, and of a proposer only what `base` says.
+AdamW with a warm-up and a cosine. How many steps fit the budget is settled once, from the first of them, and kept: from
+there on everything depends on the step alone, so that a run that was killed and went on comes to the same bytes on a
+processor. Stops early where the accepted length no longer grows. Knows nothing of jobs, and of a proposer only what
+`base` says.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class Measured(Frozen):
 
 
 class Check(Frozen):
-    """A point of the curve. Losses are means a position of the loss that is trained by; `training` since the point before."""
+    """A point of the curve. Losses are means a position of the loss that is trained by; `training` since the point
+    before."""
 
     step: int
     seconds: float
@@ -125,10 +128,11 @@ def proposer(target: Target, options: Training) -> Proposer:
 
 
 def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool] = lambda text: False) -> TrainResult:
-    """Fill `out_dir` with a draft. Phases: answers, train, save. `held` says which prompts the target may not write for itself.
+    """Fill `out_dir` with a draft. Phases: answers, train, save. `held` says which prompts the target may not write for
+    itself.
 
-    Raises RequestError (the budget, options that the kind has not), ModelDamaged, WorkError (memory ran out, nothing finite) and
-    DiskFull.
+    Raises RequestError (the budget, options that the kind has not), ModelDamaged, WorkError (memory ran out, nothing
+    finite) and DiskFull.
     """
     with memory_errors("Memory ran out in training: use a smaller `batch`, shorter answers, or more memory."):
         target = Target(request.target_dir, request.device)
@@ -142,7 +146,7 @@ def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool]
 
 def learn(
     request: TrainRequest, target: Target, draft: Proposer, data: Data, key: str, progress: Progress
-) -> TrainResult:  # fmt: skip
+) -> TrainResult:
     """On answers that are there; otherwise as `train`."""
     draft.prepare([each.said.answer for each in data.training])
     return _Run(request, target, draft, data, key, progress).run()
@@ -151,7 +155,7 @@ def learn(
 class _Run:
     def __init__(
         self, request: TrainRequest, target: Target, draft: Proposer, data: Data, key: str, progress: Progress
-    ) -> None:  # fmt: skip
+    ) -> None:
         import torch
 
         self.request, self.options, self.target, self.draft, self.data = request, request.options, target, draft, data
@@ -191,7 +195,8 @@ class _Run:
         return self._result()
 
     def _settled(self) -> int:
-        """How many steps the rest of the budget gives, from a few that are taken back. Raises RequestError for too few."""
+        """How many steps the rest of the budget gives, from a few that are taken back. Raises RequestError for too
+        few."""
         if self.options.steps is not None:
             return self.options.steps
         before = self.draft.state()
@@ -204,7 +209,9 @@ class _Run:
         self._measured()
         check = time.monotonic() - began
         self.draft.load(before)
-        self.optimizer = type(self.optimizer)(self.draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
+        self.optimizer = type(self.optimizer)(
+            self.draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01
+        )
         budget = 60 * self.options.minutes - self.data.seconds - CHECKS * check
         self.at = time.monotonic()
         if budget / each < FEWEST:
@@ -260,7 +267,9 @@ class _Run:
         point = Check(
             step=state.step, seconds=round(state.seconds, 1), validation=validation, training=training, acceptance=found
         )
-        better = not state.curve or point.length > next(each.length for each in state.curve if each.step == state.best_step)
+        better = not state.curve or point.length > next(
+            each.length for each in state.curve if each.step == state.best_step
+        )
         state.curve.append(point)
         state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
         if better:
@@ -314,15 +323,27 @@ class _Run:
         state = self.state
         best = next(point for point in state.curve if point.step == state.best_step)
         return TrainResult(
-            kind=self.options.kind, best_step=state.best_step, steps=state.step, stopped=state.stopped, curve=state.curve,
-            acceptance=best.acceptance, data=self.data.facts, draft=self.draft.described(), learning_rate=self.highest,
-            seconds={"answers": self.data.seconds, "training": round(state.seconds, 1)}, versions=versions(),
-        )  # fmt: skip
+            kind=self.options.kind,
+            best_step=state.best_step,
+            steps=state.step,
+            stopped=state.stopped,
+            curve=state.curve,
+            acceptance=best.acceptance,
+            data=self.data.facts,
+            draft=self.draft.described(),
+            learning_rate=self.highest,
+            seconds={"answers": self.data.seconds, "training": round(state.seconds, 1)},
+            versions=versions(),
+        )
 
 
 def _of(temperature: float, found: Acceptance) -> Measured:
     return Measured(
-        temperature=temperature, rate=found.rate, length=found.length, by_position=found.by_position, rounds=found.rounds
+        temperature=temperature,
+        rate=found.rate,
+        length=found.length,
+        by_position=found.by_position,
+        rounds=found.rounds,
     )
 
 

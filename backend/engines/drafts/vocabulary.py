@@ -1,7 +1,8 @@
-"""The reduced vocabulary of a head: the tokens that the target's answers have most, and the maps to the target's tokens.
+"""The reduced vocabulary of a head: the tokens that the target's answers have most, and the maps to the target's
+tokens.
 
-What a head reads most of at a step is its output matrix; a few thousand tokens make nearly all of what a model says (FR-Spec,
-Zhao et al. 2025, arXiv 2502.14856).
+What a head reads most of at a step is its output matrix; a few thousand tokens make nearly all of what a model says
+(FR-Spec, Zhao et al. 2025, arXiv 2502.14856).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ SIZE = 8192
 
 
 def frequent(answers: Iterable[Iterable[int]], size: int, whole: int) -> torch.Tensor:
-    """[size], rising: the tokens that are most frequent in `answers`, of `whole`; of equally frequent ones, and of those that
-    occur nowhere, the lower, which tokenizers learned earlier."""
+    """[size], rising: the tokens that are most frequent in `answers`, of `whole`; of equally frequent ones, and of
+    those that occur nowhere, the lower, which tokenizers learned earlier."""
     import torch
 
     counts = Counter(token for answer in answers for token in answer)
@@ -28,8 +29,9 @@ def frequent(answers: Iterable[Iterable[int]], size: int, whole: int) -> torch.T
 
 
 def maps(tokens: torch.Tensor, whole: int) -> dict[str, torch.Tensor]:
-    """As checkpoints of EAGLE-3 have them: `d2t` [size], what is added to a draft's token to make the target's, and `t2d` [whole]
-    bool, whether a token of the target is among them. Nothing where all are, since vLLM has no place for them then."""
+    """As checkpoints of EAGLE-3 have them: `d2t` [size], what is added to a draft's token to make the target's, and
+    `t2d` [whole] bool, whether a token of the target is among them. Nothing where all are, since vLLM has no place for
+    them then."""
     import torch
 
     if len(tokens) == whole:

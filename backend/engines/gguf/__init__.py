@@ -1,1 +1,2 @@
-"""GGUF files -> a model folder: weights, config and tokenizer, and the proof that the folder computes what the file says."""
+"""GGUF files -> a model folder: weights, config and tokenizer, and the proof that the folder computes what the file
+says."""

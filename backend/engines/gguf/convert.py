@@ -63,9 +63,12 @@ def convert(parts: Sequence[Path], folder: Path, conversion: Conversion, free_by
             f"Converting needs {needed / 1e9:.1f} GB of memory and {free_bytes / 1e9:.1f} GB are free: free some."
         )
     request = Request(
-        parts=tuple(map(str, parts)), folder=str(folder), conversion=conversion, memory=needed,
+        parts=tuple(map(str, parts)),
+        folder=str(folder),
+        conversion=conversion,
+        memory=needed,
         seconds=CPU_SECONDS + CPU_SECONDS_A_BILLION * conversion.parameters // 10**9,
-    )  # fmt: skip
+    )
     (folder / REFUSED).unlink(missing_ok=True)  # of an earlier try
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
     command = [sys.executable, "-m", "backend.engines.gguf.convert"]

@@ -62,7 +62,8 @@ def places(context: int, count: int) -> list[int]:
 
 
 def _embedded(outline: Outline, tokens: list[int], positions: list[int]) -> tuple[np.ndarray[Any, Any], list[Call]]:
-    """What transformers lets into the first layer [tokens, hidden], and calls each with, rotated for these positions."""
+    """What transformers lets into the first layer [tokens, hidden], and calls each with, rotated for these
+    positions."""
     import torch
 
     for entering, calls in outline.embed([torch.tensor([tokens])], "cpu"):

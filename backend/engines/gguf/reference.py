@@ -1,8 +1,10 @@
-"""The forward pass of a GGUF file by its own keys and tensors, as llama.cpp computes it, in numpy and a layer at a time.
+"""The forward pass of a GGUF file by its own keys and tensors, as llama.cpp computes it, in numpy and a layer at a
+time.
 
-It shares nothing with the conversion: no config, no names of transformers, no reordered rows. Sources, all of llama.cpp:
-src/models/llama.cpp, qwen2.cpp and qwen3.cpp for the layers, `build_moe_ffn` (src/llama-graph.cpp) for experts, `rope_yarn`
-(ggml/src/ggml-cpu/ops.cpp) for rotation, `llama_context` (src/llama-context.cpp) for the scale of YaRN.
+It shares nothing with the conversion: no config, no names of transformers, no reordered rows. Sources, all of
+llama.cpp: src/models/llama.cpp, qwen2.cpp and qwen3.cpp for the layers, `build_moe_ffn` (src/llama-graph.cpp) for
+experts, `rope_yarn` (ggml/src/ggml-cpu/ops.cpp) for rotation, `llama_context` (src/llama-context.cpp) for the scale of
+YaRN.
 """
 
 from __future__ import annotations

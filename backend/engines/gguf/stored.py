@@ -1,4 +1,5 @@
-"""Keys, arrays and tensors of a GGUF file or of its parts, with the package gguf. Tensors are unpacked a piece at a time."""
+"""Keys, arrays and tensors of a GGUF file or of its parts, with the package gguf. Tensors are unpacked a piece at a
+time."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ PIECE_ELEMENTS = 1 << 25
 
 
 class Stored:
-    """`values` are keys with one value, `lists` keys with several; both are those of the first part, which has them all."""
+    """`values` are keys with one value, `lists` keys with several; both are those of the first part, which has them
+    all."""
 
     def __init__(self, parts: Sequence[Path]) -> None:
         from gguf import GGUFReader, GGUFValueType
@@ -38,7 +40,9 @@ class Stored:
         unpacked: np.ndarray[Any, Any] = dequantize(tensor.data[rows], tensor.tensor_type)
         return unpacked
 
-    def pieces(self, name: str, row_elements: int, rows: int, expert: int | None = None) -> Iterator[np.ndarray[Any, Any]]:
+    def pieces(
+        self, name: str, row_elements: int, rows: int, expert: int | None = None
+    ) -> Iterator[np.ndarray[Any, Any]]:
         """The rows of a matrix, or of one expert of a stack, a few at a time."""
         from gguf import dequantize
 

@@ -102,7 +102,8 @@ class TokenRules:
             symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
 
     def _sentence_piece(self, text: str) -> list[int]:
-        """The pair whose joined text has the highest score is joined, the leftmost first; what is no token becomes bytes."""
+        """The pair whose joined text has the highest score is joined, the leftmost first; what is no token becomes
+        bytes."""
         symbols = list((" " + text if self.plan.space_prefix else text).replace(" ", "▁"))
         while True:
             joined = [(self.numbered.get(one + two), place) for place, (one, two) in enumerate(_pairs(symbols))]

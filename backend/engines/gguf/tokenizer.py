@@ -66,7 +66,9 @@ def _made(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> Any:
     made = _byte_level(stored, plan.pre, tokens) if plan.pre else _sentence_piece(stored, plan, tokens)
     # Tokens that are found in a text before it is split: control tokens, and those that users defined.
     kinds = stored.lists[f"{PREFIX}token_type"]
-    found = [(token, kind) for token, kind in zip(tokens, kinds, strict=False) if kind in {CONTROL, UNKNOWN, USER_DEFINED}]
+    found = [
+        (token, kind) for token, kind in zip(tokens, kinds, strict=False) if kind in {CONTROL, UNKNOWN, USER_DEFINED}
+    ]
     special = [AddedToken(token, normalized=False, special=True) for token, kind in found if kind != USER_DEFINED]
     made.add_special_tokens(special)
     made.add_tokens([AddedToken(token, normalized=False) for token, kind in found if kind == USER_DEFINED])
@@ -85,7 +87,9 @@ def _byte_level(stored: Stored, pre: PreTokenizer, tokens: list[str]) -> Any:
     numbered = {token: number for number, token in enumerate(tokens)}
     made: Any = Tokenizer(models.BPE(numbered, merges, ignore_merges=pre.whole_words))
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in pre.patterns]
-    made.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     if pre.nfc:
         made.normalizer = normalizers.NFC()
     made.decoder = decoders.ByteLevel()
@@ -131,9 +135,10 @@ def _sentence_piece(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> A
 def whole_pieces(tokens: list[str], kinds: list[int], scores: list[float]) -> list[str]:
     """The pieces of several letters of a vocabulary that no merge of two of its pieces makes, the longest first.
 
-    llama.cpp joins letters whose text together is a piece, also where the letters alone are none, the highest score first and
-    the leftmost of equal ones. That finds the longest piece at each place, from left to right, where no two pieces overlap, or
-    where all scores are equal and every piece grows from its beginning letter by letter. Else the answer is empty.
+    llama.cpp joins letters whose text together is a piece, also where the letters alone are none, the highest score
+    first and the leftmost of equal ones. That finds the longest piece at each place, from left to right, where no two
+    pieces overlap, or where all scores are equal and every piece grows from its beginning letter by letter. Else the
+    answer is empty.
     """
     scored = {token: score for token, kind, score in zip(tokens, kinds, scores, strict=False) if kind == NORMAL}
     pieces = [token for token in scored if len(token) > 1]

@@ -50,7 +50,9 @@ def write(stored: Stored, conversion: Conversion, folder: Path) -> None:
     if len(shards) > 1:
         places = {target.name: name for name, shard in zip(names, shards, strict=True) for target in shard}
         size = sum(target.bytes for shard in shards for target in shard)
-        files.write(folder / INDEX, json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=1) + "\n")
+        files.write(
+            folder / INDEX, json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=1) + "\n"
+        )
 
 
 def _shards(conversion: Conversion) -> list[list[Target]]:

@@ -1,7 +1,8 @@
-"""AutoAWQ, the library that made AWQ popular: deprecated by its author, kept because people's pipelines still ask for it.
+"""AutoAWQ, the library that made AWQ popular: deprecated by its author, kept because people's pipelines still ask for
+it.
 
-Writes its own format (`quant_method: awq`, GEMM), 4 bits with zero points. Its own defaults are kept, clip search included.
-Knows nothing of jobs and recipes.
+Writes its own format (`quant_method: awq`, GEMM), 4 bits with zero points. Its own defaults are kept, clip search
+included. Knows nothing of jobs and recipes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     Raises ImpossibleStack, InvalidWorkload or RequestError before anything is written; later WorkError and DiskFull.
     """
     if request.method != "awq" or request.pruning or request.bits != 4 or request.symmetric:
-        raise ImpossibleStack("AutoAWQ writes 4-bit AWQ with zero points only: use `method: awq`, or engine: llm-compressor.")
+        raise ImpossibleStack(
+            "AutoAWQ writes 4-bit AWQ with zero points only: use `method: awq`, or engine: llm-compressor."
+        )
     tokens = common.begin(request, progress)
     wrapped, tokenizer = _load(request)
     before = common.LayerErrors(wrapped.model, tokens)
@@ -48,7 +51,9 @@ def _load(request: QuantizeRequest) -> tuple[Any, Any]:
             str(request.model_dir), torch_dtype=torch.float16, device_map="cpu", trust_remote_code=False
         )
     except TypeError as error:
-        raise ImpossibleStack(f"AutoAWQ does not know this family ({error}): use the native engine or llm-compressor.") from None
+        raise ImpossibleStack(
+            f"AutoAWQ does not know this family ({error}): use the native engine or llm-compressor."
+        ) from None
     common.check_finite(wrapped.model)
     return wrapped, tokenizers.load(request.model_dir)
 
@@ -68,7 +73,11 @@ def _quantize(wrapped: Any, tokenizer: Any, request: QuantizeRequest, tokens: to
 
     settings = {"zero_point": True, "q_group_size": request.group_size, "w_bit": request.bits, "version": "GEMM"}
     wrapped.quantize(
-        tokenizer, quant_config=settings, calib_data=tokens.tolist(), max_calib_samples=len(tokens),
-        max_calib_seq_len=tokens.shape[1], quantizer_cls=Watched,
-    )  # fmt: skip
+        tokenizer,
+        quant_config=settings,
+        calib_data=tokens.tolist(),
+        max_calib_samples=len(tokens),
+        max_calib_seq_len=tokens.shape[1],
+        quantizer_cls=Watched,
+    )
     progress.advance(Watched.done)

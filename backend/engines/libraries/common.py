@@ -1,4 +1,5 @@
-"""What the library engines share: the model checked and loaded, the calibration tokens, errors layer by layer, the result.
+"""What the library engines share: the model checked and loaded, the calibration tokens, errors layer by layer, the
+result.
 
 Knows no library but torch and transformers, and no algorithm.
 """
@@ -27,10 +28,13 @@ PROBED = 512
 def begin(request: QuantizeRequest, progress: Progress) -> torch.Tensor:
     """Check what can be checked without loading; returns the calibration tokens [samples, length].
 
-    The same tokens as the native engine takes from the same request. Raises ImpossibleStack, InvalidWorkload, RequestError.
+    The same tokens as the native engine takes from the same request. Raises ImpossibleStack, InvalidWorkload,
+    RequestError.
     """
     if request.pruning is not None and request.method is not None:
-        raise ImpossibleStack("The library engines prune or quantize, not both: use the native engine, or one of the steps.")
+        raise ImpossibleStack(
+            "The library engines prune or quantize, not both: use the native engine, or one of the steps."
+        )
     checkpoint.check_plain(request.model_dir)
     tokens = calibration.drawn(request, request.samples, progress)
     checkpoint.fresh(request.out_dir)
@@ -46,7 +50,8 @@ def check_finite(model: Any) -> None:
 
 
 def decoder_layers(model: Any) -> list[tuple[str, Any]]:
-    """Path and module of each decoder layer: the only list of modules as long as the configuration says. Raises WorkError."""
+    """Path and module of each decoder layer: the only list of modules as long as the configuration says. Raises
+    WorkError."""
     import torch
 
     wanted = model.config.num_hidden_layers
@@ -57,17 +62,20 @@ def decoder_layers(model: Any) -> list[tuple[str, Any]]:
 
 
 class LayerErrors:
-    """What each decoder layer computed before, and how far off it is after: ||f'(x) - f(x)|| / ||f(x) - x||, x its own old input.
+    """What each decoder layer computed before, and how far off it is after: ||f'(x) - f(x)|| / ||f(x) - x||, x its own
+    old input.
 
-    Scales that a method moves between the linears of a layer cancel, so this holds for every method; the sum that the layer
-    adds to its input is what the error is relative to.
+    Scales that a method moves between the linears of a layer cancel, so this holds for every method; the sum that the
+    layer adds to its input is what the error is relative to.
     """
 
     def __init__(self, model: Any, tokens: torch.Tensor) -> None:
         import torch
 
         self.seen: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = []
-        hooks = [layer.register_forward_hook(self._keep(name), with_kwargs=True) for name, layer in decoder_layers(model)]
+        hooks = [
+            layer.register_forward_hook(self._keep(name), with_kwargs=True) for name, layer in decoder_layers(model)
+        ]
         first = tokens[:1, :PROBED].to(next(model.parameters()).device)
         try:
             with torch.inference_mode():
@@ -92,7 +100,9 @@ class LayerErrors:
                 after = _first(layers[name](*args, **kwargs))
             entered = args[0] if args else kwargs["hidden_states"]
             added = float((before.float() - entered.float()).norm())
-            rows.append({"name": name, "relative_error": float((after.float() - before.float()).norm()) / max(added, 1e-30)})
+            rows.append(
+                {"name": name, "relative_error": float((after.float() - before.float()).norm()) / max(added, 1e-30)}
+            )
         return rows
 
 
@@ -101,7 +111,11 @@ def _first(output: Any) -> Any:
 
 
 def finish(
-    request: QuantizeRequest, tokens: torch.Tensor, layers: list[dict[str, Any]], kept: list[str], libraries: tuple[str, ...]
+    request: QuantizeRequest,
+    tokens: torch.Tensor,
+    layers: list[dict[str, Any]],
+    kept: list[str],
+    libraries: tuple[str, ...],
 ) -> QuantizeResult:
     """Tokenizer and generation files beside the weights that the library saved; the result."""
     checkpoint.write_companions(request.model_dir, request.out_dir)

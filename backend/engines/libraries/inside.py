@@ -2,8 +2,8 @@
 
     python -m backend.engines.libraries.inside ENGINE
 
-Runs under the interpreter of the engine's environment: standard library, pydantic and the engine's own libraries. What a library
-prints goes to standard error, which is the job's log. When the other side goes away, so does this process.
+Runs under the interpreter of the engine's environment: standard library, pydantic and the engine's own libraries. What
+a library prints goes to standard error, which is the job's log. When the other side goes away, so does this process.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from backend.engines.libraries.outside import NATIVE_TOO
 from backend.engines.neuron.base import CompileRequest
 
 ENGINES = {
-    "llm-compressor": ("libraries.llm_compressor", "quantize"), "autoawq": ("libraries.autoawq", "quantize"),
-    "transformers-neuronx": ("neuron.tnx", "build"), "nxd-inference": ("neuron.nxd", "build"),
+    "llm-compressor": ("libraries.llm_compressor", "quantize"),
+    "autoawq": ("libraries.autoawq", "quantize"),
+    "transformers-neuronx": ("neuron.tnx", "build"),
+    "nxd-inference": ("neuron.nxd", "build"),
     "vllm-neuron": ("neuron.vllm_plugin", "build"),
-}  # fmt: skip
+}
 """Name in a recipe -> module below backend.engines, and its function of a request and a progress."""
 
 

@@ -1,5 +1,5 @@
-"""llm-compressor (the vLLM project's library): AWQ, GPTQ, SmoothQuant, W8A8, INT8, FP8, rounding, and pruning by Wanda and
-SparseGPT, one `oneshot` call a method.
+"""llm-compressor (the vLLM project's library): AWQ, GPTQ, SmoothQuant, W8A8, INT8, FP8, rounding, and pruning by Wanda
+and SparseGPT, one `oneshot` call a method.
 
 Its own defaults are kept: what a user of the library would get. Knows nothing of jobs and recipes.
 """
@@ -72,9 +72,14 @@ def _oneshot(model: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch
     rows = tokens.tolist()
     data = Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
     oneshot(
-        model=model, tokenizer=tokenizer, dataset=data, num_calibration_samples=len(rows), max_seq_length=tokens.shape[1],
-        shuffle_calibration_samples=False, recipe=_modifiers(request, _Watch(model, progress)),
-    )  # fmt: skip
+        model=model,
+        tokenizer=tokenizer,
+        dataset=data,
+        num_calibration_samples=len(rows),
+        max_seq_length=tokens.shape[1],
+        shuffle_calibration_samples=False,
+        recipe=_modifiers(request, _Watch(model, progress)),
+    )
 
 
 def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
@@ -89,9 +94,12 @@ def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
         how |= {"targets": ["Linear"], "scheme": SCHEMES[request.method]}
     else:
         weights = {
-            "num_bits": request.bits, "type": "int", "symmetric": request.symmetric, "strategy": "group",
+            "num_bits": request.bits,
+            "type": "int",
+            "symmetric": request.symmetric,
+            "strategy": "group",
             "group_size": request.group_size,
-        }  # fmt: skip
+        }
         how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": weights}}
     scales = {"awq": AWQModifier, "smoothquant": SmoothQuantModifier}.get(str(request.method))
     if scales is not None:
@@ -105,7 +113,9 @@ def _pruner(pruning: Pruning, watch: _Watch) -> Any:
 
     modifier = {"wanda": WandaPruningModifier, "sparsegpt": SparseGPTModifier}[pruning.method]
     structure = {"unstructured": "0:0"}.get(pruning.pattern, pruning.pattern)
-    return watch.over(modifier)(sparsity=pruning.sparsity, mask_structure=structure, ignore=[f"re:.*{name}" for name in IGNORED])
+    return watch.over(modifier)(
+        sparsity=pruning.sparsity, mask_structure=structure, ignore=[f"re:.*{name}" for name in IGNORED]
+    )
 
 
 class _Watch:
@@ -138,4 +148,6 @@ def _kept(model: Any, request: QuantizeRequest) -> list[str]:
     if request.pruning is not None:
         return [*IGNORED, "embedding"]
     linears = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    return [name for name, module in linears.items() if getattr(module, "quantization_scheme", None) is None] + ["embedding"]
+    return [name for name, module in linears.items() if getattr(module, "quantization_scheme", None) is None] + [
+        "embedding"
+    ]

@@ -1,8 +1,8 @@
 """Runs a library engine in a process of its own under another interpreter, and passes on what it says.
 
-The libraries pin versions that the studio's environment cannot hold, and cannot be interrupted in the middle of a layer: as a
-process they can be ended at any moment. The child (`inside`) is told the request on its standard input, which stays open while
-this process lives, and answers in lines of JSON. Knows no library.
+The libraries pin versions that the studio's environment cannot hold, and cannot be interrupted in the middle of a
+layer: as a process they can be ended at any moment. The child (`inside`) is told the request on its standard input,
+which stays open while this process lives, and answers in lines of JSON. Knows no library.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ from backend.settings import CHECKOUT
 NATIVE_TOO = frozenset({"llm-compressor", "autoawq"})
 """What they do, the native engine does too."""
 QUIET = {
-    "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
-}  # fmt: skip
+}
 """Nothing is fetched, nothing is reported: the model and the text are on this disk."""
 
 
 def quantize(engine: str, python: Path, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     """Run `engine` (llm-compressor, autoawq) on `request` under the interpreter `python`.
 
-    Raises what the engine raised, or WorkError where the process ended without an answer. Whatever ends this call ends the
-    process: a cancelled job waits for nothing.
+    Raises what the engine raised, or WorkError where the process ended without an answer. Whatever ends this call ends
+    the process: a cancelled job waits for nothing.
     """
     return QuantizeResult.model_validate(ask(engine, python, request, progress))
 

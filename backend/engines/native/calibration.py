@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
-    """Up to `samples` windows [samples, length] of token ids that do not overlap, drawn from all texts joined end to end.
+    """Up to `samples` windows [samples, length] of token ids that do not overlap, drawn from all texts joined end to
+    end.
 
     Each begins as the model's tokenizer begins a text: what Gemma computes without that token is not what is served.
 

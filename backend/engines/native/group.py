@@ -1,4 +1,5 @@
-"""Where the engine and the algorithms meet: a linear with its statistics, what feeds it, and what is asked of an algorithm.
+"""Where the engine and the algorithms meet: a linear with its statistics, what feeds it, and what is asked of an
+algorithm.
 
 Matrices and protocols only. Knows no model, no file and no algorithm.
 """
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stats:
-    """Of an input X [tokens, in], fp32. At most one of `gram` X'X [in, in] and `rows` X itself is there, none where not asked.
+    """Of an input X [tokens, in], fp32. At most one of `gram` X'X [in, in] and `rows` X itself is there, none where not
+    asked.
 
-    `rows`, the token form of the same loss, stands where the input is wider than the calibration has tokens. `tokens` is 0 for
-    an expert that no token reached: everything else is zero then. `mean_abs` and `max_abs` are NaN where not asked.
+    `rows`, the token form of the same loss, stands where the input is wider than the calibration has tokens. `tokens`
+    is 0 for an expert that no token reached: everything else is zero then. `mean_abs` and `max_abs` are NaN where not
+    asked.
     """
 
     tokens: int
@@ -58,12 +61,15 @@ class Stats:
         return self.rows.square().sum(0) if self.rows is not None else self.matrix().diagonal()
 
     def rough(self) -> Stats:
-        """In bfloat16 where the hardware multiplies it itself. `squared` is then off by about 1e-4 of its value: it may rank."""
+        """In bfloat16 where the hardware multiplies it itself. `squared` is then off by about 1e-4 of its value: it may
+        rank."""
         import torch
 
         if not has_bfloat16(self.mean_abs.device.type):
             return self
-        halves = {name: each.to(torch.bfloat16) for name in ("gram", "rows") if (each := getattr(self, name)) is not None}
+        halves = {
+            name: each.to(torch.bfloat16) for name in ("gram", "rows") if (each := getattr(self, name)) is not None
+        }
         return replace(self, **halves)
 
     def scaled(self, columns: torch.Tensor) -> Stats:
@@ -77,8 +83,8 @@ class Stats:
 class Linear:
     """`weight` [out, in] fp32, `original` the same before pruning.
 
-    What is stored is weight x columns / rows, which computes the same once `rows` [out] is folded into the next linear's columns
-    and `columns` [in] into the producer.
+    What is stored is weight x columns / rows, which computes the same once `rows` [out] is folded into the next
+    linear's columns and `columns` [in] into the producer.
     """
 
     name: str
@@ -157,7 +163,8 @@ class NormProducer:
 class LinearProducer:
     """A linear whose output rows are the input channels: `index` [in] is the row of each channel.
 
-    A row may feed several channels (grouped queries), and rows may feed none (the queries and keys of a fused projection).
+    A row may feed several channels (grouped queries), and rows may feed none (the queries and keys of a fused
+    projection).
     """
 
     def __init__(self, index: torch.Tensor, out_features: int) -> None:

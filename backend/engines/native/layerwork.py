@@ -1,4 +1,5 @@
-"""The work on one decoder layer: its groups of linears through the pipeline, and every tensor the new checkpoint has of it.
+"""The work on one decoder layer: its groups of linears through the pipeline, and every tensor the new checkpoint has of
+it.
 
 Knows which linears share an input and what feeds them; leaves what is done to matrices to the pipeline's algorithms.
 """
@@ -27,7 +28,8 @@ class Unit(NamedTuple):
     layout: Layout | None
     others: tuple[str, ...]
     group: str
-    """What it is called for in allocations: the first linear, or the module of all experts, which vLLM fuses into one."""
+    """What it is called for in allocations: the first linear, or the module of all experts, which vLLM fuses into
+    one."""
 
     @property
     def linears(self) -> list[str]:
@@ -84,7 +86,9 @@ def _unfit(layer: Any, unit: Unit, multiple: int) -> str | None:
     shapes = [tuple(layer.get_submodule(name).weight.shape) for name in unit.linears]
     if all(width % multiple == 0 for shape in shapes for width in shape):
         return None
-    return f"a size of {shapes} is not a multiple of {multiple}, which vLLM's kernels need of all linears of a fused group"
+    return (
+        f"a size of {shapes} is not a multiple of {multiple}, which vLLM's kernels need of all linears of a fused group"
+    )
 
 
 def _check_group(layer: Any, unit: Unit, size: int | None, outline: Outline) -> None:
@@ -113,7 +117,9 @@ class LayerWork:
         """In place of `pipeline` for the groups of these names."""
         self.outline, self.number, self.plan, self.pipeline, self.dtype = outline, number, plan, pipeline, dtype
         self.layer = outline.layers[number]
-        self.linears = {name: self._linear(name, stats[names[0]]) for unit in plan for names in unit.inputs for name in names}
+        self.linears = {
+            name: self._linear(name, stats[names[0]]) for unit in plan for names in unit.inputs for name in names
+        }
         self.replaced: dict[str, dict[str, torch.Tensor]] = {}
         """16-bit tensors that something was folded into, by module."""
         self.stored: dict[str, Stored] = {}
@@ -129,7 +135,8 @@ class LayerWork:
     def run(self) -> list[dict[str, Any]]:
         """Prune, scale, round; return what the result says of each linear.
 
-        Groups fed by a linear are scaled first, so that their scales are in that linear's rows when its own group is searched.
+        Groups fed by a linear are scaled first, so that their scales are in that linear's rows when its own group is
+        searched.
         """
         pruner = self.pipeline.pruner
         if pruner is not None:
@@ -194,7 +201,9 @@ class LayerWork:
                 yield name, self._unchanged(module, local, held[path])
             elif local == "weight":
                 prefix = name.removesuffix("weight")
-                yield from ((prefix + key, self._turned(key, tensor)) for key, tensor in self.stored[module].tensors.items())
+                yield from (
+                    (prefix + key, self._turned(key, tensor)) for key, tensor in self.stored[module].tensors.items()
+                )
             else:
                 yield name, (held[path] / self.linears[module].rows).to(self.dtype)
         yield from self._of_the_cache()

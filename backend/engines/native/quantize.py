@@ -1,7 +1,8 @@
-"""The native optimization engine: one decoder layer at a time is read, calibrated, optimized, written and freed. fp32 arithmetic.
+"""The native optimization engine: one decoder layer at a time is read, calibrated, optimized, written and freed. fp32
+arithmetic.
 
-Deterministic: the same request gives the same bytes, also when it was stopped and went on. Knows nothing of jobs, recipes or
-serving.
+Deterministic: the same request gives the same bytes, also when it was stopped and went on. Knows nothing of jobs,
+recipes or serving.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from backend.layered.source import weight_files
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     """Optimize the model of `request` into `out_dir`. Phases: load, optimize (unit: decoder layer), write.
 
-    Before anything is written raises ImpossibleStack (unknown family, a quantization without a reader, group size that divides no
-    input), ModelDamaged (a shard or a tensor is missing, or nothing would read one), InvalidModel (stored otherwise than
-    announced), InvalidWorkload (text too short), RequestError (`out_dir` not empty); later WorkError (weights or activations that
-    are not finite, the tensor named; memory ran out) and DiskFull.
+    Before anything is written raises ImpossibleStack (unknown family, a quantization without a reader, group size that
+    divides no input), ModelDamaged (a shard or a tensor is missing, or nothing would read one), InvalidModel (stored
+    otherwise than announced), InvalidWorkload (text too short), RequestError (`out_dir` not empty); later WorkError
+    (weights or activations that are not finite, the tensor named; memory ran out) and DiskFull.
     """
     progress.phase("load", "Reading the model's outline", weight=0.1)
     with fast_products(), kept_memory():
@@ -66,7 +67,9 @@ class _Run:
         count = self.outline.count
         self.progress.phase("optimize", "Optimizing layer by layer", total=count, unit="layers", weight=3.7)
         if state.done:
-            self.progress.note(f"{state.done} of {count} layers were done before: going on with layer {state.done + 1}.")
+            self.progress.note(
+                f"{state.done} of {count} layers were done before: going on with layer {state.done + 1}."
+            )
         for number in range(state.done, count):
             state.layers += self._layer(number, hidden, work)
             hidden.advance()
@@ -100,7 +103,9 @@ class _Run:
         keep = not sequential and not last
         tick = self._tick(number, 0.0, share)
         device = self.request.devices[0]
-        tallies = self.passes.through(number, hidden, self._taps, keep, tick) if len(self.tokens) else self._taps(device)
+        tallies = (
+            self.passes.through(number, hidden, self._taps, keep, tick) if len(self.tokens) else self._taps(device)
+        )
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
         reports = self.mix.with_precisions(number, work_on.run())
@@ -121,7 +126,10 @@ class _Run:
         counted, every = (None, 1) if kept is None else (-(-kept // places), max(1, total // kept) | 1)
         for unit in self.plan:
             for names in unit.inputs:
-                features, expert = layer.get_submodule(names[0]).in_features, bool(experts and names[0].startswith(experts))
+                features, expert = (
+                    layer.get_submodule(names[0]).in_features,
+                    bool(experts and names[0].startswith(experts)),
+                )
                 coming = 0 if expert else total if kept is None else min(kept, total)
                 step = 1 if expert else every
                 tallies[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes)
@@ -153,12 +161,16 @@ class _Run:
         why = "shared with the embedding" if tied else "the output head decides every token and stays 16-bit"
         head = {"name": self.outline.family.head, "why": why}
         every = range(self.outline.count)
-        linears = [{"name": self.outline.stored_name(n, each.name), "why": each.why} for n in every for each in self.refused]
+        linears = [
+            {"name": self.outline.stored_name(n, each.name), "why": each.why} for n in every for each in self.refused
+        ]
         asked = [{"name": name, "why": "kept at 16 bits by the allocation"} for name in self.mix.kept()]
         return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears, *asked]
 
     def _ignored(self) -> list[str]:
         """What `quantization_config` excepts: names as checkpoints have them, and as transformers calls the modules."""
         names = [entry["name"] for entry in self._kept() if entry["name"] != "embedding"]
-        inside = [f"{self.outline.family.layers}.{n}.{each.name}" for n in range(self.outline.count) for each in self.refused]
+        inside = [
+            f"{self.outline.family.layers}.{n}.{each.name}" for n in range(self.outline.count) for each in self.refused
+        ]
         return list(dict.fromkeys([*names, "lm_head", *inside, *self.mix.kept(inside=True)]))

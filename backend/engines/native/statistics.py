@@ -1,7 +1,7 @@
 """Collects what algorithms ask about the inputs of linears while a layer runs: the statistics of `group.Stats`.
 
-Gram matrices X'X are symmetric, so only blocks on and below the diagonal are made, by `add`, and mirrored once at the end.
-Knows no family, no file and no algorithm.
+Gram matrices X'X are symmetric, so only blocks on and below the diagonal are made, by `add`, and mirrored once at the
+end. Knows no family, no file and no algorithm.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ PIECE, FEWEST = 2048, 512
 def add(matrix: torch.Tensor, rows: torch.Tensor) -> None:
     """Add X'X of `rows` X [tokens, in] fp32 to the blocks of `matrix` [in, in] fp32 on and below its diagonal.
 
-    On a processor that multiplies 8-bit integers itself it is the exact X'X of tokens rounded to 255 points a channel, which is
-    positive semidefinite as GPTQ's inverse needs it. Rounding adds noise of s^2 / 12 to a channel, s its distance between points:
-    0.01 % of the power of one whose largest value is 5 times its root mean square, 1 % at worst, where one token has it all. What
-    GPTQ inverts has directions of far less power, in which this counts for more: docs/decisions/0012 has it of trained models.
+    On a processor that multiplies 8-bit integers itself it is the exact X'X of tokens rounded to 255 points a channel,
+    which is positive semidefinite as GPTQ's inverse needs it. Rounding adds noise of s^2 / 12 to a channel, s its
+    distance between points:
+    0.01 % of the power of one whose largest value is 5 times its root mean square, 1 % at worst, where one token has it
+    all. What GPTQ inverts has directions of far less power, in which this counts for more: docs/decisions/0012 has it
+    of trained models.
     """
     for start in range(0, len(rows), PIECE):
         piece = rows[start : start + PIECE]
@@ -62,7 +64,8 @@ def _blocks(features: int) -> Iterator[slice]:
 
 
 class Tally:
-    """The running statistics of one input. `tokens_to_come` decides the form: fewer than features, and the tokens are kept.
+    """The running statistics of one input. `tokens_to_come` decides the form: fewer than features, and the tokens are
+    kept.
 
     Of an expert nobody knows it beforehand (0): tokens are kept until there are more than features, then folded.
     """

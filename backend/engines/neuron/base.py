@@ -20,7 +20,8 @@ PROBE_TOKENS = 32
 
 
 class CompileRequest(Frozen):
-    """One compilation. `out_dir` exists and is empty; `cache_dir` is neuronx-cc's own cache of graphs, shared by compilations."""
+    """One compilation. `out_dir` exists and is empty; `cache_dir` is neuronx-cc's own cache of graphs, shared by
+    compilations."""
 
     plan: CompilePlan
     model_dir: Path
@@ -45,7 +46,11 @@ def environment(request: CompileRequest, **more: str) -> None:
     if request.device:
         more["NEURON_RT_NUM_CORES"] = str(request.plan.tensor_parallel)
     os.environ.update(
-        {"NEURON_COMPILE_CACHE_URL": str(request.cache_dir), "NEURON_PLATFORM_TARGET_OVERRIDE": request.plan.target, **more}
+        {
+            "NEURON_COMPILE_CACHE_URL": str(request.cache_dir),
+            "NEURON_PLATFORM_TARGET_OVERRIDE": request.plan.target,
+            **more,
+        }
     )
 
 

@@ -1,6 +1,8 @@
-"""NxD Inference: one traced model (`model.pt`) with its `neuron_config.json`, compiled without a device and loaded on one.
+"""NxD Inference: one traced model (`model.pt`) with its `neuron_config.json`, compiled without a device and loaded on
+one.
 
-The calls are those of 0.9.0 (4bcdc54), inference_demo.py and models/config.py; the contract of the tests has their signatures.
+The calls are those of 0.9.0 (4bcdc54), inference_demo.py and models/config.py; the contract of the tests has their
+signatures.
 """
 
 from __future__ import annotations
@@ -87,6 +89,10 @@ def _proved(request: CompileRequest, model: Any, progress: Progress) -> dict[str
     model.load(str(request.out_dir))
     tokenizer = tokenizers.load(request.model_dir)
     tokenizer.padding_side = "right"
-    compare, how = (check_accuracy, "token-matching") if request.draft_dir else (check_accuracy_logits, "logit-matching")
-    compare(model, tokenizer, generation_config=GenerationConfig(do_sample=False), num_tokens_to_check=base.PROBE_TOKENS)
+    compare, how = (
+        (check_accuracy, "token-matching") if request.draft_dir else (check_accuracy_logits, "logit-matching")
+    )
+    compare(
+        model, tokenizer, generation_config=GenerationConfig(do_sample=False), num_tokens_to_check=base.PROBE_TOKENS
+    )
     return {"accuracy": how, "tokens": base.PROBE_TOKENS}

@@ -1,8 +1,8 @@
-"""neuronx-cc's own cache of graphs: NAME/neuronxcc-VERSION/MODULE_HASH+FLAGS/, with `model.neff` where it compiled and only
-`model.log` where it failed.
+"""neuronx-cc's own cache of graphs: NAME/neuronxcc-VERSION/MODULE_HASH+FLAGS/, with `model.neff` where it compiled and
+only `model.log` where it failed.
 
-A failed entry is taken for an answer: that graph is not compiled again until the entry is gone. Layout: AWS Neuron documentation,
-Neuron Persistent Cache. Knows nothing of models.
+A failed entry is taken for an answer: that graph is not compiled again until the entry is gone. Layout: AWS Neuron
+documentation, Neuron Persistent Cache. Knows nothing of models.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""transformers-neuronx: compiled on the processor, one .neff a graph; loaded before `to_neuron`, which then compiles nothing.
+"""transformers-neuronx: compiled on the processor, one .neff a graph; loaded before `to_neuron`, which then compiles
+nothing.
 
-Its support ended on 16 September 2025. The calls are those of 0.13 (1ade6d7), base.py, config.py and speculation.py; the contract
-of the tests has their signatures.
+Its support ended on 16 September 2025. The calls are those of 0.13 (1ade6d7), base.py, config.py and speculation.py;
+the contract of the tests has their signatures.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from backend.engines.neuron import base
 from backend.engines.neuron.base import CompileRequest, CompileResult
 
 CLASSES = {
-    "bloom": "BloomForSampling", "gpt2": "GPT2ForSamplingWithContextBroadcasting", "llama": "LlamaForSampling",
-    "mistral": "MistralForSampling", "mixtral": "MixtralForSampling", "opt": "OPTForSampling",
-}  # fmt: skip
+    "bloom": "BloomForSampling",
+    "gpt2": "GPT2ForSamplingWithContextBroadcasting",
+    "llama": "LlamaForSampling",
+    "mistral": "MistralForSampling",
+    "mixtral": "MixtralForSampling",
+    "opt": "OPTForSampling",
+}
 """modeling_auto.py, without the two that cannot be saved."""
 ONE_NUMBER = ("gpt2", "opt")
 """Their classes hand the positions to the configuration; the others take a list of buckets."""
@@ -43,7 +48,9 @@ def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:
     import transformers_neuronx as library
 
     plan = request.plan
-    quantized = library.QuantizationConfig(quant_dtype="s8", dequant_dtype=plan.dtype) if plan.weights and not draft else None
+    quantized = (
+        library.QuantizationConfig(quant_dtype="s8", dequant_dtype=plan.dtype) if plan.weights and not draft else None
+    )
     options: dict[str, Any] = {"quant": quantized}
     if plan.cache:
         from transformers_neuronx.config import KVCacheQuantizationConfig
@@ -51,10 +58,14 @@ def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:
         options["kv_cache_quant"] = KVCacheQuantizationConfig(quant_dtype="f8e4m3fn", dequant_dtype=plan.dtype)
     buckets = list(plan.token_buckets)
     model = getattr(library, CLASSES[plan.model_type]).from_pretrained(
-        str(folder), n_positions=buckets[-1] if plan.model_type in ONE_NUMBER else buckets, batch_size=plan.batch, amp=plan.dtype,
-        tp_degree=plan.tensor_parallel, context_length_estimate=list(plan.context_buckets),
+        str(folder),
+        n_positions=buckets[-1] if plan.model_type in ONE_NUMBER else buckets,
+        batch_size=plan.batch,
+        amp=plan.dtype,
+        tp_degree=plan.tensor_parallel,
+        context_length_estimate=list(plan.context_buckets),
         neuron_config=library.NeuronConfig(**options),
-    )  # fmt: skip
+    )
     if plan.draft_tokens and not draft:
         model.enable_speculative_decoder(plan.draft_tokens)
     return model

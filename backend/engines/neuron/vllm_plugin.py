@@ -1,6 +1,7 @@
 """vLLM Neuron: every bucket is compiled by starting vLLM's engine once; its graphs lie below VLLM_CACHE_ROOT.
 
-Without a device it compiles only (VLLM_NEURON_CPU_COMPILE). Options and variables are those of the vendor's documentation for SDK
+Without a device it compiles only (VLLM_NEURON_CPU_COMPILE). Options and variables are those of the vendor's
+documentation for SDK
 2.33, vllm-neuron/docs of aws-neuron-sdk (43a8962).
 """
 
@@ -26,12 +27,20 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
         more["speculative_config"] = options.speculative(plan, str(request.draft_dir))
     progress.phase("compile", f"Compiling for {plan.accelerator} by starting vLLM once", weight=6.0)
     engine = LLM(
-        model=str(request.model_dir), tensor_parallel_size=plan.tensor_parallel, max_model_len=plan.positions,
-        max_num_seqs=plan.batch, max_num_batched_tokens=plan.positions, dtype=options.DTYPES[plan.dtype],
-        kv_cache_dtype=plan.cache or "auto", additional_config={"neuron_config": options.vllm(plan)}, **more,
-    )  # fmt: skip
+        model=str(request.model_dir),
+        tensor_parallel_size=plan.tensor_parallel,
+        max_model_len=plan.positions,
+        max_num_seqs=plan.batch,
+        max_num_batched_tokens=plan.positions,
+        dtype=options.DTYPES[plan.dtype],
+        kv_cache_dtype=plan.cache or "auto",
+        additional_config={"neuron_config": options.vllm(plan)},
+        **more,
+    )
     proof = {}
     if request.device:
-        (answer,) = engine.generate(["a"], SamplingParams(max_tokens=base.PROBE_TOKENS, temperature=0.0, ignore_eos=True))
+        (answer,) = engine.generate(
+            ["a"], SamplingParams(max_tokens=base.PROBE_TOKENS, temperature=0.0, ignore_eos=True)
+        )
         proof = {"generated_tokens": len(answer.outputs[0].token_ids)}
     return base.finished(request, ("neuron/compile_cache/*/*.neff",), ("vllm-neuron", "vllm"), **proof)

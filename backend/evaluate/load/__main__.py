@@ -1,8 +1,9 @@
-"""`python -m backend.evaluate.load PLAN.json OUT_DIR [--while-stdin]`: one level, in this process, by any interpreter that has
-uvloop and pydantic.
+"""`python -m backend.evaluate.load PLAN.json OUT_DIR [--while-stdin]`: one level, in this process, by any interpreter
+that has uvloop and pydantic.
 
-Exit 0 done, 1 the work failed, 2 the plan was wrong, 3 nothing answers at the address; the last line of standard error is
-the sentence. With `--while-stdin` it ends as soon as standard input closes: a parent that was killed leaves no load behind.
+Exit 0 done, 1 the work failed, 2 the plan was wrong, 3 nothing answers at the address; the last line of standard error
+is the sentence. With `--while-stdin` it ends as soon as standard input closes: a parent that was killed leaves no load
+behind.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def main(arguments: list[str]) -> int:
 def _be_prompt() -> None:
     """Run as soon as bytes arrive: real-time round robin where that is allowed, else the highest niceness that is.
 
-    A stamp is taken when the process gets a processor, and on CPU the server's threads spin on all of them: seen without
-    this, 64 tokens that came over 150 ms were read at once at the end. It uses a few hundredths of a core.
+    A stamp is taken when the process gets a processor, and on CPU the server's threads spin on all of them: seen
+    without this, 64 tokens that came over 150 ms were read at once at the end. It uses a few hundredths of a core.
     """
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -10)

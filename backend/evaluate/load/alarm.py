@@ -1,7 +1,9 @@
-"""Wakes an event loop at an absolute moment of the monotonic clock, to a fraction of a millisecond where the system can.
+"""Wakes an event loop at an absolute moment of the monotonic clock, to a fraction of a millisecond where the system
+can.
 
-The timers of uvloop are rounded to whole milliseconds, which would be most of the error of a latency that counts from the
-intended start. Linux's timerfd (timerfd_create(2)) is exact and costs no spinning; elsewhere the loop's own timer is used.
+The timers of uvloop are rounded to whole milliseconds, which would be most of the error of a latency that counts from
+the intended start. Linux's timerfd (timerfd_create(2)) is exact and costs no spinning; elsewhere the loop's own timer
+is used.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from backend.evaluate.load.level import Run
 CPU_LIMIT = 0.9
 """Of one core: above it the loop has no slack, and the server waits for the client."""
 LAG_LIMITS = ((50, 0.0025, 0.05), (99, 0.015, 0.1))
-"""Percentile of the loop's lag, seconds it may always be, share of the same percentile of TTFT it may be at most. The seconds
-are the accuracy promised for TTFT, and for the median a millisecond more, since the loop's timers are rounded to one."""
+"""Percentile of the loop's lag, seconds it may always be, share of the same percentile of TTFT it may be at most. The
+seconds are the accuracy promised for TTFT, and for the median a millisecond more, since the loop's timers are rounded
+to one."""
 LAG_SAMPLES = 100
 """Fewer say nothing of a 99th percentile."""
 CONCURRENCY_LIMIT = 0.95
@@ -66,7 +67,9 @@ def _overloaded(run: Run, records: Sequence[RequestRecord], lags: Sequence[float
 
 
 def _too_late(lags: Sequence[float], records: Sequence[RequestRecord], what: str) -> str | None:
-    waits = sorted(r.first_content - r.sent for r in good(records) if r.first_content is not None and r.sent is not None)
+    waits = sorted(
+        r.first_content - r.sent for r in good(records) if r.first_content is not None and r.sent is not None
+    )
     for q, always, of_wait in LAG_LIMITS:
         if q > 50 and len(lags) < LAG_SAMPLES:
             continue
@@ -83,7 +86,11 @@ def _late(plan: LoadPlan, run: Run, records: Sequence[RequestRecord]) -> str | N
             f"{run.waited} of {len(records)} requests had to wait for one of the {plan.streams} connections: "
             "allow more of them, if the server is to be asked that much"
         )
-    return _too_late(sorted(run.send_lags_s), records, "requests were taken up") if run.send_lags_s and not run.waited else None
+    return (
+        _too_late(sorted(run.send_lags_s), records, "requests were taken up")
+        if run.send_lags_s and not run.waited
+        else None
+    )
 
 
 def _clockwork(run: Run, records: Sequence[RequestRecord], window: tuple[float, float] | None) -> dict[str, Any]:
@@ -101,10 +108,14 @@ def _clockwork(run: Run, records: Sequence[RequestRecord], window: tuple[float, 
 
 
 def _underloaded(
-    plan: LoadPlan, run: Run, records: Sequence[RequestRecord], window: tuple[float, float] | None, achieved: float | None
+    plan: LoadPlan,
+    run: Run,
+    records: Sequence[RequestRecord],
+    window: tuple[float, float] | None,
+    achieved: float | None,
 ) -> str | None:
-    """Why the asked concurrency was never there, in one sentence. Errors and a server that closes connections are not the
-    client's doing."""
+    """Why the asked concurrency was never there, in one sentence. Errors and a server that closes connections are not
+    the client's doing."""
     if plan.requests is not None and plan.requests < plan.streams:
         return f"{plan.requests} requests cannot keep {plan.streams} streams busy"
     if window is None or achieved is None or window[1] - window[0] < SHORTEST_WINDOW_S:
@@ -125,7 +136,9 @@ def _concurrency_in(records: Sequence[RequestRecord], start: float, end: float) 
 def _peak_rss() -> int | None:
     """From /proc: getrusage would count what the parent had when it started this process."""
     with suppress(OSError, ValueError, IndexError):
-        line = next((line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")), "")
+        line = next(
+            (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")), ""
+        )
         return int(line.split()[1]) * 1024
     return None
 

@@ -1,7 +1,7 @@
 """HTTP/1.1 framing (RFC 9112): when a response ends, and what its body is.
 
-`Framing` runs inside the measurement, so it only counts bytes; `body_segments` reads the kept bytes afterwards. Knows nothing of
-sockets, and of the body only the end mark of an OpenAI-compatible stream.
+`Framing` runs inside the measurement, so it only counts bytes; `body_segments` reads the kept bytes afterwards. Knows
+nothing of sockets, and of the body only the end mark of an OpenAI-compatible stream.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def chunk_size(line: bytes) -> int:
 
 
 def body_segments(raw: bytes, head: Head) -> list[tuple[int, int]]:
-    """(start, end) in `raw` of each piece of the body: one a chunk, or one in all. Stops where the answer was cut off."""
+    """(start, end) in `raw` of each piece of the body: one a chunk, or one in all. Stops where the answer was cut
+    off."""
     if not head.chunked:
         end = len(raw) if head.length is None else min(len(raw), head.size + head.length)
         return [(head.size, end)] if end > head.size else []

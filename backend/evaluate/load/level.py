@@ -1,7 +1,7 @@
 """One level of load in this process: streams, warm-up, the steady window, and the generator's watch over itself.
 
-Knows nothing of what the answers say; `parse` reads them once the level is over, and a process beside this one earlier where an
-answer is part of the next prompt.
+Knows nothing of what the answers say; `parse` reads them once the level is over, and a process beside this one earlier
+where an answer is part of the next prompt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ UNKNOWN_MEMORY = 4 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a level left behind. `refused_options`: the very first answer was 400 or 422, and the level was broken off there."""
+    """What a level left behind. `refused_options`: the very first answer was 400 or 422, and the level was broken off
+    there."""
 
     exchanges: list[Exchange]
     wall_s: float
@@ -132,7 +133,8 @@ class Level:
         self.streams[exchange.stream].go_on()
 
     def hear(self, exchange: Exchange, words: bytes) -> None:
-        """Take an answer, a JSON text, into its conversation: its stream next asks the turn behind it, if there is one."""
+        """Take an answer, a JSON text, into its conversation: its stream next asks the turn behind it, if there is
+        one."""
         if exchange.talk is not None and exchange.talk.answered(words):
             self._talks[exchange.stream] = exchange.talk
 
@@ -149,14 +151,17 @@ class Level:
         else:
             line, place = talk.line, talk.place
         turn = None if talk is None else talk.turn
-        exchange = Exchange(index, stream, line, self._payloads.seed(place, turn or 0), warm, intended, talk=talk, turn=turn)
+        exchange = Exchange(
+            index, stream, line, self._payloads.seed(place, turn or 0), warm, intended, talk=talk, turn=turn
+        )
         exchange.streamed = self._plan.stream
         exchange.most_bytes = self._allowed()
         self.exchanges.append(exchange)
         return exchange
 
     def _allowed(self) -> int:
-        """Bytes of one more answer, so that all streams together do not fill the memory. Ends the level where none are left."""
+        """Bytes of one more answer, so that all streams together do not fill the memory. Ends the level where none are
+        left."""
         allowed = min(ANSWER_BYTES, self._room // self._plan.streams)
         if allowed < LEAST_ANSWER_BYTES:
             self.failure = WorkError(
@@ -225,7 +230,8 @@ def _container_status(exchange: Exchange) -> int | None:
 
 
 async def run(level: Level, peer: Peer) -> Run:
-    """Run the level to its end. Times are of this process's monotonic clock. Raises WorkError where its reader fails."""
+    """Run the level to its end. Times are of this process's monotonic clock. Raises WorkError where its reader
+    fails."""
     loop = asyncio.get_running_loop()
     lags: list[float] = []
     level.reader = await Reader.start() if level.follow_up else None

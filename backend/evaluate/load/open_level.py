@@ -1,7 +1,7 @@
 """Open loop: a clock sends, whatever the server does. Knows nothing of sockets; streams take what is due.
 
-A request that is due goes to an idle kept-alive connection (the one used last), else to a new one, else, where the plan's
-`connections` are all taken, it waits, which its latency shows and the audit tells.
+A request that is due goes to an idle kept-alive connection (the one used last), else to a new one, else, where the
+plan's `connections` are all taken, it waits, which its latency shows and the audit tells.
 """
 
 from __future__ import annotations

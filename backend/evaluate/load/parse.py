@@ -1,7 +1,7 @@
 """Kept bytes -> request records, after the run: HTTP framing, events, content, tokens, and the time of each.
 
-The time of an event is that of the socket read that brought its last byte, of AWS's event stream the last byte of the message
-that holds it. Knows nothing of connections.
+The time of an event is that of the socket read that brought its last byte, of AWS's event stream the last byte of the
+message that holds it. Knows nothing of connections.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class _Answer:
 
 
 class Wire:
-    """The kept bytes of one answer and the time at which each came; `body` is the body with chunk framing taken out, and that of
-    AWS's event stream. `broken` says why such a stream ended early, where it tells. Raises Malformed."""
+    """The kept bytes of one answer and the time at which each came; `body` is the body with chunk framing taken out,
+    and that of AWS's event stream. `broken` says why such a stream ended early, where it tells. Raises Malformed."""
 
     def __init__(self, exchange: Exchange) -> None:
         raw = b"".join(exchange.reads)
@@ -113,8 +113,8 @@ class Wire:
 
 
 def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = False) -> RequestRecord:
-    """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words. What
-    SageMaker refuses is put in its own words (`sagemaker`)."""
+    """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words.
+    What SageMaker refuses is put in its own words (`sagemaker`)."""
     answer = _Answer()
     status, error = "ok", exchange.error
     try:
@@ -133,7 +133,8 @@ def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = F
 
 
 def spoken(exchange: Exchange) -> str:
-    """What the assistant says in a whole answer, for the next turn: no reasoning, no tool calls, nothing of a failed one."""
+    """What the assistant says in a whole answer, for the next turn: no reasoning, no tool calls, nothing of a failed
+    one."""
     answer = _Answer()
     try:
         _read(exchange, answer, sagemaker=False)
@@ -143,10 +144,11 @@ def spoken(exchange: Exchange) -> str:
 
 
 def is_over(exchange: Exchange, *, late: bool) -> bool:
-    """Whether an answer that is still under way has ended: by its end mark, by a finish reason and usage, or by an error.
+    """Whether an answer that is still under way has ended: by its end mark, by a finish reason and usage, or by an
+    error.
 
-    `late`: its time is up, and a finish reason alone is enough. Only the last bytes are looked at where they show no end, since
-    this runs while other answers are measured.
+    `late`: its time is up, and a finish reason alone is enough. Only the last bytes are looked at where they show no
+    end, since this runs while other answers are measured.
     """
     tail = b"".join(exchange.reads[-TAIL_READS:])[-TAIL_BYTES:]
     if not late and not _ENDING.search(tail):
@@ -168,7 +170,11 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
     if head is None:
         raise _Broken("truncated", "the answer's head is incomplete")
     if head.status != 200:
-        said = invocations.refusal(head.status, head.fields, wire.body) if sagemaker else interface.server_message(wire.body)
+        said = (
+            invocations.refusal(head.status, head.fields, wire.body)
+            if sagemaker
+            else interface.server_message(wire.body)
+        )
         raise _Broken(f"http_{head.status}", said)
     kind = wire.kind
     if kind == "application/json" and wire.broken is None:
@@ -190,7 +196,9 @@ def _take_events(wire: Wire, answer: _Answer) -> None:
         raise _Broken("server_error", wire.broken)
     if answer.finish_reason is None:
         whole = bool(answer.text) or not wire.body.strip()
-        raise _Broken("truncated" if whole else "malformed", "the answer ended without [DONE] and without a finish reason")
+        raise _Broken(
+            "truncated" if whole else "malformed", "the answer ended without [DONE] and without a finish reason"
+        )
 
 
 def _take(data: bytes, name: str, end: int, wire: Wire, answer: _Answer) -> None:
@@ -220,8 +228,8 @@ def _take_usage(usage: Usage, answer: _Answer) -> int | None:
 
 
 def _token_counts(answer: _Answer) -> tuple[tuple[float, ...], UsageRung]:
-    """Tokens up to each content chunk. With a total alone: one a chunk where the numbers agree (a last token without text
-    allowed for), else the total spread evenly."""
+    """Tokens up to each content chunk. With a total alone: one a chunk where the numbers agree (a last token without
+    text allowed for), else the total spread evenly."""
     chunks, total = len(answer.tokens), answer.output_tokens
     if total is None or not chunks:
         return (), "none"

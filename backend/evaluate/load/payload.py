@@ -1,7 +1,8 @@
-"""Prompts file -> request bytes, also of conversations, in which an answer becomes part of the next prompt. Knows no connection.
+"""Prompts file -> request bytes, also of conversations, in which an answer becomes part of the next prompt. Knows no
+connection.
 
-Everything but the seed and the answers is written before the run, as JSON, so that sending a turn costs the joining of bytes,
-however long the conversation has become.
+Everything but the seed and the answers is written before the run, as JSON, so that sending a turn costs the joining of
+bytes, however long the conversation has become.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ from backend.place import Address
 class Payloads:
     """The requests of one level: `request(prompt, seed)` is the whole request, head and body."""
 
-    def __init__(self, plan: LoadPlan, prompts: Sequence[Prompt], place: Address, token: str | None, usage: UsageRung) -> None:
+    def __init__(
+        self, plan: LoadPlan, prompts: Sequence[Prompt], place: Address, token: str | None, usage: UsageRung
+    ) -> None:
         self._first_seed = plan.seed
         self._prompts = prompts
-        self._bodies = [_script(plan, prompt, usage) if prompt.turns else _body(plan, prompt, usage) for prompt in prompts]
+        self._bodies = [
+            _script(plan, prompt, usage) if prompt.turns else _body(plan, prompt, usage) for prompt in prompts
+        ]
         self._place, self._path = place, place.path(plan.endpoint, streamed=plan.stream)
         self._head = _head(place, self._path, token)
         self.count = len(prompts)
@@ -47,7 +52,8 @@ class Payloads:
         return self._whole(body, seed)
 
     def seed(self, place: int, turn: int) -> int | None:
-        """Of what was taken from the prompts as number `place`, from 0, whenever it is sent. None where none is asked for."""
+        """Of what was taken from the prompts as number `place`, from 0, whenever it is sent. None where none is asked
+        for."""
         return None if self._first_seed is None else self._first_seed + place + turn * TURN_SEEDS
 
     def talk(self, line: int, number: int, place: int) -> Talk | None:
@@ -62,7 +68,12 @@ class Payloads:
     def _whole(self, body: bytes, seed: int | None) -> bytes:
         body += b"}" if seed is None else b',"seed":%d}' % seed
         if self._place.region is not None:  # a signature is of this body, and of now
-            return b"%s%s\r\nContent-Length: %d\r\n\r\n%s" % (self._head, _fields(self._place, self._path, body), len(body), body)
+            return b"%s%s\r\nContent-Length: %d\r\n\r\n%s" % (
+                self._head,
+                _fields(self._place, self._path, body),
+                len(body),
+                body,
+            )
         return b"%s%d\r\n\r\n%s" % (self._head, len(body), body)
 
 
@@ -150,8 +161,8 @@ class Script:
 
 @dataclass(slots=True)
 class Talk:
-    """`number` counts the conversations of a level in the order they began, `place` those of warm-up and measured ones apart;
-    `line` is the prompts' line from 0, `turn` the next one to be sent."""
+    """`number` counts the conversations of a level in the order they began, `place` those of warm-up and measured ones
+    apart; `line` is the prompts' line from 0, `turn` the next one to be sent."""
 
     number: int
     line: int
@@ -174,7 +185,8 @@ class Talk:
         return self.turn + 1 < len(self.script.turns)
 
     def answered(self, words: bytes) -> bool:
-        """Take the answer in, a JSON text; True where there is another turn to send. One without words ends the conversation."""
+        """Take the answer in, a JSON text; True where there is another turn to send. One without words ends the
+        conversation."""
         if words == NO_WORDS or not self.goes_on:
             return False
         self.turn += 1

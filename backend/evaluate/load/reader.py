@@ -1,8 +1,9 @@
 """A process beside the load that reads the answers which become part of a next prompt.
 
-Reading 16,000 events takes a tenth of a second, in which the loop would stamp nothing. So the loop hands the kept bytes over
-a pipe and goes on; the text comes back as JSON. Its memory and CPU are not in the audit, which is of the loop's process.
-Knows nothing of sessions. It ends when its input does, so that none is left behind by a parent that was killed.
+Reading 16,000 events takes a tenth of a second, in which the loop would stamp nothing. So the loop hands the kept bytes
+over a pipe and goes on; the text comes back as JSON. Its memory and CPU are not in the audit, which is of the loop's
+process. Knows nothing of sessions. It ends when its input does, so that none is left behind by a parent that was
+killed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Reader:
                 await self._to.drain()
                 size = int.from_bytes(await self._from.readexactly(SIZE))
                 return await self._from.readexactly(size)
-            except (asyncio.IncompleteReadError, ConnectionError, RuntimeError):  # the last is uvloop's, of a pipe that is closed
+            # the last is uvloop's, of a pipe that is closed
+            except (asyncio.IncompleteReadError, ConnectionError, RuntimeError):
                 raise WorkError(GONE) from None
 
     async def close(self) -> None:

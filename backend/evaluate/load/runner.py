@@ -29,12 +29,12 @@ PLAN, RECORDS, AUDIT, LOG = "plan.json", "records.jsonl", "audit.json", "load.lo
 def run_level(plan: LoadPlan, folder: Path, python: str = sys.executable) -> tuple[list[RequestRecord], Audit]:
     """Run one level and return its records, in order of index, and the generator's audit; both also stay in `folder`.
 
-    Blocks until the level is over; on any exception, as a signal's handler may raise, the subprocess is killed with its group
-    first.
+    Blocks until the level is over; on any exception, as a signal's handler may raise, the subprocess is killed with its
+    group first.
 
-    Raises EndpointUnreachable where nothing answers before the run (a server that dies later gives records with errors),
-    InvalidWorkload where the prompts are wrong, RequestError where the address or the token's variable is, WorkError where
-    the generator itself failed.
+    Raises EndpointUnreachable where nothing answers before the run (a server that dies later gives records with
+    errors), InvalidWorkload where the prompts are wrong, RequestError where the address or the token's variable is,
+    WorkError where the generator itself failed.
     """
     read_prompts(Path(plan.prompts), trace=plan.load.mode == "trace")
     check_endpoint(plan.url, plan.bearer_env)
@@ -82,10 +82,13 @@ def _run(folder: Path, python: str) -> int:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path},
-                process_group=0,  # not a new session: Linux's autogroups would then ignore that the server is nicer than this
+                # not a new session: Linux's autogroups would then ignore that the server is nicer than this
+                process_group=0,
             )
         except OSError as error:
-            raise WorkError(f"The load generator cannot be started with {python} ({error.strerror}): name another.") from None
+            raise WorkError(
+                f"The load generator cannot be started with {python} ({error.strerror}): name another."
+            ) from None
     with process:
         try:
             while True:

@@ -171,7 +171,11 @@ class Stream:
         self._connection = connection
         try:
             await self._loop.create_connection(
-                lambda: connection, peer.host, peer.port, ssl=peer.tls, server_hostname=peer.server_name if peer.tls else None
+                lambda: connection,
+                peer.host,
+                peer.port,
+                ssl=peer.tls,
+                server_hostname=peer.server_name if peer.tls else None,
             )
         except ConnectionRefusedError as error:
             self._fail("refused", reason(error))
@@ -225,7 +229,8 @@ class Stream:
         self._timer = self._loop.call_later(max(0.0, min(LINGER_S, self._deadline - now)), self._look)
 
     def _look(self) -> None:
-        """While a request is under way: end it where its time is up, or where the answer has ended and the response has not."""
+        """While a request is under way: end it where its time is up, or where the answer has ended and the response has
+        not."""
         exchange = self._exchange
         assert exchange is not None
         now = perf_counter()
@@ -317,8 +322,8 @@ class Stream:
 def pause_s(head: Head) -> float:
     """Seconds until the stream goes on after an error: what the server asks for by Retry-After, within reason.
 
-    The field holds seconds or a date (RFC 9110, section 10.2.3); some servers write a fraction. A date counts from the server's
-    own `Date`, where it sends one.
+    The field holds seconds or a date (RFC 9110, section 10.2.3); some servers write a fraction. A date counts from the
+    server's own `Date`, where it sends one.
     """
     wanted = head.fields.get("retry-after", "")
     try:

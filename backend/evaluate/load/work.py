@@ -1,8 +1,8 @@
 """The subprocess's work: plan in, records.jsonl and audit.json out. Knows nothing of who started it.
 
-A server that refuses `continuous_usage_stats`, or usage at all, with 400 or 422 on the very first answer is asked for less
-and the level begins again; one that wants the answer's limit under its newer name is given that. Where it refuses even the
-least, the cause is another, and the level runs as first asked.
+A server that refuses `continuous_usage_stats`, or usage at all, with 400 or 422 on the very first answer is asked for
+less and the level begins again; one that wants the answer's limit under its newer name is given that. Where it refuses
+even the least, the cause is another, and the level runs as first asked.
 """
 
 from __future__ import annotations
@@ -100,5 +100,7 @@ def _allow_files(needed: int) -> None:
     if soft >= needed or soft == resource.RLIM_INFINITY:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise WorkError(f"{needed} connections are more open files than this machine allows ({hard}): lower the concurrency.")
+        raise WorkError(
+            f"{needed} connections are more open files than this machine allows ({hard}): lower the concurrency."
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,8 +1,9 @@
-"""Two models' logits at the same positions, as what is read of them: losses, KL divergence, whether the first choice is the same.
+"""Two models' logits at the same positions, as what is read of them: losses, KL divergence, whether the first choice is
+the same.
 
-Everything over the vocabulary is fp32 in buffers that are made once: large temporaries made and freed go back to the system
-each time. What is summed is positive or centred, so that nothing cancels; what a row comes to is kept in double precision.
-Knows tensors, and nothing of models or texts.
+Everything over the vocabulary is fp32 in buffers that are made once: large temporaries made and freed go back to the
+system each time. What is summed is positive or centred, so that nothing cancels; what a row comes to is kept in double
+precision. Knows tensors, and nothing of models or texts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ NUMBERS = 1 << 18
 """Numbers of a buffer, some rows over the whole vocabulary: three of them stay in a processor's cache."""
 NUMBERS_CUDA = 1 << 26
 FAR = 60.0
-"""Nats between the two models' logits of one token from which fp32 could lose it: such a row is computed in double precision."""
+"""Nats between the two models' logits of one token from which fp32 could lose it: such a row is computed in double
+precision."""
 
 
 class Position(NamedTuple):
@@ -43,8 +45,8 @@ class Comparer:
         self._p, self._d, self._t = (torch.empty(self.rows, vocabulary, device=device) for _ in range(3))
 
     def positions(self, reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Of each position what `Position` says [positions, 4], double; `reference` and `logits` [positions, vocabulary] fp32,
-        `targets` [positions]."""
+        """Of each position what `Position` says [positions, 4], double; `reference` and `logits` [positions,
+        vocabulary] fp32, `targets` [positions]."""
         import torch
 
         found = torch.empty(len(targets), len(Position._fields), dtype=torch.float64, device=targets.device)
@@ -54,8 +56,8 @@ class Comparer:
         return found
 
     def _some(self, a: torch.Tensor, b: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """With d = b - a, c = E[d] and x = d - c, expectations under the original: KL = log E[e^x] = log(1 + E[e^x - 1 - x]), of
-        which every term is at least 0; the candidate's log-sum-exp is the original's + c + KL."""
+        """With d = b - a, c = E[d] and x = d - c, expectations under the original: KL = log E[e^x] = log(1 + E[e^x - 1
+        - x]), of which every term is at least 0; the candidate's log-sum-exp is the original's + c + KL."""
         import torch
 
         p, d, t = (buffer[: len(a)] for buffer in (self._p, self._d, self._t))

@@ -1,8 +1,8 @@
-"""Linears of 8-bit weights that read 8-bit inputs, as servers compute them: products of integers in sums of 32 bits, which are
-exact, then one scale an output and a token.
+"""Linears of 8-bit weights that read 8-bit inputs, as servers compute them: products of integers in sums of 32 bits,
+which are exact, then one scale an output and a token.
 
-The same numbers as the product of the dequantized matrices but for that one's rounding in fp32, in a third of its time where the
-processor multiplies 8-bit integers itself. Knows one checkpoint, and nothing of layers.
+The same numbers as the product of the dequantized matrices but for that one's rounding in fp32, in a third of its time
+where the processor multiplies 8-bit integers itself. Knows one checkpoint, and nothing of layers.
 """
 
 from __future__ import annotations
@@ -58,14 +58,19 @@ def _weight(source: Dequantized, name: str) -> Weight | None:
     sides = (scheme.weights, scheme.input_activations)
     if any(side.num_bits != 8 or side.type != "int" or not side.symmetric for side in sides):
         return None
-    if scheme.weights.strategy not in {"channel", "tensor"} or scheme.input_activations.strategy not in {"token", "tensor"}:
+    if scheme.weights.strategy not in {"channel", "tensor"} or scheme.input_activations.strategy not in {
+        "token",
+        "tensor",
+    }:
         return None
     held = source.stored(f"{name}.weight")
     numbers = held[f"{name}.weight"]
     return Weight(numbers, held[f"{name}.weight_scale"].float().flatten()) if numbers.dtype == torch.int8 else None
 
 
-def _forward(module: Any, weight: Weight, rounded: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _forward(
+    module: Any, weight: Weight, rounded: Callable[[torch.Tensor], Any]
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """What the linear answers; `rounded` gives its inputs as integers, with their scale."""
     import torch
 
@@ -79,12 +84,15 @@ def _forward(module: Any, weight: Weight, rounded: Callable[[torch.Tensor], Any]
 
 
 class _Rounded:
-    """Rounds inputs; what several linears read, one after the other, once. Threads may share it: what is kept is one value."""
+    """Rounds inputs; what several linears read, one after the other, once. Threads may share it: what is kept is one
+    value."""
 
     def __init__(self) -> None:
         self._last: tuple[torch.Tensor, Any, tuple[torch.Tensor, torch.Tensor]] | None = None
 
-    def __call__(self, inputs: torch.Tensor, args: Any, static: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(
+        self, inputs: torch.Tensor, args: Any, static: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """int8 of the shape of `inputs`, and the scale by which they are what a server reads: one a token, or one."""
         import torch
         from compressed_tensors.quantization.lifecycle.forward import quantize

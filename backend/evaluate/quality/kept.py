@@ -1,7 +1,7 @@
 """What left an original's last layer on a held-out text, kept from one scoring to the next.
 
-The distributions over the vocabulary are made of these states by one product, and are vocabulary / hidden times as large: for
-SmolLM2-135M 28 MB are kept in place of 2.4 GB, whatever the vocabulary.
+The distributions over the vocabulary are made of these states by one product, and are vocabulary / hidden times as
+large: for SmolLM2-135M 28 MB are kept in place of 2.4 GB, whatever the vocabulary.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ARITHMETIC = 2
 
 
 def states(folder: Path | None, model: Path, tokens: torch.Tensor, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """What `compute` gives (fp32, on the processor) for `tokens` through the model in that folder, from the file that an earlier
-    scoring left in `folder` where there is one; without a `folder` nothing is kept."""
+    """What `compute` gives (fp32, on the processor) for `tokens` through the model in that folder, from the file that
+    an earlier scoring left in `folder` where there is one; without a `folder` nothing is kept."""
     if folder is None:
         return compute()
     path = folder / f"{_key(model, tokens)}.npy"
@@ -42,7 +42,9 @@ def states(folder: Path | None, model: Path, tokens: torch.Tensor, compute: Call
 
 def _key(model: Path, tokens: torch.Tensor) -> str:
     """By content: of the weights, the configuration, the text as token ids, and the libraries."""
-    found = hashlib.sha256(json.dumps([ARITHMETIC, version("torch"), version("transformers"), list(tokens.shape)]).encode())
+    found = hashlib.sha256(
+        json.dumps([ARITHMETIC, version("torch"), version("transformers"), list(tokens.shape)]).encode()
+    )
     announcing = [model / name for name in SIDE_FILES if (model / name).is_file()]
     for path in (model / "config.json", *announcing, *weight_files(model)):
         with path.open("rb") as source:

@@ -1,7 +1,9 @@
-"""How much of the original's output quality a saved variant keeps: perplexity, KL divergence, agreement of greedy answers.
+"""How much of the original's output quality a saved variant keeps: perplexity, KL divergence, agreement of greedy
+answers.
 
 Scores the files as saved: `states` takes the text through each of them, with integers turned back into weights and
-activations rounded where the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or servers.
+activations rounded where the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or
+servers.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 LOGITS = 1 << 22
 """Numbers of the logits that are made at a time, some positions over the whole vocabulary: 16 MB a model."""
 ROWS = (16, 512)
-"""Fewest and most positions at a time, whatever the vocabulary: of fewer the head would be read from memory too often."""
+"""Fewest and most positions at a time, whatever the vocabulary: of fewer the head would be read from memory too
+often."""
 Document = str | tuple[str, str]
 """A text, or a prompt and its answer."""
 MAX_LOSS = 700.0
@@ -40,21 +43,27 @@ MAX_LOSS = 700.0
 
 
 def score(
-    original_dir: Path, candidate_dir: Path, text: str | Sequence[Document], *, length: int = 512, windows: int | None = None,
-    progress: Progress, place: Place = HERE,
-) -> dict[str, Any]:  # fmt: skip
-    """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`, one or several documents, a
-    prompt with its answer among them in the model's chat template.
+    original_dir: Path,
+    candidate_dir: Path,
+    text: str | Sequence[Document],
+    *,
+    length: int = 512,
+    windows: int | None = None,
+    progress: Progress,
+    place: Place = HERE,
+) -> dict[str, Any]:
+    """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`, one or several
+    documents, a prompt with its answer among them in the model's chat template.
 
-    The text is cut into windows of `length` tokens that do not overlap, each begun as the tokenizer begins a text; `windows` of
-    them, evenly spread, or all are used.
-    One decoder layer of one model is in memory at a time; `place` says where, and where hidden states lie.
-    Returns `perplexity`, `perplexity_original`; `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary) with
-    `kl_ci95` (paired t-interval over windows; None for one window), `kl_median`, `kl_p99` and `kl_p999` over positions;
-    `same_top` (share of positions whose most probable token is the original's, the text itself as context) with `same_top_ci95`;
-    `scored`, `windows`, `tokens`.
-    Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be loaded),
-    WorkError (weights or output not finite, memory ran out), DiskFull.
+    The text is cut into windows of `length` tokens that do not overlap, each begun as the tokenizer begins a text;
+    `windows` of them, evenly spread, or all are used.
+    One decoder layer of one model is in memory at a time; `place` says where, and where hidden states lie. Returns
+    `perplexity`, `perplexity_original`; `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary)
+    with `kl_ci95` (paired t-interval over windows; None for one window), `kl_median`, `kl_p99` and `kl_p999` over
+    positions; `same_top` (share of positions whose most probable token is the original's, the text itself as context)
+    with `same_top_ci95`; `scored`, `windows`, `tokens`.
+    Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be
+    loaded), WorkError (weights or output not finite, memory ran out), DiskFull.
     """
     tokens = window_tokens(original_dir, text, length, windows)
     found = positions(original_dir, candidate_dir, tokens, progress, place)
@@ -152,7 +161,9 @@ def _compared(
 def _summary(found: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str, Any]:
     before, after, kl, same = found.mean(1).T.tolist()
     if not bool(found.isfinite().all()) or max(*before, *after) > MAX_LOSS:
-        raise WorkError("The model's output is not finite on the held-out text: the weights are damaged, make it again.")
+        raise WorkError(
+            "The model's output is not finite on the held-out text: the weights are damaged, make it again."
+        )
     median, p99, p999 = (float(found[..., 2].flatten().quantile(share)) for share in (0.5, 0.99, 0.999))
     return {
         "perplexity_original": math.exp(fmean(before)),
@@ -171,7 +182,8 @@ def _summary(found: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str
 
 
 def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, float | None]:
-    """Compare greedy answers, token by token, to the same prompts. Each answer is a sequence of tokens; pairs by position.
+    """Compare greedy answers, token by token, to the same prompts. Each answer is a sequence of tokens; pairs by
+    position.
 
     `greedy_match`: share of positions with identical tokens, up to the shorter answer of each pair (after a first
     difference the contexts differ, so later agreement is luck: it flatters).

@@ -1,8 +1,8 @@
-"""What a quantized checkpoint computes: its dequantized weights (`layered.quantized`), with inputs, keys and values rounded as
-compressed-tensors' configuration says.
+"""What a quantized checkpoint computes: its dequantized weights (`layered.quantized`), with inputs, keys and values
+rounded as compressed-tensors' configuration says.
 
-An FP8 key-value cache as vLLM has it: keys after the rotary embedding, one static scale a layer for keys and one for values.
-Knows no scores.
+An FP8 key-value cache as vLLM has it: keys after the rotary embedding, one static scale a layer for keys and one for
+values. Knows no scores.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LAYER = re.compile(r"^.*?\.\d+\.")
 
 
 def round_inputs(source: Dequantized, modules: Iterable[tuple[str, Any]]) -> ExitStack:
-    """Let each quantized module, by its name in the checkpoint, read what its scheme makes of its input, by its static scale or
-    one a token, until the stack is closed."""
+    """Let each quantized module, by its name in the checkpoint, read what its scheme makes of its input, by its static
+    scale or one a token, until the stack is closed."""
     hooks = ExitStack()
     for name, module in modules:
         scheme = source.scheme(name)
@@ -84,14 +84,17 @@ def whole(folder: Path, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def check_loaded(model: Any, info: dict[str, Any]) -> None:
-    """Raises ModelDamaged where transformers filled a tensor with random numbers, or left one of a layer that it built unread."""
+    """Raises ModelDamaged where transformers filled a tensor with random numbers, or left one of a layer that it built
+    unread."""
     if info["missing_keys"]:
         raise ModelDamaged(f"{min(info['missing_keys'])} is missing: make it again.")
     layers = {match[0] for name in model.state_dict() if (match := LAYER.match(name))}
     left = (name for name in info["unexpected_keys"] if (match := LAYER.match(name)) and match[0] in layers)
     unread = min((name for name in left if not is_harmless(name)), default=None)
     if unread is not None:
-        raise ModelDamaged(f"{unread} belongs to no part of its layer, so it would be left out: export the model again.")
+        raise ModelDamaged(
+            f"{unread} belongs to no part of its layer, so it would be left out: export the model again."
+        )
 
 
 def _called(name: str, source: Dequantized) -> list[str]:
@@ -112,8 +115,8 @@ def cache_scales(source: Dequantized, attention: str) -> Scales | None:
 
 
 def rounding_cache(*, nearest: bool = True) -> Any:
-    """A transformers cache that keeps nothing: for layers in its `scales` it returns what came, rounded to E4M3: to the nearest
-    number as GPUs convert, or toward zero, which vLLM 0.32 does on processors."""
+    """A transformers cache that keeps nothing: for layers in its `scales` it returns what came, rounded to E4M3: to the
+    nearest number as GPUs convert, or toward zero, which vLLM 0.32 does on processors."""
     from transformers import DynamicCache
 
     class Rounding(DynamicCache):  # type: ignore[misc]

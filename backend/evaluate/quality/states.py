@@ -28,8 +28,9 @@ Head = Callable[["torch.Tensor", int, slice], "torch.Tensor"]
 
 
 class Place(NamedTuple):
-    """Where a model runs: `devices` as torch names them; hidden states of more than `spill_bytes` lie in files in `folder` (None:
-    where the system keeps temporary files). What an original came to is kept in `kept` for the next scoring (None: nowhere)."""
+    """Where a model runs: `devices` as torch names them; hidden states of more than `spill_bytes` lie in files in
+    `folder` (None: where the system keeps temporary files). What an original came to is kept in `kept` for the next
+    scoring (None: nowhere)."""
 
     devices: tuple[str, ...] = ("cpu",)
     folder: Path | None = None
@@ -41,16 +42,16 @@ HERE = Place()
 
 
 class Model(Protocol):
-    """`layers` is how much there is to do, the output head counted as one; `vocabulary` the length of a row of logits; `streams`
-    whether `run` computes something, else the head does all."""
+    """`layers` is how much there is to do, the output head counted as one; `vocabulary` the length of a row of logits;
+    `streams` whether `run` computes something, else the head does all."""
 
     streams: bool
     layers: int
     vocabulary: int
 
     def run(self, tokens: torch.Tensor, work: Path, tick: Callable[[float], None]) -> torch.Tensor:
-        """Take `tokens` [windows, length] through the layers; give what `head` makes logits of. `tick` hears how many layers are
-        done, in fractions.
+        """Take `tokens` [windows, length] through the layers; give what `head` makes logits of. `tick` hears how many
+        layers are done, in fractions.
 
         Raises WorkError (values that are not finite, memory), ModelDamaged, DiskFull.
         """
@@ -63,7 +64,8 @@ class Model(Protocol):
 
 
 def opened(folder: Path, place: Place, warn: Callable[[str], None]) -> Streamed | Whole:
-    """The model in `folder`. Raises ModelDamaged naming it where it cannot be read; memory that runs out stays what it is."""
+    """The model in `folder`. Raises ModelDamaged naming it where it cannot be read; memory that runs out stays what it
+    is."""
     from safetensors import SafetensorError
 
     try:
@@ -92,7 +94,8 @@ def is_quantized(folder: Path) -> bool:
 
 
 def _source(folder: Path) -> Source | None:
-    """The checkpoint by the names of a plain one; None for a format that only transformers reads, which config.json must name.
+    """The checkpoint by the names of a plain one; None for a format that only transformers reads, which config.json
+    must name.
 
     Raises ModelDamaged for a layout that nothing here reads, InvalidModel for one that is announced as another.
     """
@@ -145,7 +148,11 @@ class Streamed:
         scales = reference.cache_scales(self.source, outline.stored_name(number, outline.family.attention))
         if scales is not None:
             self.cache.scales[number] = scales
-        modules = ((outline.stored_name(number, path), module) for path, module in outline.layers[number].named_modules() if path)
+        modules = (
+            (outline.stored_name(number, path), module)
+            for path, module in outline.layers[number].named_modules()
+            if path
+        )
         with (
             integers.products(self.source, modules, self.place.devices[0]) as others,
             reference.round_inputs(self.source, others),
@@ -163,7 +170,8 @@ class Streamed:
 
 
 class Whole:
-    """As transformers loads it, all in memory: for families without an outline and formats that only transformers reads."""
+    """As transformers loads it, all in memory: for families without an outline and formats that only transformers
+    reads."""
 
     streams = False
     layers = 1
@@ -182,9 +190,13 @@ class Whole:
             self.model = reference.whole(folder, dict(source.read(source.plain())))
         else:
             self.model, info = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True,
+                folder,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
                 output_loading_info=True,
-            )  # fmt: skip
+            )
             reference.check_loaded(self.model, info)
         self.model.eval()
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)

@@ -1,4 +1,5 @@
-"""Whether a server that is not ours reads token ids as a tokenizer that is here: only then do tasks scored there mean something.
+"""Whether a server that is not ours reads token ids as a tokenizer that is here: only then do tasks scored there mean
+something.
 
 lm-eval sends prompts as token ids and reads the log-probabilities that the server echoes. Knows nothing of tasks.
 """

@@ -1,7 +1,7 @@
 """What the report says, as plain data for its template: verdicts, charts, tables, facts, downloads. No HTML, no files.
 
-A figure is embedded once, in the colours of the light theme; the script turns them into those of the dark one by `palette`, which
-halves the file.
+A figure is embedded once, in the colours of the light theme; the script turns them into those of the dark one by
+`palette`, which halves the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ THROUGHPUTS = ("output_tokens_per_s", "output_tokens_per_s_per_request")
 PRICES = ("per_million_input", "per_million_output")
 BASELINE_TILE = {"kind": "plain", "mark": "", "factor": "", "detail": ""}
 MARKS = {"better": ("better", "▲"), "worse": ("worse", "▼"), "same": ("even", "="), "undecided": ("none", "")}
-NO_REQUESTS = "Single requests were not kept with this report: the studio's page of the evaluation has them where they are."
+NO_REQUESTS = (
+    "Single requests were not kept with this report: the studio's page of the evaluation has them where they are."
+)
 Draw = Callable[[Theme], Figure]
 
 
@@ -133,7 +135,9 @@ def _charts(evaluation: Evaluation) -> dict[str, Plot]:
 
 
 def _latency(evaluation: Evaluation, metric: str) -> Plot:
-    choices = {percentile: one(partial(charts.latency, evaluation, metric, percentile)) for percentile in REPORT_PERCENTILES}
+    choices = {
+        percentile: one(partial(charts.latency, evaluation, metric, percentile)) for percentile in REPORT_PERCENTILES
+    }
     return Plot(f"{charts.LATENCIES[metric]} (ms)", choices)
 
 
@@ -144,9 +148,11 @@ def _single(draw: Draw) -> Plot:
 
 def _sections(drawn: dict[str, Plot]) -> list[dict[str, Any]]:
     sections: list[tuple[str, str, Iterable[str]]] = [
-        ("latency", "Latency", charts.LATENCIES), ("throughput", "Throughput", THROUGHPUTS),
-        ("price", "Price", PRICES), ("tradeoffs", "Trade-offs", ("pareto", "quality_speed")),
-    ]  # fmt: skip
+        ("latency", "Latency", charts.LATENCIES),
+        ("throughput", "Throughput", THROUGHPUTS),
+        ("price", "Price", PRICES),
+        ("tradeoffs", "Trade-offs", ("pareto", "quality_speed")),
+    ]
     return [
         {"anchor": anchor, "title": title, "plots": _listed({name: drawn[name] for name in names})}
         for anchor, title, names in sections
@@ -155,7 +161,10 @@ def _sections(drawn: dict[str, Plot]) -> list[dict[str, Any]]:
 
 def _listed(plots: dict[str, Plot]) -> list[dict[str, str]]:
     """Name, title and words of each, as the page has them before its script runs."""
-    return [{"name": name, "title": plot.title, "alt": next(iter(plot.choices.values()))["alt"]} for name, plot in plots.items()]
+    return [
+        {"name": name, "title": plot.title, "alt": next(iter(plot.choices.values()))["alt"]}
+        for name, plot in plots.items()
+    ]
 
 
 def costs(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
@@ -165,11 +174,14 @@ def costs(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
 
 
 def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
-    """Requests a second of which every latency was within the limits, a row a variant and level; empty without limits."""
+    """Requests a second of which every latency was within the limits, a row a variant and level; empty without
+    limits."""
     durations = {(r.name, level.load): level.duration_s for r in evaluation.variants for level in r.levels}
     rows = [_goodput(each, durations[each.variant, each.load]) for each in extras.goodput if each.of]
     limits = extras.what_if.request_limits
-    words = [f"{name.lower()} at most {figure(limits[metric])} ms" for metric, name in LATENCIES.items() if metric in limits]
+    words = [
+        f"{name.lower()} at most {figure(limits[metric])} ms" for metric, name in LATENCIES.items() if metric in limits
+    ]
     return {"rows": rows, "table": table(rows), "limits": " and ".join(words)}
 
 
@@ -243,7 +255,11 @@ def imported(results: Sequence[ImportedResult]) -> dict[str, Any] | None:
         return None
     return {
         "lines": [f"{each.name}: {each.provenance}, {each.measured_at or 'moment not recorded'}." for each in results],
-        "notes": [NO_TEST, "What a file does not hold is left empty.", *(note for each in results for note in each.notes)],
+        "notes": [
+            NO_TEST,
+            "What a file does not hold is left empty.",
+            *(note for each in results for note in each.notes),
+        ],
         "figures": table(figure_rows(results), "Result"),
         "definitions": table(definition_rows(results), "Tool"),
     }
@@ -299,14 +315,18 @@ def headline(evaluation: Evaluation) -> str:
 def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, the baseline first with its own figures."""
     told = verdicts(evaluation)
-    rows = {(row.variant, row.load): row for row in evaluation.comparison if row.metric.startswith("output_tokens_per_s")}
+    rows = {
+        (row.variant, row.load): row for row in evaluation.comparison if row.metric.startswith("output_tokens_per_s")
+    }
     return [
         _card(index, result, rows, [verdict.text for verdict in told if verdict.variant == result.name])
         for index, result in enumerate(evaluation.variants)
     ]
 
 
-def _card(index: int, result: VariantResult, rows: dict[tuple[str, Load], Comparison], sentences: list[str]) -> dict[str, Any]:
+def _card(
+    index: int, result: VariantResult, rows: dict[tuple[str, Load], Comparison], sentences: list[str]
+) -> dict[str, Any]:
     tiles = [
         {
             "level": level.load.words,

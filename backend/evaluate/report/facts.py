@@ -1,4 +1,5 @@
-"""How it was measured, as titled lists of (name, value): workload, load, comparison, hardware, versions, variants. No HTML."""
+"""How it was measured, as titled lists of (name, value): workload, load, comparison, hardware, versions, variants. No
+HTML."""
 
 from __future__ import annotations
 
@@ -126,7 +127,9 @@ def _plain(values: Mapping[str, Any]) -> Facts:
         if isinstance(value, Mapping):
             found += [(f"{_words(name)}, {inner}", shown) for inner, shown in _plain(value)]
         else:
-            found.append((_words(name), _bytes(value) if name.endswith("_bytes") and isinstance(value, int) else _value(value)))
+            found.append(
+                (_words(name), _bytes(value) if name.endswith("_bytes") and isinstance(value, int) else _value(value))
+            )
     return found or [("Recorded", "nothing")]
 
 

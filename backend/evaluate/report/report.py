@@ -1,7 +1,7 @@
 """Writes an evaluation as one self-contained HTML file that needs no network, ever. What it says is `content`'s job.
 
-The charting script is the one that the plotly package brings; a policy in the page forbids it every connection.
-`python -m backend.evaluate.report.report FOLDER` reads FOLDER/request.json (`evaluation`, `extras`), writes FOLDER/report.html.
+The charting script is the one that the plotly package brings; a policy in the page forbids it every connection. `python
+-m backend.evaluate.report.report FOLDER` reads FOLDER/request.json (`evaluation`, `extras`), writes FOLDER/report.html.
 """
 
 from __future__ import annotations
@@ -37,16 +37,21 @@ def write_report(evaluation: Evaluation, folder: Path, extras: Extras | None = N
     try:
         files.write(path, render(evaluation, extras))
     except DiskFull:
-        raise DiskFull("The disk filled up while writing the report: free 10 MB and run `whetstone evaluate` again.") from None
+        raise DiskFull(
+            "The disk filled up while writing the report: free 10 MB and run `whetstone evaluate` again."
+        ) from None
     return path
 
 
 def render(evaluation: Evaluation, extras: Extras | None = None) -> str:
-    """The page. Every text of the user's is escaped by the template; scripts and styles come from this package alone."""
+    """The page. Every text of the user's is escaped by the template; scripts and styles come from this package
+    alone."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
     environment.filters["code"] = _code
     template = environment.get_template("report.html")
     parts: dict[str, Any] = {
@@ -60,7 +65,9 @@ def render(evaluation: Evaluation, extras: Extras | None = None) -> str:
 def _plotly_script() -> str:
     package = find_spec("plotly")
     if package is None or package.origin is None:
-        raise WorkError("The report needs the plotly package: run `make run` or `pip install plotly`, then evaluate again.")
+        raise WorkError(
+            "The report needs the plotly package: run `make run` or `pip install plotly`, then evaluate again."
+        )
     script = (Path(package.origin).parent / "package_data" / "plotly.min.js").read_text("utf-8")
     # Inside a page, this sequence would end the script wherever it stands.
     return re.sub(r"</(script)", r"<\\/\1", script, flags=re.IGNORECASE)

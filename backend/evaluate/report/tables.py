@@ -30,7 +30,11 @@ from backend.present.words.verdicts import title, verdict
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 """Where the moment of each token is known from."""
-AGREED = {"Greedy match": "greedy match", "Answers with the same words": "exact match", "Token F1 of answers": "token F1"}
+AGREED = {
+    "Greedy match": "greedy match",
+    "Answers with the same words": "exact match",
+    "Token F1 of answers": "token F1",
+}
 
 
 def rows_by_table(evaluation: Evaluation) -> dict[str, list[Row]]:
@@ -132,13 +136,17 @@ def _share(value: float | None, decimals: int = 1) -> str | None:
 
 
 def table(found: Sequence[Mapping[str, Cell]], first: str = "Variant") -> dict[str, Any]:
-    """{columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where the cell under `first` is a new one."""
+    """{columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where the cell under `first` is a
+    new one."""
     names = list(dict.fromkeys(name for row in found for name in row))
     columns = [{"text": name, "number": all(_is_figure(row.get(name)) for row in found)} for name in names]
     leads = [None, *(row.get(first) for row in found)]
     cells = [[written(row.get(name)) for name in names] for row in found]
     starts = [before != row.get(first) for before, row in zip(leads, found, strict=False)]
-    return {"columns": columns, "rows": [{"starts": start, "cells": row} for start, row in zip(starts, cells, strict=True)]}
+    return {
+        "columns": columns,
+        "rows": [{"starts": start, "cells": row} for start, row in zip(starts, cells, strict=True)],
+    }
 
 
 def _is_figure(value: Cell) -> bool:

@@ -2,8 +2,8 @@
 
     python -m backend.evaluate.tasks.inside
 
-Runs under the `quality` interpreter: the standard library and lm-eval. What lm-eval prints goes to standard error, which is the
-job's log. When the other side goes away, so does this process. Knows nothing of variants or evaluations.
+Runs under the `quality` interpreter: the standard library and lm-eval. What lm-eval prints goes to standard error,
+which is the job's log. When the other side goes away, so does this process. Knows nothing of variants or evaluations.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 def score(request: dict[str, Any]) -> dict[str, Any]:
     """Ask the server at `url` (OpenAI completions, `served_name`) with the tokenizer in the folder `tokenizer`.
 
-    Prompts are sent as token ids and scored from the log-probabilities that the server echoes. Returns `harness`, `cut` (a
-    count for each task of the prompts that were longer than the context) and `scores`: task, metric, value, stderr, samples,
-    higher_is_better and `each`, [sample, score] where a sample has a score that is a number.
+    Prompts are sent as token ids and scored from the log-probabilities that the server echoes. Returns `harness`, `cut`
+    (a count for each task of the prompts that were longer than the context) and `scores`: task, metric, value, stderr,
+    samples, higher_is_better and `each`, [sample, score] where a sample has a score that is a number.
     """
     import lm_eval
 
@@ -75,16 +75,22 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
     for name, task in tasks.items():
         cut.count = 0
         found = lm_eval.simple_evaluate(
-            model="local-completions", model_args=_model(request, context), tasks=[task], limit=request["limit"],
-            bootstrap_iters=1000, log_samples=True, task_manager=_manager(),
-        )  # fmt: skip
+            model="local-completions",
+            model_args=_model(request, context),
+            tasks=[task],
+            limit=request["limit"],
+            bootstrap_iters=1000,
+            log_samples=True,
+            task_manager=_manager(),
+        )
         scores += _scores(name, found)
         cuts[name] = cut.count + _cut_answers(task, request["tokenizer"], context)
     return {"harness": f"lm-eval {lm_eval.__version__}", "scores": scores, "cut": cuts}
 
 
 def _load(request: dict[str, Any]) -> dict[str, Any]:
-    """Name -> task. A template fills in a row and may do nothing else: lm-eval's own environment would let it run code."""
+    """Name -> task. A template fills in a row and may do nothing else: lm-eval's own environment would let it run
+    code."""
     from jinja2 import BaseLoader, StrictUndefined
     from jinja2.sandbox import SandboxedEnvironment
     from lm_eval import utils
@@ -111,10 +117,15 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _model(request: dict[str, Any], context: int) -> dict[str, Any]:
     return {
-        "model": request["served_name"], "base_url": f"{request['url']}/completions", "tokenizer": request["tokenizer"],
-        "tokenizer_backend": "huggingface", "tokenized_requests": True, "num_concurrent": request["streams"],
-        "max_length": context, "timeout": ANSWER_S,
-    }  # fmt: skip
+        "model": request["served_name"],
+        "base_url": f"{request['url']}/completions",
+        "tokenizer": request["tokenizer"],
+        "tokenizer_backend": "huggingface",
+        "tokenized_requests": True,
+        "num_concurrent": request["streams"],
+        "max_length": context,
+        "timeout": ANSWER_S,
+    }
 
 
 def _context(url: str, served_name: str) -> int:
@@ -129,8 +140,8 @@ def _context(url: str, served_name: str) -> int:
 
 
 def _cut_answers(task: Any, tokenizer: str, context: int) -> int:
-    """Prompts to be answered that do not fit: lm-eval cuts these without a word. Its room is the context less one token less the
-    longest answer. Not counted without a tokenizer.json."""
+    """Prompts to be answered that do not fit: lm-eval cuts these without a word. Its room is the context less one token
+    less the longest answer. Not counted without a tokenizer.json."""
     from tokenizers import Tokenizer
 
     file = Path(tokenizer) / "tokenizer.json"
@@ -161,15 +172,19 @@ def _scores(name: str, found: Any) -> list[dict[str, Any]]:
             continue
         stderr = figures.get(f"{metric}_stderr,{chosen}")
         samples = [row for row in found["samples"][name] if row["filter"] == chosen]
-        rows.append({
-            "task": name,
-            "metric": metric if chosen == "none" else key,
-            "value": _number(value),
-            "stderr": _number(stderr),
-            "samples": len(samples),
-            "higher_is_better": bool(better.get(metric, True)),
-            "each": [[row["doc_id"], float(row[metric])] for row in samples if isinstance(row.get(metric), int | float)],
-        })  # fmt: skip
+        rows.append(
+            {
+                "task": name,
+                "metric": metric if chosen == "none" else key,
+                "value": _number(value),
+                "stderr": _number(stderr),
+                "samples": len(samples),
+                "higher_is_better": bool(better.get(metric, True)),
+                "each": [
+                    [row["doc_id"], float(row[metric])] for row in samples if isinstance(row.get(metric), int | float)
+                ],
+            }
+        )
     return rows
 
 

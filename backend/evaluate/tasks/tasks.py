@@ -1,6 +1,7 @@
 """Scores lm-eval tasks on a server, in a process of its own under the `quality` interpreter. Knows nothing of variants.
 
-lm-eval wants versions that the studio's environment does not hold, and cannot be interrupted: as a process it can be ended.
+lm-eval wants versions that the studio's environment does not hold, and cannot be interrupted: as a process it can be
+ended.
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ STREAMS = 4
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "LD_LIBRARY_PATH", "WHETSTONE_JOB")
 """What the process inherits: no tokens of hubs or hosted APIs, no proxy between it and a server on this machine."""
 QUIET = {
-    "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_EVALUATE_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "TQDM_DISABLE": "1",
-}  # fmt: skip
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_EVALUATE_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+    "TQDM_DISABLE": "1",
+}
 """Nothing is fetched, nothing is reported: tasks, tokenizers and models are on this disk."""
 
 
 class Server(NamedTuple):
-    """Where a variant answers, up to and with `/v1`. `tokenizer` is the model's folder, `bearer` the token that it asks for."""
+    """Where a variant answers, up to and with `/v1`. `tokenizer` is the model's folder, `bearer` the token that it asks
+    for."""
 
     url: str
     served_name: str
@@ -48,7 +55,12 @@ def score(python: Path, folders: Sequence[str], limit: int | None, server: Serve
 
     `limit`: the first so many samples of each; `cache` takes what the data library writes.
     """
-    asked = {"url": server.url, "served_name": server.served_name, "tokenizer": str(server.tokenizer), "streams": STREAMS}
+    asked = {
+        "url": server.url,
+        "served_name": server.served_name,
+        "tokenizer": str(server.tokenizer),
+        "streams": STREAMS,
+    }
     answer = _ask(python, {**_request(folders, limit), **asked}, cache, server.bearer)
     hashes = dict(map(_identity, folders))
     return [_scored(row, answer, hashes) for row in answer["scores"] if row["value"] is not None]
@@ -65,18 +77,25 @@ def _identity(folder: str) -> tuple[str, str]:
 
 def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str]) -> Scored:
     fields = {name: row[name] for name in ("task", "metric", "value", "stderr", "samples", "higher_is_better")}
-    task_score = TaskScore(**fields, harness=answer["harness"], sha256=hashes[row["task"]], cut=answer["cut"][row["task"]])
+    task_score = TaskScore(
+        **fields, harness=answer["harness"], sha256=hashes[row["task"]], cut=answer["cut"][row["task"]]
+    )
     return of_samples(task_score, {int(sample): value for sample, value in row["each"]})
 
 
 def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None = None) -> dict[str, Any]:
-    """Whatever ends this call ends the process: a cancelled job waits for nothing. lm-eval logs its arguments, not this token."""
+    """Whatever ends this call ends the process: a cancelled job waits for nothing. lm-eval logs its arguments, not this
+    token."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ} | ({KEY: bearer} if bearer else {})
     places = {"PYTHONPATH": str(CHECKOUT), "HF_HOME": str(cache), "HF_DATASETS_CACHE": str(cache / "datasets")}
     with subprocess.Popen(
-        [str(python), "-m", "backend.evaluate.tasks.inside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        errors="replace", env={**kept, **QUIET, **places},
-    ) as process:  # fmt: skip
+        [str(python), "-m", "backend.evaluate.tasks.inside"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**kept, **QUIET, **places},
+    ) as process:
         try:
             assert process.stdin is not None and process.stdout is not None
             answer = _spoken(process, json.dumps(request))

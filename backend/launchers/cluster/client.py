@@ -46,7 +46,8 @@ KINDS: dict[str, type[WorkError]] = {"away": Away, "gone": Gone, "failed": Faile
 
 
 class Client:
-    """A cluster at an address. `python` finds the ray environment's interpreter, and raises EngineMissing where there is none."""
+    """A cluster at an address. `python` finds the ray environment's interpreter, and raises EngineMissing where there
+    is none."""
 
     def __init__(self, address: str, python: Callable[[], Path], log: Path) -> None:
         self.address, self._python, self._log = address, python, log
@@ -97,10 +98,14 @@ class Client:
         with self._log.open("wb") as log:
             environment = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("RAY_")}
             self._process = subprocess.Popen(
-                [str(self._python()), str(BRIDGE), str(theirs.fileno()), self.address], pass_fds=[theirs.fileno()],
-                env=environment | {"RAY_USAGE_STATS_ENABLED": "0"}, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                [str(self._python()), str(BRIDGE), str(theirs.fileno()), self.address],
+                pass_fds=[theirs.fileno()],
+                env=environment | {"RAY_USAGE_STATS_ENABLED": "0"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         theirs.close()
         kind, value = self._first(ours)
         if kind != "value":

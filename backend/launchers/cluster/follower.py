@@ -1,7 +1,9 @@
-"""One attempt on a cluster, followed in a thread of its own: placed, checked, begun, its channel carried, seen to its end.
+"""One attempt on a cluster, followed in a thread of its own: placed, checked, begun, its channel carried, seen to its
+end.
 
-What Ray says is a hint. A worker has ended when its keeper says with which code, and its result and output lie in the channel
-here. It is gone when Ray says so again and again, or nothing was heard of it for so long that its node must have ended it.
+What Ray says is a hint. A worker has ended when its keeper says with which code, and its result and output lie in the
+channel here. It is gone when Ray says so again and again, or nothing was heard of it for so long that its node must
+have ended it.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ class Cluster(Protocol):
 
 
 class Setup(NamedTuple):
-    """What a worker is started with: the checkout and its interpreter, the digest of its sources, the studio's home, and
-    variables that it gets."""
+    """What a worker is started with: the checkout and its interpreter, the digest of its sources, the studio's home,
+    and variables that it gets."""
 
     checkout: str
     python: str
@@ -134,13 +136,22 @@ class Follower:
             return
         self._place = f"{where['host']} ({where['address']})"
         self.state = Outcome(alive=True, place=self._place, waiting="for its files to be there")
-        if not self._cluster.call(self._name, "look", patterns=[], drop=[], kept=[])["begun"] and not self._furnish(spec):
+        if not self._cluster.call(self._name, "look", patterns=[], drop=[], kept=[])["begun"] and not self._furnish(
+            spec
+        ):
             return
         mark = f"{self._setup.home}:{self._name.split(':')[1]}"
         self._cluster.call(
-            self._name, "begin", 30.0, checkout=self._setup.checkout, python=self._setup.python, mark=mark,
-            given={**self._setup.given, "WHETSTONE_NODE": self._place}, folders=Copy.FOLDERS, whole=request.whole,
-        )  # fmt: skip
+            self._name,
+            "begin",
+            30.0,
+            checkout=self._setup.checkout,
+            python=self._setup.python,
+            mark=mark,
+            given={**self._setup.given, "WHETSTONE_NODE": self._place},
+            folders=Copy.FOLDERS,
+            whole=request.whole,
+        )
         self._begun = True
         self.state = Outcome(alive=True, place=self._place)
 
@@ -159,7 +170,10 @@ class Follower:
         for path in lacks["other"]:
             described = {str(one): (keeper.sha256(one), one.stat().st_mtime_ns) for one in keeper.inside(Path(path))}
             if not self._cluster.call(self._name, "same", 3600.0, described=described):
-                refusal = refusal or f"has other files in {path} than the studio: remove them there, or give them another path"
+                refusal = (
+                    refusal
+                    or f"has other files in {path} than the studio: remove them there, or give them another path"
+                )
         if refusal:
             self._end(cause=f"The node {self._place} {refusal}", again=False)
             return False
@@ -183,17 +197,20 @@ class Follower:
         ended = self._last is not None and self._kept > self._last
         if ended:
             seen = self._seen(Copy.ENDED, [])
-        self._drop = self._copy.fetch([(str(name), int(size), int(at)) for name, size, at in seen["files"]], ended=ended)
+        self._drop = self._copy.fetch(
+            [(str(name), int(size), int(at)) for name, size, at in seen["files"]], ended=ended
+        )
         self.state = Outcome(alive=not ended, code=seen["code"] if ended else None, place=self._place)
 
     def _seen(self, patterns: list[str], drop: list[str]) -> dict[str, Any]:
         answer: dict[str, Any] = self._cluster.call(
             self._name, "look", patterns=patterns, drop=drop, kept=Copy.KEPT, frozen=self._kept
-        )  # fmt: skip
+        )
         return answer
 
     def _carry(self, frozen: dict[str, Any] | None) -> None:
-        """Bring what was kept at that moment here, for a while; the next look asks for another moment once it is here."""
+        """Bring what was kept at that moment here, for a while; the next look asks for another moment once it is
+        here."""
         if frozen is None or frozen["number"] != self._kept:
             return
         if self._copy.carry({name: (sha, size) for name, (sha, size) in frozen["files"].items()}, keeper.FROZEN):
@@ -226,7 +243,8 @@ class Follower:
             self._rejoin()
 
     def _rejoin(self) -> None:
-        """A connection to a head that was replaced never answers again: asking for its nodes ends it, and the next one is new."""
+        """A connection to a head that was replaced never answers again: asking for its nodes ends it, and the next one
+        is new."""
         try:
             self._cluster.ask("nodes")
         except WhetstoneError as error:

@@ -1,4 +1,5 @@
-"""The launcher of a Ray cluster. It never waits for the cluster: each attempt has a follower; `poll` says what that saw last."""
+"""The launcher of a Ray cluster. It never waits for the cluster: each attempt has a follower; `poll` says what that saw
+last."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from backend.launchers.cluster.inside import keeper
 from backend.settings import CHECKOUT, Settings
 
 GIVEN = ("WHETSTONE_QUALITY_FLOOR", "WHETSTONE_BEARER_ENV", "HF_HUB_OFFLINE")
-"""Variables of the studio that workers get. None is a secret: those a node has in its own environment, by the same names."""
+"""Variables of the studio that workers get. None is a secret: those a node has in its own environment, by the same
+names."""
 STOP_S = 5.0
 """How long a follower may take to come to the end of its look: longer, and it may leave an idle keeper behind."""
 SWEEP_S = 15.0
@@ -33,7 +35,8 @@ ENDS = "ray ends"
 
 
 def client(settings: Settings, log: str = "ray.log") -> Client:
-    """Of the cluster that WHETSTONE_RAY_ADDRESS names; what Ray says of the connection goes to that file of the home."""
+    """Of the cluster that WHETSTONE_RAY_ADDRESS names; what Ray says of the connection goes to that file of the
+    home."""
     assert settings.ray_address is not None
 
     def python() -> Path:
@@ -72,9 +75,10 @@ class RayLauncher(Launcher):
         folder = Path(channel.address)
         name = f"{self._key}:{job_id}:{folder.name}"
         handle = Handle(
-            launcher=self.name, place="the Ray cluster",
+            launcher=self.name,
+            place="the Ray cluster",
             data={"keeper": name, "folder": str(folder.parent), "attempt": int(folder.name)},
-        )  # fmt: skip
+        )
         self._follow(handle)
         return handle
 
@@ -85,7 +89,8 @@ class RayLauncher(Launcher):
         self._follow(handle).cancel(force=force)
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
-        """A keeper that does not answer now ends its worker by itself, with its node or when nobody has asked it for long."""
+        """A keeper that does not answer now ends its worker by itself, with its node or when nobody has asked it for
+        long."""
         mine, limit_s = f"{self._key}:{job_id}:", SWEEP_S
         for name in [name for name in self._followers if name.startswith(mine)]:
             follower = self._followers.pop(name)
@@ -110,7 +115,8 @@ class RayLauncher(Launcher):
         self._beside("what was given up", given_up)
 
     def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
-        """A keeper that stayed would hold its node, and go on with what is repeated. One that does not answer ends by itself."""
+        """A keeper that stayed would hold its node, and go on with what is repeated. One that does not answer ends by
+        itself."""
         name = str(handle.data["keeper"])
         ending = self._ending.get(name)
         if ending is None:
@@ -144,7 +150,9 @@ class RayLauncher(Launcher):
     def _follow(self, handle: Handle) -> Follower:
         name = str(handle.data["keeper"])
         if name not in self._followers:
-            follower = Follower(self._cluster, name, Channel(Path(handle.data["folder"]), handle.data["attempt"]), self._setup)
+            follower = Follower(
+                self._cluster, name, Channel(Path(handle.data["folder"]), handle.data["attempt"]), self._setup
+            )
             self._followers[name] = follower
             self._threads[name] = threading.Thread(target=follower.follow, daemon=True, name=name)
             self._threads[name].start()

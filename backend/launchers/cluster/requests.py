@@ -1,7 +1,7 @@
 """What a job asks of a cluster, in Ray's own resources, and why it waits. Pure: Ray places, nothing here does.
 
-`whetstone` is a resource of each node that may run jobs: one, of which a measurement takes all and any other job a thousandth, so
-that a measurement has its node to itself among jobs.
+`whetstone` is a resource of each node that may run jobs: one, of which a measurement takes all and any other job a
+thousandth, so that a measurement has its node to itself among jobs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,13 @@ class Node(NamedTuple):
     @property
     def words(self) -> str:
         """The node and what it has, in words."""
-        has = {name: self.resources[name] for name in ("CPU", "GPU", "neuron_cores", "memory") if self.resources.get(name)}
-        parts = [f"{number / 1e9:.0f} GB" if name == "memory" else f"{number:g} {UNITS[name]}" for name, number in has.items()]
+        has = {
+            name: self.resources[name] for name in ("CPU", "GPU", "neuron_cores", "memory") if self.resources.get(name)
+        }
+        parts = [
+            f"{number / 1e9:.0f} GB" if name == "memory" else f"{number:g} {UNITS[name]}"
+            for name, number in has.items()
+        ]
         return f"{self.host} ({self.address}) {', '.join(parts)}{'' if self.takes_jobs else ', takes no jobs'}"
 
 
@@ -58,20 +63,24 @@ class Request(NamedTuple):
     def resources(self) -> dict[str, float]:
         """By the names by which nodes have them."""
         asked = {"CPU": self.cpus, "GPU": self.gpus, "neuron_cores": self.neuron_cores, "memory": self.memory_bytes}
-        return {name: float(number) for name, number in asked.items() if number} | {RESOURCE: 1.0 if self.whole else SHARE}
+        return {name: float(number) for name, number in asked.items() if number} | {
+            RESOURCE: 1.0 if self.whole else SHARE
+        }
 
     @property
     def options(self) -> dict[str, Any]:
         """As a Ray actor takes them."""
-        own = {RESOURCE: 1.0 if self.whole else SHARE} | ({"neuron_cores": self.neuron_cores} if self.neuron_cores else {})
+        own = {RESOURCE: 1.0 if self.whole else SHARE} | (
+            {"neuron_cores": self.neuron_cores} if self.neuron_cores else {}
+        )
         memory = {"memory": self.memory_bytes} if self.memory_bytes else {}
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": own, **memory}
 
 
 def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
     """An optimize job: accelerators as its plan has them, its memory, the cores that were asked for or up to CORES. An
-    evaluation: a node to itself, of those with as many GPUs as a variant is spread over where the cluster has such, and with as
-    many Neuron cores as one was compiled for."""
+    evaluation: a node to itself, of those with as many GPUs as a variant is spread over where the cluster has such, and
+    with as many Neuron cores as one was compiled for."""
     able = [node.resources for node in nodes if node.takes_jobs]
     if isinstance(spec, OptimizeSpec):
         most = int(max((node.get("CPU", 0.0) for node in able), default=CORES))
@@ -79,14 +88,18 @@ def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
         elsewhere = spec.plan.hardware == "neuron" and spec.target != "local:neuron"
         kind, number = None if elsewhere else WHERE.get(spec.plan.hardware), max(1, spec.plan.tensor_parallel)
         return Request(
-            cpus=claim.cores or max(1, min(CORES, most)), gpus=number if kind == "GPU" else 0,
-            neuron_cores=number if kind == "neuron_cores" else 0, memory_bytes=claim.memory_bytes,
-        )  # fmt: skip
+            cpus=claim.cores or max(1, min(CORES, most)),
+            gpus=number if kind == "GPU" else 0,
+            neuron_cores=number if kind == "neuron_cores" else 0,
+            memory_bytes=claim.memory_bytes,
+        )
     if isinstance(spec, EvaluateSpec | PayoffSpec):
         spread = max((variant.serving.tensor_parallel for variant in spec.variants if not variant.neuron), default=0)
         compiled = max((variant.neuron["tensor_parallel"] for variant in spec.variants if variant.neuron), default=0)
         gpus = spread if spread and any(node.get("GPU", 0.0) >= spread for node in able) else 0
-        return Request(cpus=claim.cores or 0, gpus=gpus, neuron_cores=compiled, memory_bytes=claim.memory_bytes, whole=True)
+        return Request(
+            cpus=claim.cores or 0, gpus=gpus, neuron_cores=compiled, memory_bytes=claim.memory_bytes, whole=True
+        )
     return Request(cpus=1)
 
 
@@ -107,7 +120,10 @@ def waiting(request: Request, nodes: Sequence[Node]) -> str:
     """Why a keeper is not placed yet, after the word `waits`."""
     asked = request.resources
     wanted = "a node to itself" if request.whole else _words(request)
-    if any(node.takes_jobs and all(node.resources.get(name, 0.0) >= number for name, number in asked.items()) for node in nodes):
+    if any(
+        node.takes_jobs and all(node.resources.get(name, 0.0) >= number for name, number in asked.items())
+        for node in nodes
+    ):
         return f"for {wanted}: those that have it are taken"
     if not any(node.takes_jobs for node in nodes):
         return f"for {wanted}: {NOBODY}"

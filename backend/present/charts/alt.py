@@ -17,7 +17,8 @@ INTERVAL = ("from", "to")
 
 
 def alt(figure: Figure) -> str:
-    """Its title and axes, then each series with its lowest and highest point, and which series leads where one way is better."""
+    """Its title and axes, then each series with its lowest and highest point, and which series leads where one way is
+    better."""
     drawn = figure["layout"]
     title = unbroken(drawn["title"]["text"])
     if not figure["data"]:
@@ -40,7 +41,11 @@ def _axes(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
     along = [x for trace in traces for x in trace["x"]]
     if not along:
         return ""
-    ends = ", ".join(dict.fromkeys(along)) if isinstance(along[0], str) else f"{_along(min(along))} to {_along(max(along))}"
+    ends = (
+        ", ".join(dict.fromkeys(along))
+        if isinstance(along[0], str)
+        else f"{_along(min(along))} to {_along(max(along))}"
+    )
     return f"Across: {drawn['xaxis']['title']['text']}, {ends}. Up: {drawn['yaxis']['title']['text']}"
 
 
@@ -94,7 +99,8 @@ def _is_hollow(trace: dict[str, Any], place: int) -> bool:
 
 
 def rows(figure: Figure) -> list[Row]:
-    """One a plotted point: its series, x and y under the axes' titles, its intervals, and where the figures are from."""
+    """One a plotted point: its series, x and y under the axes' titles, its intervals, and where the figures are
+    from."""
     own = [trace for trace in _series(figure) if trace.get("hoverinfo") != "skip"]
     return [_row(trace, place, figure["layout"]) for trace in own for place in range(len(trace["x"]))]
 

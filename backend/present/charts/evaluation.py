@@ -1,7 +1,8 @@
 """Evaluations as charts: pure data for plotly, with no plotly here. The app and the report draw the same figures.
 
-Every mark's hover text names where, when and with what it was measured. Whiskers are 95% intervals on every chart, here of the
-figure over the repeats of a level. Each chart has its words too: `alt` says what it shows to whoever cannot see it.
+Every mark's hover text names where, when and with what it was measured. Whiskers are 95% intervals on every chart, here
+of the figure over the repeats of a level. Each chart has its words too: `alt` says what it shows to whoever cannot see
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,18 @@ from backend.present.charts.parts import (
     uncounted_variants,
     whisker_key,
 )
-from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
+from backend.present.charts.theme import (
+    COLOURS,
+    Figure,
+    Theme,
+    concurrency_axis,
+    curve,
+    empty,
+    layout,
+    style,
+    text,
+    whiskers,
+)
 from backend.present.tables.evaluation import part
 from backend.present.words.measured import typical
 
@@ -107,11 +119,16 @@ def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
     points = [(level, value) for level in result.levels if (value := finite(typical(level))) is not None]
     look = style(place, theme)
     return {
-        "type": "bar", "name": legend_name(result.name), "customdata": [text(result.name)] * len(points),
-        "x": [level.load.words for level, _ in points], "y": [value for _, value in points], "hoverinfo": "text",
+        "type": "bar",
+        "name": legend_name(result.name),
+        "customdata": [text(result.name)] * len(points),
+        "x": [level.load.words for level, _ in points],
+        "y": [value for _, value in points],
+        "hoverinfo": "text",
         "hovertext": [f"{at(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points],
-        "marker": {"color": look.colour}, "error_y": _whiskers(points, "output_tokens_per_s", COLOURS[theme].muted),
-    }  # fmt: skip
+        "marker": {"color": look.colour},
+        "error_y": _whiskers(points, "output_tokens_per_s", COLOURS[theme].muted),
+    }
 
 
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:
@@ -147,8 +164,11 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
 
 
 def _whiskers(points: Sequence[tuple[Level, float]], block: str | None, colour: str) -> dict[str, Any]:
-    """The 95% t interval over repeats, of log figures as the verdicts take them; nothing where there are too few repeats."""
-    factors = [factor_ci95([b[block] for b in level.blocks if block in b]) or 1.0 if block else 1.0 for level, _ in points]
+    """The 95% t interval over repeats, of log figures as the verdicts take them; nothing where there are too few
+    repeats."""
+    factors = [
+        factor_ci95([b[block] for b in level.blocks if block in b]) or 1.0 if block else 1.0 for level, _ in points
+    ]
     if all(factor == 1 for factor in factors):
         return {"visible": False}
     above = [value * (factor - 1) for factor, (_, value) in zip(factors, points, strict=True)]

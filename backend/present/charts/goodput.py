@@ -22,10 +22,15 @@ def goodput(evaluation: Evaluation, counts: Mapping[Key, Counted], theme: Theme 
         return empty(TITLE, "No request was kept.", theme)
     y = {"label": "Requests/s within the limits", "rangemode": "tozero"}
     meta = {"better": "higher", "interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
-    return {"data": [*drawn, whisker_key(theme)], "layout": layout(TITLE, concurrency_axis(levels(evaluation)), y, theme, **meta)}
+    return {
+        "data": [*drawn, whisker_key(theme)],
+        "layout": layout(TITLE, concurrency_axis(levels(evaluation)), y, theme, **meta),
+    }
 
 
-def _trace(evaluation: Evaluation, result: VariantResult, counts: Mapping[Key, Counted], theme: Theme) -> dict[str, Any]:
+def _trace(
+    evaluation: Evaluation, result: VariantResult, counts: Mapping[Key, Counted], theme: Theme
+) -> dict[str, Any]:
     found, place, where = goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
     x, y = [each.level.concurrency for each in found], [each.requests_per_s for each in found]
     said = [

@@ -1,7 +1,8 @@
 """Figures of another load generator beside ours on one chart. Pure data for plotly.
 
-Theirs are open marks on dotted lines and say in every hover where they come from; ours are drawn as everywhere. A figure stands
-on a chart only where its file holds it, and a metric whose definition differs says so in the series' name.
+Theirs are open marks on dotted lines and say in every hover where they come from; ours are drawn as everywhere. A
+figure stands on a chart only where its file holds it, and a metric whose definition differs says so in the series'
+name.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 NOTHING = "No imported file holds this figure at a known concurrency."
 
 
-def beside(evaluation: Evaluation | None, results: Sequence[ImportedResult], metric: str, theme: Theme = "light") -> Figure:
-    """`metric`, one of SHOWN, against concurrency: ours of `evaluation`, if any, and theirs. Median milliseconds or tokens/s."""
+def beside(
+    evaluation: Evaluation | None, results: Sequence[ImportedResult], metric: str, theme: Theme = "light"
+) -> Figure:
+    """`metric`, one of SHOWN, against concurrency: ours of `evaluation`, if any, and theirs. Median milliseconds or
+    tokens/s."""
     ours = _ours(evaluation, metric, theme)
     drawn = [*ours.get("data", ())]
     theirs = [trace for index, one in enumerate(results) if (trace := _trace(one, len(drawn) + index, metric, theme))]
@@ -58,7 +62,12 @@ def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dic
         **curve(text(name), index, theme, x, y, [_said(result, level, metric, value) for level, value in found]),
         "name": f"{legend_name(result.name[: LEGEND_WIDTH - 1])}, imported",
         "line": {"color": look.colour, "dash": "dot", "width": 1},
-        "marker": {"color": look.colour, "symbol": f"{look.symbol}-open", "size": 11, "line": {"color": look.colour, "width": 2}},
+        "marker": {
+            "color": look.colour,
+            "symbol": f"{look.symbol}-open",
+            "size": 11,
+            "line": {"color": look.colour, "width": 2},
+        },
     }
 
 

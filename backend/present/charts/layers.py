@@ -1,4 +1,5 @@
-"""What quantization or pruning did to each linear of a model, as a chart: pure data for plotly, after the manifest's errors."""
+"""What quantization or pruning did to each linear of a model, as a chart: pure data for plotly, after the manifest's
+errors."""
 
 from __future__ import annotations
 

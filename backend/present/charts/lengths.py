@@ -36,7 +36,10 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
         "hoverinfo": "text",
         "marker": {"color": style(1, theme).colour, "line": {"width": 1, "color": COLOURS[theme].panel}},
     }
-    return {"data": [series], "layout": {**drawn, "height": 240, "margin": {**drawn["margin"], "b": 52}, "showlegend": False}}
+    return {
+        "data": [series],
+        "layout": {**drawn, "height": 240, "margin": {**drawn["margin"], "b": 52}, "showlegend": False},
+    }
 
 
 def histogram(lengths: Sequence[int]) -> list[tuple[int, int, int]]:

@@ -26,7 +26,12 @@ def memory(found: Sequence[Footprint], theme: Theme = "light") -> Figure:
     traces = [_trace(name, number, fitting, theme) for number, name in enumerate(PARTS)] if fitting else []
     traces += [_over(too_large, theme)] if too_large else []
     x = {"label": "Share of one accelerator's memory (%)", "range": [0, WIDEST], "dtick": 25}
-    y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": [label(each) for each in found]}
+    y = {
+        "type": "category",
+        "autorange": "reversed",
+        "categoryorder": "array",
+        "categoryarray": [label(each) for each in found],
+    }
     full = upright(100, COLOURS[theme].muted)
     around = {**layout(TITLE, x, y, theme, provenance=ESTIMATED), "shapes": [full]}
     height = 170 + BAR * len(found)
@@ -44,7 +49,8 @@ def label(each: Footprint) -> str:
 
 
 def parts(each: Footprint) -> tuple[float, float, float]:
-    """Percent of one accelerator's memory: weights, activations with the most that the runtime takes, cache at the least."""
+    """Percent of one accelerator's memory: weights, activations with the most that the runtime takes, cache at the
+    least."""
     share = 100 / each.device.memory_bytes
     room = each.room
     return room.weights_per_device * share, (room.activations + room.runtime[1]) * share, max(0, room.cache[0]) * share
@@ -54,21 +60,33 @@ def _trace(name: str, number: int, footprints: Sequence[Footprint], theme: Theme
     look = style(number + 1, theme)
     patterns = ("", "/", ".")
     return {
-        "type": "bar", "orientation": "h", "name": name, "x": [parts(each)[number] for each in footprints],
-        "y": [label(each) for each in footprints], "hovertext": [_hover(each) for each in footprints], "hoverinfo": "text",
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": [parts(each)[number] for each in footprints],
+        "y": [label(each) for each in footprints],
+        "hovertext": [_hover(each) for each in footprints],
+        "hoverinfo": "text",
         "marker": {"color": look.colour, "pattern": {"shape": patterns[number], "solidity": 0.2}},
-    }  # fmt: skip
+    }
 
 
 def _over(footprints: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
     shares = [100 * each.used_bytes / each.device.memory_bytes for each in footprints]
     return {
-        "type": "bar", "orientation": "h", "name": TOO_LARGE, "x": [min(share, WIDEST) for share in shares],
-        "y": [label(each) for each in footprints], "hovertext": [_hover(each) for each in footprints], "hoverinfo": "text",
-        "text": [f"needs {share:,.0f} %" for share in shares], "textposition": "inside", "insidetextanchor": "start",
+        "type": "bar",
+        "orientation": "h",
+        "name": TOO_LARGE,
+        "x": [min(share, WIDEST) for share in shares],
+        "y": [label(each) for each in footprints],
+        "hovertext": [_hover(each) for each in footprints],
+        "hoverinfo": "text",
+        "text": [f"needs {share:,.0f} %" for share in shares],
+        "textposition": "inside",
+        "insidetextanchor": "start",
         "textfont": {"color": COLOURS[theme].ink},
         "marker": {"color": COLOURS[theme].grid, "line": {"color": COLOURS[theme].muted, "width": 1}},
-    }  # fmt: skip
+    }
 
 
 def _hover(each: Footprint) -> str:
@@ -83,7 +101,11 @@ def _hover(each: Footprint) -> str:
 def _over_which(each: Footprint) -> str:
     if each.device.units == 1:
         return "on one"
-    cut = f"cut over {each.room.tensor_parallel} of {each.device.units}" if each.room.tensor_parallel > 1 else "whole on each"
+    cut = (
+        f"cut over {each.room.tensor_parallel} of {each.device.units}"
+        if each.room.tensor_parallel > 1
+        else "whole on each"
+    )
     return f"{each.replicas} replicas, {cut}" if each.replicas > 1 else cut
 
 
@@ -102,12 +124,14 @@ def rows(footprints: Sequence[Footprint]) -> list[dict[str, Any]]:
     """The same as a table; GB are 10^9 bytes, of one accelerator."""
     return [
         {
-            "Hardware": label(each), "Fits": "yes" if each.fits else "no",
+            "Hardware": label(each),
+            "Fits": "yes" if each.fits else "no",
             "Accelerators used": each.replicas * each.room.tensor_parallel,
             "Weights (GB)": round(each.room.weights_per_device / 1e9, 2),
             "Activations and runtime (GB)": round((each.room.activations + each.room.runtime[1]) / 1e9, 2),
             "Memory (GB)": round(each.device.memory_bytes / 1e9, 1),
-            "Tokens in the cache, at least": each.room.tokens[0] if each.fits else 0, "Instances": ", ".join(each.names),
+            "Tokens in the cache, at least": each.room.tokens[0] if each.fits else 0,
+            "Instances": ", ".join(each.names),
         }
         for each in footprints
-    ]  # fmt: skip
+    ]

@@ -31,7 +31,9 @@ def levels(evaluation: Evaluation) -> list[int]:
 def provenance(evaluation: Evaluation) -> str:
     """Where, when and with what, as hover text."""
     hardware, versions = hardware_line(evaluation.hardware), versions_line(evaluation.versions)
-    return "<br>".join(folded(words) for words in (f"measured {evaluation.measured_at}", f"on {hardware}", f"with {versions}"))
+    return "<br>".join(
+        folded(words) for words in (f"measured {evaluation.measured_at}", f"on {hardware}", f"with {versions}")
+    )
 
 
 def folded(words: str) -> str:
@@ -40,7 +42,8 @@ def folded(words: str) -> str:
 
 
 def places(evaluation: Evaluation) -> dict[str, int]:
-    """The look (`theme.style`) of each variant by its name: 0 and its cycle, the colour of the original, are the baselines'."""
+    """The look (`theme.style`) of each variant by its name: 0 and its cycle, the colour of the original, are the
+    baselines'."""
     baselines = {row.baseline for row in evaluation.comparison} or {result.name for result in evaluation.variants[:1]}
     originals = {result.variant.name for result in evaluation.variants if result.name in baselines}
     own = ["" if result.variant.name in originals else result.variant.name for result in evaluation.variants]
@@ -48,9 +51,9 @@ def places(evaluation: Evaluation) -> dict[str, int]:
 
 
 def looks(names: Sequence[str]) -> list[int]:
-    """One a name, the original's being empty. A colour follows from the name, so that a variant has it on every page; where two
-    names fall on one colour, one of them takes the next that is free, whatever their order. Equal names share the colour and
-    differ in shape."""
+    """One a name, the original's being empty. A colour follows from the name, so that a variant has it on every page;
+    where two names fall on one colour, one of them takes the next that is free, whatever their order. Equal names share
+    the colour and differ in shape."""
     cycle, colours, found = len(COLOURS["light"].series), {"": 0}, list[int]()
     for name in sorted(names, key=lambda name: (_usual(name) not in USUAL, name)):
         order = [(_preferred(name, cycle) - 1 + step) % (cycle - 1) + 1 for step in range(cycle - 1)]
@@ -74,11 +77,20 @@ def _preferred(name: str, cycle: int) -> int:
 def whisker_key(theme: Theme) -> dict[str, Any]:
     """An entry of the legend that says what whiskers are."""
     line = {"color": COLOURS[theme].muted, "width": 1}
-    return {"type": "scatter", "mode": "lines", "name": WHISKERS, "x": [None], "y": [None], "hoverinfo": "skip", "line": line}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": WHISKERS,
+        "x": [None],
+        "y": [None],
+        "hoverinfo": "skip",
+        "line": line,
+    }
 
 
 def legend_name(name: str) -> str:
-    """Short enough for a legend on a phone; symbol and colour tell two long names apart, and hover text has the whole."""
+    """Short enough for a legend on a phone; symbol and colour tell two long names apart, and hover text has the
+    whole."""
     return text(name if len(name) <= LEGEND_WIDTH else f"{name[: LEGEND_WIDTH - 1]}…")
 
 
@@ -98,15 +110,21 @@ def flags(level: Level) -> str:
 
 
 def note(words: str, theme: Theme) -> dict[str, Any]:
-    """Above the plot, at its left: what has no place in it. One line that a phone has room for; hover text has the whole."""
+    """Above the plot, at its left: what has no place in it. One line that a phone has room for; hover text has the
+    whole."""
     whole = unescape(words)
-    short = {"text": words} if len(whole) <= NOTE_WIDTH else {"text": text(f"{whole[: NOTE_WIDTH - 1]}…"), "hovertext": words}
+    short = (
+        {"text": words}
+        if len(whole) <= NOTE_WIDTH
+        else {"text": text(f"{whole[: NOTE_WIDTH - 1]}…"), "hovertext": words}
+    )
     place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1.08, "xanchor": "left", "showarrow": False}
     return {**short, **place, "font": {"size": 11, "color": COLOURS[theme].muted}}
 
 
 def uncounted_variants(evaluation: Evaluation, value: Callable[[Level], float | None]) -> list[str]:
-    """`Tokens not counted: a, b (1 of 3 levels)`: who has no figure here because answers did not tell their tokens; else none."""
+    """`Tokens not counted: a, b (1 of 3 levels)`: who has no figure here because answers did not tell their tokens;
+    else none."""
     found = []
     for result in evaluation.variants:
         count = sum(1 for level in result.levels if level.tokenizer_failed and finite(value(level)) is None)

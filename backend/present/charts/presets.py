@@ -1,8 +1,8 @@
 """Presets side by side as charts: estimated and measured never look alike. Pure data for plotly, like `charts`.
 
-Estimated series are open marks on a broad bar, their range, and dashed lines; measured ones are filled marks and solid lines; the
-legend says the word too. Whiskers are 95% intervals on every other chart, so an estimate has none. Published figures state no
-concurrency that a chart could use and stand in tables.
+Estimated series are open marks on a broad bar, their range, and dashed lines; measured ones are filled marks and solid
+lines; the legend says the word too. Whiskers are 95% intervals on every other chart, so an estimate has none. Published
+figures state no concurrency that a chart could use and stand in tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from typing import Any, Literal, NamedTuple
 
 from backend.domain.figures import figure, streams
 from backend.present.charts.parts import legend_name
-from backend.present.charts.theme import COLOURS, Figure, Theme, concurrency_axis, empty, layout, pale, style, text, whiskers
+from backend.present.charts.theme import (
+    COLOURS,
+    Figure,
+    Theme,
+    concurrency_axis,
+    empty,
+    layout,
+    pale,
+    style,
+    text,
+    whiskers,
+)
 from backend.present.presets import Estimated, Measurement
 
 Kind = Literal["estimated", "measured"]
@@ -61,21 +72,29 @@ def of_estimates(name: str, place: int, estimated: Estimated) -> Series:
         )
     note = next((level.price_note for level in estimated.levels if level.price_note), None)
     target = estimated.levels[0].target if estimated.levels else ""
-    return Series(name, "estimated", place, tuple(points), f"Estimated for {target}" + (f"; price {note}" if note else ""))
+    return Series(
+        name, "estimated", place, tuple(points), f"Estimated for {target}" + (f"; price {note}" if note else "")
+    )
 
 
 def of_measurement(name: str, place: int, found: Measurement) -> Series:
     """Only sound levels: the others are not the server's figures."""
     points = tuple(
         Point(
-            level.concurrency, _twice(level.output_tokens_per_s_per_request),
-            _over(_twice(level.output_tokens_per_s), found.price_per_hour), _twice(level.tpot_ms_p50),
+            level.concurrency,
+            _twice(level.output_tokens_per_s_per_request),
+            _over(_twice(level.output_tokens_per_s), found.price_per_hour),
+            _twice(level.tpot_ms_p50),
             _twice(level.price_per_million_output),
         )
         for level in found.levels
         if level.sound
-    )  # fmt: skip
-    hour = "" if found.price_per_hour is None else f" At {figure(found.price_per_hour)} an hour, as given to the evaluation."
+    )
+    hour = (
+        ""
+        if found.price_per_hour is None
+        else f" At {figure(found.price_per_hour)} an hour, as given to the evaluation."
+    )
     return Series(name, "measured", place, points, f"{found.provenance}{hour}")
 
 
@@ -103,7 +122,11 @@ def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
     edges = [_edge(kind, fronts[kind], theme) for kind in kinds if len(fronts[kind]) > 1]
     marks = [_marks(one, points, fronts[one.kind], theme) for one, points in drawn]
     x, y = (_axis(label, [mark[axis] for mark in marks]) for label, axis in ((PER_DOLLAR, "x"), (PER_USER, "y")))
-    meta: dict[str, Any] = {"mark": "Concurrency (streams)", "provenance": _provenance(series), "interval": ["least", "most"]}
+    meta: dict[str, Any] = {
+        "mark": "Concurrency (streams)",
+        "provenance": _provenance(series),
+        "interval": ["least", "most"],
+    }
     return {"data": [*edges, *marks], "layout": layout(PARETO, x, y, theme, **meta)}
 
 
@@ -121,10 +144,14 @@ def _dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
 def _edge(kind: Kind, points: Sequence[Point], theme: Theme) -> dict[str, Any]:
     dash = "dot" if kind == "estimated" else "solid"
     return {
-        "type": "scatter", "mode": "lines", "hoverinfo": "skip", "name": f"Front of what is {kind}",
-        "x": [middle(point.per_dollar) for point in points], "y": [middle(point.per_user) for point in points],
+        "type": "scatter",
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "name": f"Front of what is {kind}",
+        "x": [middle(point.per_dollar) for point in points],
+        "y": [middle(point.per_user) for point in points],
         "line": {"color": COLOURS[theme].muted, "width": 1, "dash": dash},
-    }  # fmt: skip
+    }
 
 
 def _marks(one: Series, points: Sequence[Point], on_front: Sequence[Point], theme: Theme) -> dict[str, Any]:
@@ -135,7 +162,8 @@ def _marks(one: Series, points: Sequence[Point], on_front: Sequence[Point], them
     base |= {"mode": "markers+text", "cliponaxis": False, "text": [str(point.concurrency) for point in ordered]}
     base |= {"textposition": "top center", "textfont": {"color": COLOURS[theme].muted, "size": 11}}
     base["hovertext"] = [
-        _said(one, p, _about("tokens/s per user", p.per_user), _about("for a dollar an hour", p.per_dollar)) for p in ordered
+        _said(one, p, _about("tokens/s per user", p.per_user), _about("for a dollar an hour", p.per_dollar))
+        for p in ordered
     ]
     base["marker"] |= {"color": colours, "size": 11, "line": {"color": colours, "width": 2}}
     if one.kind == "estimated":
@@ -154,7 +182,9 @@ def price(series: Sequence[Series], theme: Theme = "light") -> Figure:
     return _lines("Price per million output tokens", "a million", series, lambda point: point.price, theme)
 
 
-def _lines(title: str, unit: str, series: Sequence[Series], value: Callable[[Point], Ends | None], theme: Theme) -> Figure:
+def _lines(
+    title: str, unit: str, series: Sequence[Series], value: Callable[[Point], Ends | None], theme: Theme
+) -> Figure:
     drawn = [(one, [(point, ends) for point in one.points if (ends := value(point))]) for one in series]
     drawn = [(one, points) for one, points in drawn if points]
     if not drawn:
@@ -180,10 +210,14 @@ def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str
     look = style(one.place, theme)
     symbol = f"{look.symbol}-open" if one.kind == "estimated" else look.symbol
     return {
-        "type": "scatter", "name": legend_name(f"{SIGNS[one.kind]} {one.name}"), "customdata": [text(one.title)] * len(x),
-        "x": x, "y": y, "hoverinfo": "text",
+        "type": "scatter",
+        "name": legend_name(f"{SIGNS[one.kind]} {one.name}"),
+        "customdata": [text(one.title)] * len(x),
+        "x": x,
+        "y": y,
+        "hoverinfo": "text",
         "marker": {"color": look.colour, "symbol": symbol, "size": 9, "line": {"color": look.colour, "width": 2}},
-    }  # fmt: skip
+    }
 
 
 def _bars(ends: Sequence[Ends | None], colour: str) -> dict[str, Any]:

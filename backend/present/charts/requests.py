@@ -1,4 +1,5 @@
-"""Single requests as charts: a run on the clock with every request, and the distribution of a latency. Pure data for plotly."""
+"""Single requests as charts: a run on the clock with every request, and the distribution of a latency. Pure data for
+plotly."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ MOST_POINTS, LEAST_POINTS = 1600, 100
 
 
 def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme = "light") -> Figure:
-    """Every request of one run, a line a stream: waiting for the first token, then answering. Seconds since the first was sent.
+    """Every request of one run, a line a stream: waiting for the first token, then answering. Seconds since the first
+    was sent.
 
-    `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that failed, and an
-    answer without words, has a mark of its own.
+    `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that
+    failed, and an answer without words, has a mark of its own.
     """
     title = f"Requests at {at}: {legend_name(name)}"
     sent = [record for record in records if record.sent is not None]
@@ -56,7 +58,11 @@ def _good(records: Records) -> list[RequestRecord]:
 
 
 def _bars(
-    name: str, records: Records, ends: Callable[[RequestRecord], tuple[float | None, float | None]], start: float, colour: str
+    name: str,
+    records: Records,
+    ends: Callable[[RequestRecord], tuple[float | None, float | None]],
+    start: float,
+    colour: str,
 ) -> dict[str, Any]:
     found = [(record, *ends(record)) for record in records]
     spans = [(record, a - start, b - a) for record, a, b in found if a is not None and b is not None]
@@ -88,9 +94,18 @@ def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]
     if window is None:
         return []
     shade = {
-        "type": "rect", "xref": "x", "yref": "paper", "x0": 0, "x1": window[0] - start, "y0": 0, "y1": 1, "layer": "below",
-        "fillcolor": pale(colour), "line": {"width": 0}, "opacity": 0.4,
-    }  # fmt: skip
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": 0,
+        "x1": window[0] - start,
+        "y0": 0,
+        "y1": 1,
+        "layer": "below",
+        "fillcolor": pale(colour),
+        "line": {"width": 0},
+        "opacity": 0.4,
+    }
     return [shade, *(upright(at - start, colour, width=1) for at in window)]
 
 
@@ -108,12 +123,21 @@ def distribution(
     (`parts.places`). Of many variants each has fewer points.
     """
     most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
-    traces = [_steps(variant, looks[variant], values, most, provenance, theme) for variant, values in latencies.items() if values]
+    traces = [
+        _steps(variant, looks[variant], values, most, provenance, theme)
+        for variant, values in latencies.items()
+        if values
+    ]
     return _shares(f"{LATENCIES[metric]} at {at}", metric, traces, provenance, theme)
 
 
 def sampled(
-    metric: str, at: str, spreads: Mapping[str, Spread], looks: Mapping[str, int], provenance: str, theme: Theme = "light"
+    metric: str,
+    at: str,
+    spreads: Mapping[str, Spread],
+    looks: Mapping[str, int],
+    provenance: str,
+    theme: Theme = "light",
 ) -> Figure:
     """The same of samples of their quantiles, for a file that must stay small."""
     traces = [_sampled_steps(name, looks[name], spread, theme) for name, spread in spreads.items() if spread.values]
@@ -148,6 +172,13 @@ def _step_line(name: str, place: int, x: list[float], y: list[float], theme: The
     """A step line in the look of `place`; `hover` is what plotly is to say of its points."""
     look = style(place, theme)
     return {
-        "type": "scatter", "mode": "lines", "name": legend_name(name), "customdata": [text(name)] * len(x), "x": x, "y": y,
-        "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"}, "marker": {"color": look.colour}, **hover,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": legend_name(name),
+        "customdata": [text(name)] * len(x),
+        "x": x,
+        "y": y,
+        "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"},
+        "marker": {"color": look.colour},
+        **hover,
+    }

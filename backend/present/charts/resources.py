@@ -1,4 +1,5 @@
-"""What a machine's time and memory went into: a job's processes over time, each start of a server. Pure data for plotly."""
+"""What a machine's time and memory went into: a job's processes over time, each start of a server. Pure data for
+plotly."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ def resources(points: Sequence[tuple[float, float, float]], theme: Theme = "ligh
     upper = {**drawn["yaxis"], **_panel(f"Memory ({size})", (0.56, 1.0), theme)}
     lower = {**drawn["yaxis"], **_panel("CPU (% of one core)", (0.0, 0.44), theme)}
     drawn["margin"] = {**drawn["margin"], "b": 56}
-    return {"data": [memory, cpu], "layout": {**drawn, "height": 400, "yaxis": upper, "yaxis2": lower, "showlegend": False}}
+    return {
+        "data": [memory, cpu],
+        "layout": {**drawn, "height": 400, "yaxis": upper, "yaxis2": lower, "showlegend": False},
+    }
 
 
 def _panel(label: str, domain: tuple[float, float], theme: Theme) -> dict[str, Any]:
@@ -50,7 +54,8 @@ def _trace(
     name: str, axis: str, x: list[float], y: list[float], what: str, unit: str, index: int, theme: Theme
 ) -> dict[str, Any]:
     said = [
-        f"{figure(value)} {what}<br>{figure(at)} {unit} after the start<br>{MEASURED}" for at, value in zip(x, y, strict=True)
+        f"{figure(value)} {what}<br>{figure(at)} {unit} after the start<br>{MEASURED}"
+        for at, value in zip(x, y, strict=True)
     ]
     drawn = curve(name, index + 1, theme, x, y, said, size=8)
     line, mode = {"color": drawn["line"]["color"], "width": 2}, "lines" if len(x) > 1 else "markers"
@@ -65,12 +70,20 @@ def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     names = ["<br>".join(label.rsplit(", ", 1)) for label, _ in found]
     traces = [
         {
-            "type": "bar", "orientation": "h", "name": phase, "y": names, "x": [getattr(start, field) or 0 for _, start in found],
-            "hovertext": [_start_hover(label, start, evaluation) for label, start in found], "hoverinfo": "text",
-            "marker": {"color": style(number + 1, theme).colour, "pattern": {"shape": PATTERNS[number], "solidity": 0.2}},
+            "type": "bar",
+            "orientation": "h",
+            "name": phase,
+            "y": names,
+            "x": [getattr(start, field) or 0 for _, start in found],
+            "hovertext": [_start_hover(label, start, evaluation) for label, start in found],
+            "hoverinfo": "text",
+            "marker": {
+                "color": style(number + 1, theme).colour,
+                "pattern": {"shape": PATTERNS[number], "solidity": 0.2},
+            },
         }
         for number, (field, phase) in enumerate(PHASES.items())
-    ]  # fmt: skip
+    ]
     y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names}
     drawn = layout(READY, {"label": "Seconds", "rangemode": "tozero"}, y, theme, provenance=provenance(evaluation))
     height = 170 + BAR * len(found)

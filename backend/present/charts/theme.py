@@ -1,7 +1,7 @@
 """How charts look: palette, symbols, dashes and axes for light and dark. Knows nothing of what is drawn.
 
-Colours are those of Okabe and Ito (Color Universal Design, 2008), told apart by every common kind of colour vision; each series
-has a marker symbol and a dash besides, so that colour is never the only sign.
+Colours are those of Okabe and Ito (Color Universal Design, 2008), told apart by every common kind of colour vision;
+each series has a marker symbol and a dash besides, so that colour is never the only sign.
 """
 
 from __future__ import annotations
@@ -70,10 +70,17 @@ def curve(
     """A trace of marks on a line in the look of number `index`, each with what a hover says of it."""
     look = style(index, theme)
     return {
-        "type": "scatter", "mode": "lines+markers", "name": name, "customdata": [name] * len(x), "x": x, "y": y,
-        "hovertext": said, "hoverinfo": "text", "line": {"color": look.colour, "dash": look.dash, "width": width},
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "customdata": [name] * len(x),
+        "x": x,
+        "y": y,
+        "hovertext": said,
+        "hoverinfo": "text",
+        "line": {"color": look.colour, "dash": look.dash, "width": width},
         "marker": {"color": look.colour, "symbol": look.symbol, "size": size},
-    }  # fmt: skip
+    }
 
 
 def ringed(drawn: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +130,14 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
     colours, title = COLOURS[theme], broken(title)
     top = 72 if "<br>" in title else 52
     return {
-        "title": {"text": title, "x": 0.0, "xref": "container", "xanchor": "left", "pad": {"l": 12}, "font": {"size": 15}},
+        "title": {
+            "text": title,
+            "x": 0.0,
+            "xref": "container",
+            "xanchor": "left",
+            "pad": {"l": 12},
+            "font": {"size": 15},
+        },
         "font": {"family": FONT, "size": 12, "color": colours.ink},
         "paper_bgcolor": colours.panel,
         "plot_bgcolor": colours.panel,
@@ -131,7 +145,13 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
         "height": HEIGHT,
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "bgcolor": colours.panel, "font": {"color": colours.ink, "family": FONT}},
-        "legend": {"orientation": "h", "x": 0, "y": legend_at(HEIGHT, top), "yanchor": "top", "font": {"color": colours.ink}},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": legend_at(HEIGHT, top),
+            "yanchor": "top",
+            "font": {"color": colours.ink},
+        },
         "showlegend": True,
         "xaxis": _axis(x, colours),
         "yaxis": _axis(y, colours),
@@ -161,7 +181,8 @@ def _axis(changes: dict[str, Any], colours: Colours) -> dict[str, Any]:
 
 
 def concurrency_axis(levels: Sequence[int]) -> dict[str, Any]:
-    """Logarithmic, with a tick at each measured level and nowhere else; of many, at those far enough apart to be read."""
+    """Logarithmic, with a tick at each measured level and nowhere else; of many, at those far enough apart to be
+    read."""
     ends = (math.log10(min(levels)) - 0.12, math.log10(max(levels)) + 0.12) if levels else (0.0, 1.0)
     return {
         "label": "Concurrency (streams)",

@@ -1,4 +1,5 @@
-"""Charts of two things at once: speed per user against total throughput, and quality against speed. Pure data for plotly."""
+"""Charts of two things at once: speed per user against total throughput, and quality against speed. Pure data for
+plotly."""
 
 from __future__ import annotations
 
@@ -31,9 +32,11 @@ PRICE = "Price per million output tokens"
 
 
 def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] | None = None) -> Figure:
-    """Speed for one user against what the machine gives in all, tokens/s both; the front is drawn, the dominated dimmed.
+    """Speed for one user against what the machine gives in all, tokens/s both; the front is drawn, the dominated
+    dimmed.
 
-    `shown`: the variants with a colour and labels of their own, all by default; the others are small marks in one colour.
+    `shown`: the variants with a colour and labels of their own, all by default; the others are small marks in one
+    colour.
     """
     points = pareto_points(evaluation)
     silent = uncounted_variants(evaluation, lambda level: level.output_tokens_per_s)
@@ -41,7 +44,13 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
         return empty(PARETO, f"{silent[0]}." if silent else "No throughput was measured.", theme)
     front = sorted((p for p in points if p.on_front), key=lambda p: p.total)
     line = {"color": COLOURS[theme].muted, "width": 1, "dash": "dot", "shape": "linear"}
-    edge: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": "Pareto front", "hoverinfo": "skip", "line": line}
+    edge: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "Pareto front",
+        "hoverinfo": "skip",
+        "line": line,
+    }
     edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
     names = [result.name for result in evaluation.variants]
     own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
@@ -49,7 +58,8 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     few = sum(p.variant in own for p in points) <= MOST_LABELS
     marks = [_others(evaluation, [p for p in points if p.variant not in own], theme)]
     marks += [
-        _pareto_trace(evaluation, looks[names[index]], [p for p in points if p.variant == index], theme, few) for index in own
+        _pareto_trace(evaluation, looks[names[index]], [p for p in points if p.variant == index], theme, few)
+        for index in own
     ]
     axes = (
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
@@ -63,7 +73,9 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     }
 
 
-def _pareto_trace(evaluation: Evaluation, place: int, points: list[ParetoPoint], theme: Theme, few: bool) -> dict[str, Any]:
+def _pareto_trace(
+    evaluation: Evaluation, place: int, points: list[ParetoPoint], theme: Theme, few: bool
+) -> dict[str, Any]:
     """One variant in the look of `place`. Every mark of a few has its label, of many those on the front."""
     look = style(place, theme).colour
     # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
@@ -118,11 +130,11 @@ def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
 
 
 def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme = "light") -> Figure:
-    """What speed costs in quality and money: mean KL, nats a token, against output tokens/s; beside each mark its price per
-    million output tokens, where an hourly price was given.
+    """What speed costs in quality and money: mean KL, nats a token, against output tokens/s; beside each mark its price
+    per million output tokens, where an hourly price was given.
 
-    `load` is a level's. By default the highest that all variants with both figures have; where they share none (searches, a
-    server that died), each is drawn at its own highest and its mark says which.
+    `load` is a level's. By default the highest that all variants with both figures have; where they share none
+    (searches, a server that died), each is drawn at its own highest and its mark says which.
     """
     levels = _places(evaluation, load)
     shared = len({level.load for level in levels.values()}) == 1 if load is None else True
@@ -133,7 +145,11 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
     for trace in () if shared else marks:  # a load beside a price is long: it leans inwards, so that no edge cuts it
         trace["textposition"] = "top right" if trace["x"][0] < highest / 2 else "top left"
-    x = {"label": "Mean KL divergence (nats a token)", "range": [-0.06 * highest, 1.08 * highest], "exponentformat": "e"}
+    x = {
+        "label": "Mean KL divergence (nats a token)",
+        "range": [-0.06 * highest, 1.08 * highest],
+        "exponentformat": "e",
+    }
     label = PRICE if shared else f"Load and {PRICE[:1].lower()}{PRICE[1:]}"
     meta = {"interval": ["95% from", "95% to"], "label": label, "provenance": provenance(evaluation)}
     around = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
@@ -153,7 +169,9 @@ def _places(evaluation: Evaluation, load: Load | None) -> dict[int, Level]:
     if load is not None:
         return {index: levels[load] for index, levels in own.items() if load in levels}
     shared = set.intersection(*(set(levels) for levels in own.values())) if own else set()
-    return {index: levels[max(load for load in levels if load in shared or not shared)] for index, levels in own.items()}
+    return {
+        index: levels[max(load for load in levels if load in shared or not shared)] for index, levels in own.items()
+    }
 
 
 def _quality_title(levels: Mapping[int, Level], load: Load | None, shared: bool) -> str:
@@ -208,7 +226,9 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
         "hovertext": [f"{said}<br>{provenance(evaluation)}"],
         "hoverinfo": "text",
         "marker": {**marker(place, theme, [level]), "size": 13},
-        "error_x": whiskers([max(0.0, interval[1] - kl)], [max(0.0, kl - interval[0])], style(place, theme).colour, thickness=1),
+        "error_x": whiskers(
+            [max(0.0, interval[1] - kl)], [max(0.0, kl - interval[0])], style(place, theme).colour, thickness=1
+        ),
     }
 
 

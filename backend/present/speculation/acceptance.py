@@ -1,5 +1,5 @@
-"""What came of guessing ahead, as charts: by position, by length, by kind of prompt, and the gain beside what acceptance allows.
-Pure data for plotly."""
+"""What came of guessing ahead, as charts: by position, by length, by kind of prompt, and the gain beside what
+acceptance allows. Pure data for plotly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def by_position(evaluation: Evaluation, load: Load, theme: Theme = "light") -> F
 
 def lengths(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
     """How many tokens a step with a draft gave: the accepted ones and the target's own."""
-    x, y = {"label": "Tokens of a step", "dtick": 1}, {"label": "Share of the drafts", "rangemode": "tozero", "tickformat": ".0%"}
+    x, y = (
+        {"label": "Tokens of a step", "dtick": 1},
+        {"label": "Share of the drafts", "rangemode": "tozero", "tickformat": ".0%"},
+    )
     series = [
         _bars(evaluation, each, dict(enumerate(each.drafting.lengths, 1)), "{y:.0%} gave {x} tokens", theme)
         for each in drafted(evaluation, load)
@@ -47,36 +50,51 @@ def by_kind(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
     series = []
     for each in drafted(evaluation, load):
         if each.drafting.steps:
-            known = {text(kind): steps.length for kind, steps in each.drafting.steps.items() if steps.length is not None}
+            known = {
+                text(kind): steps.length for kind, steps in each.drafting.steps.items() if steps.length is not None
+            }
             series.append(_bars(evaluation, each, known, "{x}: {y:.2f} tokens a step", theme))
     return _drawn(f"{BY_KIND}, {load.words}", series, x, y, evaluation, theme)
 
 
 def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGains | None = None) -> Figure:
-    """Two bars a variant and load, the most that its acceptance allows, pale, and what was measured; a mark where a payoff map
-    predicts it."""
+    """Two bars a variant and load, the most that its acceptance allows, pale, and what was measured; a mark where a
+    payoff map predicts it."""
     rows = gains(evaluation)
     if not rows:
         return empty(GAIN, "The same without speculation was not measured beside it.", theme)
-    x, y = {"label": "Variant and load", "type": "category"}, {"label": "Times as fast as without", "rangemode": "tozero"}
+    x, y = (
+        {"label": "Variant and load", "type": "category"},
+        {"label": "Times as fast as without", "rangemode": "tozero"},
+    )
     names = [f"{legend_name(row.each.result.name)}<br>{row.each.level.load.words}" for row in rows]
     colours = [style(places(evaluation)[row.each.result.name], theme).colour for row in rows]
     line = {"color": COLOURS[theme].muted, "width": 1}
     said = [f"allows {figure(row.allowed)}x, gave {figure(row.measured)}x" for row in rows]
     shared: dict[str, Any] = {"type": "bar", "x": names, "hovertext": said, "hoverinfo": "text"}
     allowed = {
-        **shared, "name": "if proposing cost nothing", "y": [row.allowed for row in rows],
-        "customdata": ["allowed"] * len(rows), "marker": {"color": COLOURS[theme].grid, "line": line},
-    }  # fmt: skip
+        **shared,
+        "name": "if proposing cost nothing",
+        "y": [row.allowed for row in rows],
+        "customdata": ["allowed"] * len(rows),
+        "marker": {"color": COLOURS[theme].grid, "line": line},
+    }
     reach = _whiskers([(row.measured, row.interval) for row in rows], COLOURS[theme].muted, thickness=1)
     measured = {
-        **shared, "name": "measured", "y": [row.measured for row in rows],
-        "customdata": ["measured"] * len(rows), "marker": {"color": colours}, "error_y": reach,
-    }  # fmt: skip
+        **shared,
+        "name": "measured",
+        "y": [row.measured for row in rows],
+        "customdata": ["measured"] * len(rows),
+        "marker": {"color": colours},
+        "error_y": reach,
+    }
     marks = _marks(rows, names, predicted or {}, theme)
     drawn = layout(GAIN, x, y, theme, provenance=provenance(evaluation))
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": {**line, "dash": "dot"}}
-    return {"data": [allowed, measured, *marks, whisker_key(theme)], "layout": {**drawn, "barmode": "group", "shapes": [shape]}}
+    return {
+        "data": [allowed, measured, *marks, whisker_key(theme)],
+        "layout": {**drawn, "barmode": "group", "shapes": [shape]},
+    }
 
 
 def _marks(rows: Sequence[Gain], names: Sequence[str], predicted: PredictedGains, theme: Theme) -> list[dict[str, Any]]:
@@ -88,12 +106,18 @@ def _marks(rows: Sequence[Gain], names: Sequence[str], predicted: PredictedGains
     marker = {"symbol": "diamond-open", "size": 11, "color": COLOURS[theme].ink}
     return [
         {
-            "type": "scatter", "mode": "markers", "name": "predicted by the payoff map", "x": [name for name, _ in known],
-            "y": [each.gain for _, each in known], "customdata": ["predicted"] * len(known), "marker": marker,
+            "type": "scatter",
+            "mode": "markers",
+            "name": "predicted by the payoff map",
+            "x": [name for name, _ in known],
+            "y": [each.gain for _, each in known],
+            "customdata": ["predicted"] * len(known),
+            "marker": marker,
             "error_y": _whiskers([(each.gain, each.interval) for _, each in known], COLOURS[theme].ink),
-            "hovertext": [f"predicted {figure(each.gain)}x" for _, each in known], "hoverinfo": "text",
+            "hovertext": [f"predicted {figure(each.gain)}x" for _, each in known],
+            "hoverinfo": "text",
         }
-    ]  # fmt: skip
+    ]
 
 
 def _whiskers(points: Sequence[tuple[float, tuple[float, float] | None]], colour: str, **look: int) -> dict[str, Any]:
@@ -102,7 +126,9 @@ def _whiskers(points: Sequence[tuple[float, tuple[float, float] | None]], colour
     return whiskers([high - value for value, _, high in ends], [value - low for value, low, _ in ends], colour, **look)
 
 
-def _line(evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme) -> dict[str, Any]:
+def _line(
+    evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme
+) -> dict[str, Any]:
     """`points`: x -> y; `words` takes both."""
     said = [words.format(x=x, y=y) for x, y in points.items()]
     name, values = each.result.name, [round(y, 5) for y in points.values()]
@@ -110,7 +136,9 @@ def _line(evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], wo
     return {**drawn, "name": legend_name(name), "hoverinfo": "text+name"}
 
 
-def _bars(evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme) -> dict[str, Any]:
+def _bars(
+    evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme
+) -> dict[str, Any]:
     drawn = _line(evaluation, each, points, words, theme)
     del drawn["mode"], drawn["line"]
     return {**drawn, "type": "bar", "marker": {"color": drawn["marker"]["color"]}}
@@ -121,4 +149,7 @@ def _drawn(
 ) -> Figure:
     if not series:
         return empty(title, NOTHING, theme)
-    return {"data": series, "layout": {**layout(title, x, y, theme, provenance=provenance(evaluation)), "barmode": "group"}}
+    return {
+        "data": series,
+        "layout": {**layout(title, x, y, theme, provenance=provenance(evaluation)), "barmode": "group"},
+    }

@@ -69,14 +69,13 @@ def verdict(found: Lossless | None) -> str:
 
 
 def greedy(found: Lossless | None) -> str:
-    """`23 of 24 the same, first differing at token 17; without speculation 22 of 24 when 8 are asked at once (p = 0.70)`."""
+    """`23 of 24 the same, first differing at token 17; without speculation 22 of 24 when 8 are asked at once (p =
+    0.70)`."""
     if found is None:
         return ""
     where = f", first differing at {_tokens(found.divergences)}" if found.divergences else ""
     itself = f"without speculation {found.itself_same} of {found.prompts} when {found.itself_at_once} are asked at once"
-    return (
-        f"{found.same} of {found.prompts} the same{where}; {itself} (p = {found.p_value:.2f}, {found.drafted:,} tokens drafted)"
-    )
+    return f"{found.same} of {found.prompts} the same{where}; {itself} (p = {found.p_value:.2f}, {found.drafted:,} tokens drafted)"
 
 
 def _tokens(places: tuple[int, ...]) -> str:
@@ -84,7 +83,8 @@ def _tokens(places: tuple[int, ...]) -> str:
 
 
 def sampled(found: Lossless | None) -> str:
-    """`tokens 2 to 4 of 12 prompts x 128 samples: p = 0.48 at the least; a distance of 13% would be found with 80% power`."""
+    """`tokens 2 to 4 of 12 prompts x 128 samples: p = 0.48 at the least; a distance of 13% would be found with 80%
+    power`."""
     if found is None or not found.positions:
         return ""
     least = min(each.p_value for each in found.positions)

@@ -81,7 +81,11 @@ DISTRIBUTIONS = {
 def rows(evaluation: Evaluation, columns: Columns) -> list[Row]:
     """One a variant and level, led by `Variant` and `Concurrency`."""
     return [
-        {"Variant": result.name, "Concurrency": level.load.cell, **{name: read(level) for name, read in columns.items()}}
+        {
+            "Variant": result.name,
+            "Concurrency": level.load.cell,
+            **{name: read(level) for name, read in columns.items()},
+        }
         for result, level in _measured(evaluation)
     ]
 
@@ -92,9 +96,15 @@ def table(evaluation: Evaluation, percentile: str = "p50") -> list[Row]:
 
 
 def distribution_table(evaluation: Evaluation) -> list[Row]:
-    """Mean and percentiles of every latency in ms, one row a variant, level and latency; those without figures left out."""
+    """Mean and percentiles of every latency in ms, one row a variant, level and latency; those without figures left
+    out."""
     return [
-        {"Variant": result.name, "Concurrency": level.load.cell, "Latency (ms)": title, **_statistics(getattr(level, metric))}
+        {
+            "Variant": result.name,
+            "Concurrency": level.load.cell,
+            "Latency (ms)": title,
+            **_statistics(getattr(level, metric)),
+        }
         for result, level in _measured(evaluation)
         for title, metric in DISTRIBUTIONS.items()
         if getattr(level, metric) is not None
@@ -118,7 +128,14 @@ def csv(evaluation: Evaluation) -> str:
         for title, metric in DISTRIBUTIONS.items()
         for name in ("mean", "p50", "p90", "p95", "p99")
     }
-    columns = {**latency_columns(), **THROUGHPUT_COLUMNS, **PRICE_COLUMNS, **MORE_PRICE_COLUMNS, **MORE_COLUMNS, **tails}
+    columns = {
+        **latency_columns(),
+        **THROUGHPUT_COLUMNS,
+        **PRICE_COLUMNS,
+        **MORE_PRICE_COLUMNS,
+        **MORE_COLUMNS,
+        **tails,
+    }
     tasks = [*task_table.cells(evaluation, evaluation.variants[0])] if evaluation.variants else []
     found = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
     return sheet(["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks], found)
@@ -166,5 +183,6 @@ def sheet(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _inert(cell: Any) -> Any:
-    """A spreadsheet would run a name that starts like a formula: an apostrophe in front makes it text (OWASP, CSV injection)."""
+    """A spreadsheet would run a name that starts like a formula: an apostrophe in front makes it text (OWASP, CSV
+    injection)."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -15,11 +15,16 @@ PLUS_MINUS = "\u00a0±\u00a0"
 
 def rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, task and metric, in that order; a figure that there is none of is None."""
-    return [_row(result, score, first=not place) for place, result in enumerate(evaluation.variants) for score in result.tasks]
+    return [
+        _row(result, score, first=not place)
+        for place, result in enumerate(evaluation.variants)
+        for score in result.tasks
+    ]
 
 
 def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
-    """The same in four columns, which fit a phone: samples in brackets, the verdict has the difference and its interval."""
+    """The same in four columns, which fit a phone: samples in brackets, the verdict has the difference and its
+    interval."""
     return [
         {
             "Variant": result.name,
@@ -74,7 +79,9 @@ def basis(evaluation: Evaluation) -> str | None:
     scores = [score for result in evaluation.variants for score in result.tasks]
     if not scores:
         return None
-    files = ", ".join(f"{task} {sha256[:12]}" for task, sha256 in dict.fromkeys((each.task, each.sha256) for each in scores))
+    files = ", ".join(
+        f"{task} {sha256[:12]}" for task, sha256 in dict.fromkeys((each.task, each.sha256) for each in scores)
+    )
     limit = evaluation.options.task_limit
     part = f" Only the first {limit:,} samples of each task were scored." if limit else ""
     return (

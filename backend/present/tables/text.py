@@ -9,13 +9,14 @@ from typing import Any
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
 """Of ECMA-48: a control sequence such as a colour, and a command to the terminal such as its title."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Controls of both sets but tab and line feed; breaks of other kinds, and what reorders the text after it; halves of characters,
-which no encoding has."""
+"""Controls of both sets but tab and line feed; breaks of other kinds, and what reorders the text after it; halves of
+characters, which no encoding has."""
 REPLACED = "\ufffd"
 
 
 def printable(text: str) -> str:
-    """Text that a terminal shows and does not obey: colours and commands are taken out, other controls replaced. Lines stay."""
+    """Text that a terminal shows and does not obey: colours and commands are taken out, other controls replaced. Lines
+    stay."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub(REPLACED, _SEQUENCE.sub("", lines))
 

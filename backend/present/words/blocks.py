@@ -22,7 +22,8 @@ def measured(document: Evaluation) -> str:
 
 
 def tests(document: Evaluation) -> str:
-    """`once, at 5%`; of a rule its looks and what each spent; of what was continued, the level that pays for the look."""
+    """`once, at 5%`; of a rule its looks and what each spent; of what was continued, the level that pays for the
+    look."""
     if not document.looks:
         return "none"
     last = document.looks[-1]

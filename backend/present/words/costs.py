@@ -30,7 +30,8 @@ def within_limits(evaluation: Evaluation, what_if: WhatIf) -> Within:
 
 
 def rows(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[Row]:
-    """One a variant, in the evaluation's order. Prices in the currency of the hourly price; what cannot be told says so.
+    """One a variant, in the evaluation's order. Prices in the currency of the hourly price; what cannot be told says
+    so.
 
     `at` is what `within_limits` gave, for whoever has it already.
     """
@@ -57,7 +58,9 @@ def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, w
         found["Cheaper than the hosted API from"] = break_even_words(pricing, at, what_if.api)
     if what_if.requests_a_month:
         month = costs.monthly(pricing, at, what_if.requests_a_month, what_if.peak)
-        found[f"{what_if.requests_a_month:,.0f} requests a month"] = month_words(month) if month else "nothing was answered"
+        found[f"{what_if.requests_a_month:,.0f} requests a month"] = (
+            month_words(month) if month else "nothing was answered"
+        )
     return found
 
 
@@ -103,7 +106,9 @@ def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
 def month_words(month: Monthly) -> str:
     """Of a month at a number of requests: its cost, machines and use."""
     machines = counted(month.machines, "machine")
-    return f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used, {figure(month.cost_per_request)} a request"
+    return (
+        f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used, {figure(month.cost_per_request)} a request"
+    )
 
 
 def limits_words(limits: Slo) -> str:
@@ -178,7 +183,9 @@ def _split(evaluation: Evaluation) -> str:
         return "How the hour divides into prefill and decode is not known here, so there is no such price."
     span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(known), max(known))))
     estimated = "estimated on the client's side as time to first token over content latency"
-    return f"Of the hour, {span} is charged to input tokens (prefill) and the rest to output tokens (decode), {estimated}."
+    return (
+        f"Of the hour, {span} is charged to input tokens (prefill) and the rest to output tokens (decode), {estimated}."
+    )
 
 
 def _api(api: ApiPrice | None) -> list[str]:

@@ -69,14 +69,21 @@ def card(target: str, training: Mapping[str, Any], hardware: Mapping[str, Any]) 
     versions = ", ".join(f"{name} {number}" for name, number in training["versions"].items())
     return "\n".join(
         [
-            f"# A draft for {target}: {title(asked)}", "",
+            f"# A draft for {target}: {title(asked)}",
+            "",
             f"A {TITLES[asked.kind]} for speculative decoding with {target}, made by Whetstone. Of no use with another model.",
             "",
             f"- Parameters learned: {training['draft']['parameters']:,}",
             f"- Loss: {LOSS_TITLES[asked.loss]}; highest learning rate {training['learning_rate']:g}",
             f"- Learned from: {learned(training)} Prompts: {training['prompts']}.",
             f"- Time: {took}, on {machine}",
-            f"- Versions: {versions}", "", f"| acceptance | tokens a round | {' | '.join(places)} |",
-            f"|---|---|{'---|' * asked.tokens}", *rows, "", RULE, "",
+            f"- Versions: {versions}",
+            "",
+            f"| acceptance | tokens a round | {' | '.join(places)} |",
+            f"|---|---|{'---|' * asked.tokens}",
+            *rows,
+            "",
+            RULE,
+            "",
         ]
-    )  # fmt: skip
+    )

@@ -18,7 +18,9 @@ def meanwhile(now: float | None, after: float | None, discount: float) -> str:
     """What an update in place costs."""
     both = None if now is None or after is None else now + after
     then = "" if after is None else f", then {after:,.2f}"
-    return f"Old and new run beside each other until AWS has gone over, and so long it costs {hour(both, discount)}{then}."
+    return (
+        f"Old and new run beside each other until AWS has gone over, and so long it costs {hour(both, discount)}{then}."
+    )
 
 
 def requests(traffic: Traffic | None) -> str:

@@ -1,5 +1,5 @@
-"""An evaluation in plain words: what came of each variant and load in one, the whole of it in one line, and four figures before
-and after. For the top of a page and the end of a demo; the full verdicts are `verdicts`.
+"""An evaluation in plain words: what came of each variant and load in one, the whole of it in one line, and four
+figures before and after. For the top of a page and the end of a demo; the full verdicts are `verdicts`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Kind = Literal["faster", "slower", "same", "noisy", "none"]
 
 
 class Call(NamedTuple):
-    """What is said of one variant's throughput at one load. `more` blocks may decide it; None where that is not what it lacks."""
+    """What is said of one variant's throughput at one load. `more` blocks may decide it; None where that is not what it
+    lacks."""
 
     variant: str
     load: Load
@@ -69,7 +70,8 @@ def short_factor(ratio: float, interval: tuple[float, float] | None) -> tuple[st
 
 
 class Win(NamedTuple):
-    """A variant that a test names faster than the baseline at a load: the comparison, both results, their levels there."""
+    """A variant that a test names faster than the baseline at a load: the comparison, both results, their levels
+    there."""
 
     row: Comparison
     before: VariantResult
@@ -78,8 +80,9 @@ class Win(NamedTuple):
 
 
 def win(evaluation: Evaluation) -> Win | None:
-    """The one that is surely the most times faster: by the lower end of its interval, over all variants and loads. Another stands
-    in its place where it was measured faster still and its loss is of a better grade. What is ruined wins nothing."""
+    """The one that is surely the most times faster: by the lower end of its interval, over all variants and loads.
+    Another stands in its place where it was measured faster still and its loss is of a better grade. What is ruined
+    wins nothing."""
     wins = _wins(evaluation)
     if not wins:
         return None
@@ -94,7 +97,9 @@ def win(evaluation: Evaluation) -> Win | None:
 
 def _wins(evaluation: Evaluation) -> list[Win]:
     """Every throughput that a test names better, the surest first."""
-    faster = [row for row in evaluation.comparison if higher_is_better(row.metric) and row.outcome == "better" and row.ci95]
+    faster = [
+        row for row in evaluation.comparison if higher_is_better(row.metric) and row.outcome == "better" and row.ci95
+    ]
     results, wins = {result.name: result for result in evaluation.variants}, []
     for row in sorted(faster, key=lambda row: row.ci95[0] if row.ci95 else 0.0, reverse=True):
         before, after = results.get(row.baseline), results.get(row.variant)
@@ -122,8 +127,8 @@ def is_ruined(quality: Quality | None) -> bool:
 
 
 def line(evaluation: Evaluation) -> str:
-    """The hero line, from measured fields: `w8a8 is 1.9x faster at 1 stream (1.8 to 2.0), 47% smaller, KL 0.03: keeps 93% of the
-    words; costs 0.52 of the original a token.` Where nothing wins, why, and what to try."""
+    """The hero line, from measured fields: `w8a8 is 1.9x faster at 1 stream (1.8 to 2.0), 47% smaller, KL 0.03: keeps
+    93% of the words; costs 0.52 of the original a token.` Where nothing wins, why, and what to try."""
     found = win(evaluation)
     if found is None:
         return why_none(evaluation)
@@ -144,7 +149,8 @@ def smaller(found: Win) -> str:
 
 
 def quality_in_short(quality: Quality | None) -> str:
-    """`KL 0.03: keeps 93% of the words`, the places where the most probable one is the original's; else how grave the loss is."""
+    """`KL 0.03: keeps 93% of the words`, the places where the most probable one is the original's; else how grave the
+    loss is."""
     if quality is None or quality.kl_mean is None:
         return "quality not measured"
     kept = loss.words(quality) if quality.same_top is None else f"keeps {quality.same_top:.0%} of the words"
@@ -152,8 +158,8 @@ def quality_in_short(quality: Quality | None) -> str:
 
 
 def cost_share(evaluation: Evaluation, found: Win) -> float | None:
-    """What a token costs of what it did: an hour gives so many times the tokens, and that of an endpoint's own instances costs
-    so many times as much. None where only one of the two hours has a price."""
+    """What a token costs of what it did: an hour gives so many times the tokens, and that of an endpoint's own
+    instances costs so many times as much. None where only one of the two hours has a price."""
     before, after = (evaluation.options.hour_of(each.variant) for each in (found.before, found.after))
     if before is None and after is None:
         apart = found.before.variant.remote or found.after.variant.remote  # nobody says that both cost the same
@@ -178,13 +184,15 @@ def why_none(evaluation: Evaluation) -> str:
 
 
 def _some(said: Sequence[Call]) -> str:
-    """What is said of each variant at its highest load, alike ones together: ``a` and `b` are too noisy to tell at 4 streams`."""
+    """What is said of each variant at its highest load, alike ones together: ``a` and `b` are too noisy to tell at 4
+    streams`."""
     last = {each.variant: each for each in sorted(said, key=lambda each: each.load)}
     alike: dict[tuple[str, Load], list[str]] = {}
     for name, each in last.items():
         alike.setdefault((each.words, each.load), []).append(code(name))
     return ", ".join(
-        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {words} at {load.words}" for (words, load), names in alike.items()
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {words} at {load.words}"
+        for (words, load), names in alike.items()
     )
 
 
@@ -218,12 +226,14 @@ def tiles(evaluation: Evaluation, found: Win, size: Sequence[str]) -> list[Tile]
     more = loss.words(found.after.quality)
     return [
         Tile(
-            f"Speed, {found.row.load.words}", f"{factor} faster", f"{figure(before)} to {figure(after)} tokens/s; 95% {bounds}"
+            f"Speed, {found.row.load.words}",
+            f"{factor} faster",
+            f"{figure(before)} to {figure(after)} tokens/s; 95% {bounds}",
         ),
         Tile("Size", smaller(found) or "the same", f"{size[0]} to {size[1]}"),
         Tile("Price a token", _cheaper(cost_share(evaluation, found)), _prices(evaluation, found, (before, after))),
         Tile("Quality", quality, more or "against the original, over the whole vocabulary"),
-    ]  # fmt: skip
+    ]
 
 
 def _cheaper(share: float | None) -> str:
@@ -234,6 +244,8 @@ def _prices(evaluation: Evaluation, found: Win, tokens_per_s: tuple[float | None
     first, second = (pricing_of(evaluation, WhatIf(), each.variant) for each in (found.before, found.after))
     if first is None or second is None:
         return "at the same price an hour" if first is second else "only one of them has a price an hour"
-    before, after = (figure(per_million(each.hour, rate)) for each, rate in zip((first, second), tokens_per_s, strict=True))
+    before, after = (
+        figure(per_million(each.hour, rate)) for each, rate in zip((first, second), tokens_per_s, strict=True)
+    )
     words = " and ".join(dict.fromkeys(f"{each.per_hour:g}" for each in (first, second)))
     return f"{before} to {after} a million, at {words} an hour"

@@ -1,4 +1,5 @@
-"""What was done to a model's linears, in words: which layers suffer, what became zero, what stayed 16-bit and why. Pure.
+"""What was done to a model's linears, in words: which layers suffer, what became zero, what stayed 16-bit and why.
+Pure.
 
 After the manifest's rows a linear (a library engine's are a decoder layer's). Knows nothing of charts.
 """
@@ -21,7 +22,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def done(recipe: Recipe) -> str:
-    """`pruned`, `quantized`, `pruned and quantized`; empty where weights stay as they are, as for a key-value cache alone."""
+    """`pruned`, `quantized`, `pruned and quantized`; empty where weights stay as they are, as for a key-value cache
+    alone."""
     step = recipe.step("quantize")
     verbs = ["pruned"] if recipe.step("prune") else []
     verbs += ["quantized"] if isinstance(step, Quantize) and step.method != "kv_cache" else []
@@ -35,7 +37,11 @@ def sentences(recipe: Recipe, layers: Rows, kept: Rows) -> list[str]:
         return [
             "No weight was changed: keys and values are rounded while serving, and what that costs is in the divergence above."
         ]
-    return [*_suffering(layers), *_zeros(layers), *_kept(kept, "Kept in 16 bit" if "quantized" in verbs else "Not pruned")]
+    return [
+        *_suffering(layers),
+        *_zeros(layers),
+        *_kept(kept, "Kept in 16 bit" if "quantized" in verbs else "Not pruned"),
+    ]
 
 
 def _suffering(layers: Rows) -> list[str]:
@@ -49,7 +55,9 @@ def _suffering(layers: Rows) -> list[str]:
     if means[worst] < ALIKE * mean:
         return [f"All {len(means)} layers suffer about alike: a relative error of {_percent(mean)} on average. {most}"]
     own = _percent(means[worst])
-    return [f"Layer {worst} suffers most: a relative error of {own} on average, against {_percent(mean)} over all layers. {most}"]
+    return [
+        f"Layer {worst} suffers most: a relative error of {own} on average, against {_percent(mean)} over all layers. {most}"
+    ]
 
 
 def _by_layer(layers: Rows) -> dict[int, float]:
@@ -68,7 +76,9 @@ def _zeros(layers: Rows) -> list[str]:
         return []
     least, most = min(shares), max(shares)
     range_ = "" if most - least < 0.005 else f" ({_percent(least)} to {_percent(most)})"
-    return [f"{_percent(fmean(shares))} of each pruned linear's weights are zeros{range_}; they are stored and save no space."]
+    return [
+        f"{_percent(fmean(shares))} of each pruned linear's weights are zeros{range_}; they are stored and save no space."
+    ]
 
 
 def _kept(kept: Rows, how: str) -> list[str]:

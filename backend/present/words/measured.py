@@ -17,7 +17,8 @@ INTERLEAVE = {
 
 
 def throughput(level: Level) -> str:
-    """`48.2 tokens/s`, the `typical` figure; where answers did not tell their tokens `1.90 requests/s, tokens not counted`."""
+    """`48.2 tokens/s`, the `typical` figure; where answers did not tell their tokens `1.90 requests/s, tokens not
+    counted`."""
     if level.output_tokens_per_s is not None:
         return f"{figure(typical(level))} tokens/s"
     requests = [] if level.requests_per_s is None else [f"{figure(level.requests_per_s)} requests/s"]
@@ -25,15 +26,16 @@ def throughput(level: Level) -> str:
 
 
 def typical(level: Level) -> float | None:
-    """Output tokens/s, as the geometric mean over repeats: what ratios between variants are of, so that two of these give the
-    ratio beside them. Of the whole level where a repeat has none."""
+    """Output tokens/s, as the geometric mean over repeats: what ratios between variants are of, so that two of these
+    give the ratio beside them. Of the whole level where a repeat has none."""
     rates = [block["output_tokens_per_s"] for block in level.blocks if block.get("output_tokens_per_s", 0) > 0]
     whole = level.output_tokens_per_s
     return geometric_mean(rates) if whole and rates and len(rates) == len(level.blocks) else whole
 
 
 def load_asked(options: EvaluateOptions) -> tuple[str, str]:
-    """What load was asked for, as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random moments`)."""
+    """What load was asked for, as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random
+    moments`)."""
     moments = ", at random moments" if options.process == "poisson" else ""
     if options.trace:
         found = ("Trace", "each request at its own time")
@@ -56,7 +58,8 @@ PREFIX_CACHE = {
 
 
 def requests_asked(options: EvaluateOptions) -> str:
-    """How many requests a run has: `16`, `as many as 30 s took`, `8 at 1 stream, 16 at 4 streams (four a stream, at least 8)`."""
+    """How many requests a run has: `16`, `as many as 30 s took`, `8 at 1 stream, 16 at 4 streams (four a stream, at
+    least 8)`."""
     if options.trace:
         return "every line of the trace"
     if options.requests or options.sweep:
@@ -82,14 +85,16 @@ def cache_hits(level: Level) -> str:
     if level.prefix_cache_hit_rate is None:
         return "not told"
     expected = level.prefix_cache_expected
-    return f"{level.prefix_cache_hit_rate:.0%}" + ("" if expected is None else f" (the workload repeats {expected:.0%} at most)")
+    return f"{level.prefix_cache_hit_rate:.0%}" + (
+        "" if expected is None else f" (the workload repeats {expected:.0%} at most)"
+    )
 
 
 def quality_cost(quality: Quality | None) -> str:
     """What a variant costs in quality, or `quality not measured`: speed is never shown without one of them.
 
-    `KL 0.0004, perplexity 61.9 against 61.8, greedy match 98.2%, exact match 91.7%, token F1 97.0% over 12 answers`; with the
-    intervals of the answers where they are all there is.
+    `KL 0.0004, perplexity 61.9 against 61.8, greedy match 98.2%, exact match 91.7%, token F1 97.0% over 12 answers`;
+    with the intervals of the answers where they are all there is.
     """
     scores = quality_scores(quality)
     if quality is None or (quality.answers is None and (scores or quality.greedy_match is None)):
@@ -153,7 +158,8 @@ def scored(result: VariantResult) -> str:
 
 
 def readiness(result: VariantResult) -> str:
-    """`31 s, compile cache loaded (weights 0.6 s, ...); 92 s, compiled at start (...)`: the fastest start of each kind."""
+    """`31 s, compile cache loaded (weights 0.6 s, ...); 92 s, compiled at start (...)`: the fastest start of each
+    kind."""
     fastest = {start.kind: start for start in result.timed_starts}
     if not fastest:
         beside = ": it started beside another" if result.starts else ""
@@ -162,7 +168,8 @@ def readiness(result: VariantResult) -> str:
 
 
 def memory_limit(evaluation: Evaluation, result: VariantResult) -> str:
-    """`5.3 times what reading 269 MB takes at 44.1 GB/s at 1 stream, ...`: how far it is from what its memory allows."""
+    """`5.3 times what reading 269 MB takes at 44.1 GB/s at 1 stream, ...`: how far it is from what its memory
+    allows."""
     bandwidth = evaluation.hardware.get(BANDWIDTH)
     times = [(level, times_the_limit(result.step, level, bandwidth)) for level in result.levels]
     found = [f"{figure(ratio)} times at {level.load.words}" for level, ratio in times if ratio is not None]

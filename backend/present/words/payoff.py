@@ -18,13 +18,12 @@ def answer(found: PayoffMap, draft: Shape, at: int) -> str:
     least = found.break_even(at, draft)
     if least is None:
         return f"At {streams(at)} it cannot pay: even a draft that is always right would be slower than none."
-    return (
-        f"At {streams(at)} it pays from an acceptance of {least.acceptance:.0%} on{_interval(least)}, at {_guess(least.tokens)}."
-    )
+    return f"At {streams(at)} it pays from an acceptance of {least.acceptance:.0%} on{_interval(least)}, at {_guess(least.tokens)}."
 
 
 def predictions(found: PayoffMap, draft: Shape, lengths: Sequence[float]) -> list[str]:
-    """What a draft pays whose mean tokens a step at 1, 2, ... proposed were measured: a sentence for each number of streams."""
+    """What a draft pays whose mean tokens a step at 1, 2, ... proposed were measured: a sentence for each number of
+    streams."""
     return [prediction(found, draft, lengths, each) for each in found.streams]
 
 

@@ -1,4 +1,5 @@
-"""What proves that variants were served as they were asked, in words: the red line, the line of what was proven, a table."""
+"""What proves that variants were served as they were asked, in words: the red line, the line of what was proven, a
+table."""
 
 from __future__ import annotations
 
@@ -25,13 +26,15 @@ def sentence(finding: Finding) -> str:
 
 
 def line(evaluation: Evaluation) -> str:
-    """`Proven on while it was measured: weights, compilation and context; not as asked: 1; not seen: 2.` Empty where no server
-    was looked at."""
+    """`Proven on while it was measured: weights, compilation and context; not as asked: 1; not seen: 2.` Empty where no
+    server was looked at."""
     looked = [result for result in evaluation.variants if result.findings]
     if not looked:
         return ""
     missed = {each.what for result in looked for each in off(result.findings)}
-    known = [name for what, name in NAMES.items() if what not in missed and any(_proven(result, what) for result in looked)]
+    known = [
+        name for what, name in NAMES.items() if what not in missed and any(_proven(result, what) for result in looked)
+    ]
     missing = sum(each.proven is None for result in looked for each in result.findings)
     wrong = len([each for result in looked for each in off(result.findings)])
     of = "" if len(looked) == len(evaluation.variants) else f" of {len(looked)} of {len(evaluation.variants)} variants"

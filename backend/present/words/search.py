@@ -1,4 +1,5 @@
-"""What a search for the highest load found: a row a level, a sentence a variant. Pure; knows nothing of how it is searched."""
+"""What a search for the highest load found: a row a level, a sentence a variant. Pure; knows nothing of how it is
+searched."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def _checked(result: VariantResult) -> Checked:
 def sentences(evaluation: Evaluation) -> list[str]:
     """One a variant, in the evaluation's order; none where nothing was searched. Names stand in backticks.
 
-    "`w8a8`: the highest load that keeps TTFT p95 at most 300 ms is 16 streams, at 812 output tokens/s; the knee is at 8 streams;
-    17 streams missed it; KL 0.0004."
+    "`w8a8`: the highest load that keeps TTFT p95 at most 300 ms is 16 streams, at 812 output tokens/s; the knee is at 8
+    streams; 17 streams missed it; KL 0.0004."
     """
     return [_sentence(result) for result in evaluation.variants] if is_search(evaluation) else []
 
@@ -87,4 +88,6 @@ def _beyond(above: Checked) -> list[str]:
 def goal(objectives: Sequence[str]) -> str:
     """`ttft_p95<=0.3s` as `TTFT p95 at most 300 ms`."""
     parsed = [parse(text) for text in objectives]
-    return " and ".join(f"{METRICS[each.metric]} p{each.share * 100:.0f} at most {each.limit_ms:g} ms" for each in parsed)
+    return " and ".join(
+        f"{METRICS[each.metric]} p{each.share * 100:.0f} at most {each.limit_ms:g} ms" for each in parsed
+    )

@@ -1,4 +1,5 @@
-"""Verdicts in words: one for each metric, one sentence a variant and level, all of an evaluation as a grid, those of tasks.
+"""Verdicts in words: one for each metric, one sentence a variant and level, all of an evaluation as a grid, those of
+tasks.
 
 What came of a comparison is decided in `domain.evaluation`; here it is only said.
 """
@@ -21,7 +22,8 @@ from backend.present.words.measured import quality_cost, quality_scores, through
 NO_DIFFERENCE = "no significant difference"
 TOO_NOISY = "too noisy to tell"
 SAME_WITHIN = EQUIVALENCE
-"""An interval that stays this near to 1 either way is called the same; a wider one that holds 1 is too noisy to tell."""
+"""An interval that stays this near to 1 either way is called the same; a wider one that holds 1 is too noisy to
+tell."""
 TITLES = {
     "ttft_ms": "TTFT",
     "tpot_ms": "inter-token latency",
@@ -51,11 +53,19 @@ TASK_OBSTACLES: dict[Cause, str] = {
 }
 
 Kind = Literal["baseline", "better", "worse", "even", "noisy", "none"]
-KINDS: dict[Outcome, Kind] = {"better": "better", "worse": "worse", "same": "even", "undecided": "none", "not_comparable": "none"}
+KINDS: dict[Outcome, Kind] = {
+    "better": "better",
+    "worse": "worse",
+    "same": "even",
+    "undecided": "none",
+    "not_comparable": "none",
+}
 IN_SHORT: dict[Cause, str] = {
-    **dict.fromkeys(NOT_THE_SERVERS, "not comparable"), "not_as_asked": "not what was asked", "few_repeats": "too few repeats",
+    **dict.fromkeys(NOT_THE_SERVERS, "not comparable"),
+    "not_as_asked": "not what was asked",
+    "few_repeats": "too few repeats",
     "uncounted_tokens": "no verdict, tokens not counted",
-}  # fmt: skip
+}
 
 
 def title(metric: str) -> str:
@@ -65,11 +75,15 @@ def title(metric: str) -> str:
 
 
 def verdict(row: Comparison) -> str:
-    """`faster by 1.80x (95% 1.70 to 1.90)`, `no significant difference (...)`, or why there is no test, after the ratio where
-    that compares anything."""
+    """`faster by 1.80x (95% 1.70 to 1.90)`, `no significant difference (...)`, or why there is no test, after the ratio
+    where that compares anything."""
     if row.why is not None:
         reason = obstacle(row.why)
-        return reason if row.ratio is None or row.outcome == "not_comparable" else f"{times(row.ratio, row.ci95)}, {reason}"
+        return (
+            reason
+            if row.ratio is None or row.outcome == "not_comparable"
+            else f"{times(row.ratio, row.ci95)}, {reason}"
+        )
     if not row.significant:
         return f"{plain_sameness(row)} ({times(row.ratio or 1.0, row.ci95)}{more(row)})"
     return f"{FASTER[row.outcome]} by {times(*upright(row))}"
@@ -89,8 +103,8 @@ def upright(row: Comparison) -> tuple[float, tuple[float, float] | None]:
 
 
 def same_within(row: Comparison) -> float | None:
-    """Of a test that named no difference: how far from 1 its interval reaches, as a share, where that is near enough to call the
-    two the same; None where the interval is too wide to tell."""
+    """Of a test that named no difference: how far from 1 its interval reaches, as a share, where that is near enough to
+    call the two the same; None where the interval is too wide to tell."""
     low, high = row.ci95 or (0.0, math.inf)
     apart = max(high, 1 / low if low else math.inf) - 1
     return apart if apart <= SAME_WITHIN else None
@@ -210,12 +224,15 @@ def _row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int, resu
     cells = {}
     for level in result.levels:  # its figure alone, where there is nothing to hold it against
         rows = compared.get((result.name, level.load))
-        cells[level.load] = _cell(rows) if rows and index else GridCell("none" if index else "baseline", throughput(level))
+        cells[level.load] = (
+            _cell(rows) if rows and index else GridCell("none" if index else "baseline", throughput(level))
+        )
     return GridRow(result.name, cells, in_words(result.quality))
 
 
 def in_words(quality: Quality | None) -> str:
-    """How grave the loss is with its figures: `answers change in 1 of 14 places; loss hardly measurable (KL 0.0004, ...)`."""
+    """How grave the loss is with its figures: `answers change in 1 of 14 places; loss hardly measurable (KL 0.0004,
+    ...)`."""
     said, scores = loss.words(quality), quality_scores(quality)
     return f"{said} ({scores})" if said and scores else quality_cost(quality)
 

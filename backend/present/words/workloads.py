@@ -12,7 +12,8 @@ from backend.domain.workload.times import MOMENTS
 
 
 def said(asked: EvaluateOptions, chosen: EvaluateOptions, prompts: int, reading: Reading | None) -> list[str]:
-    """What to say of the workload of `chosen` before the load starts; `asked` are the options as the person gave them."""
+    """What to say of the workload of `chosen` before the load starts; `asked` are the options as the person gave
+    them."""
     sentences = list(read_words(prompts, reading, traced=chosen.trace, forced=bool(chosen.ignore_eos)))
     if "workload" not in asked.model_fields_set and chosen.workload == LONG:
         sentences.insert(
@@ -57,7 +58,11 @@ def _lengths(reading: Reading, forced: bool) -> str:
     """Of a trace of lengths: what its prompts are made of, and what they share."""
     low, high = reading.lengths or (0, 0)
     extent = f"{low:,} tokens" if low == high else f"{low:,} to {high:,} tokens"
-    by = "by the model's tokenizer" if reading.exact_lengths else "about, at four characters a token, since no tokenizer is here"
+    by = (
+        "by the model's tokenizer"
+        if reading.exact_lengths
+        else "about, at four characters a token, since no tokenizer is here"
+    )
     shared = (
         f"they share beginnings as its hash_ids say, in blocks of {reading.block_size:,} tokens"
         if reading.block_size

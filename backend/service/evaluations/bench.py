@@ -1,4 +1,5 @@
-"""The load generator alone, against any OpenAI-compatible endpoint: one level after the other, each in its own subprocess."""
+"""The load generator alone, against any OpenAI-compatible endpoint: one level after the other, each in its own
+subprocess."""
 
 from __future__ import annotations
 
@@ -59,12 +60,16 @@ def run(
     prepared = workloads.prepared(workspace, chosen, tokenizer)
     on_prepared(prepared)
     request = {
-        "url": url.rstrip("/"), "model": model, "bearer_env": chosen.bearer_env,
+        "url": url.rstrip("/"),
+        "model": model,
+        "bearer_env": chosen.bearer_env,
         "options": prepared.chosen.model_copy(update={"workload": str(prepared.file)}).model_dump(mode="json"),
-    }  # fmt: skip
+    }
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))
-        done = subprocess.run([sys.executable, "-m", "backend.evaluate.bench", folder], stdout=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "backend.evaluate.bench", folder], stdout=subprocess.DEVNULL, check=False
+        )
         written = Path(folder) / "levels.json"
         if not written.exists():
             raise WorkError(f"The load generator ended with exit code {done.returncode} and no result.")
@@ -88,4 +93,6 @@ def all_failed(levels: list[dict[str, Any]]) -> WorkError:
         kinds.update(level["errors"])
     how = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     asked = sum(level["invocations"] for level in levels)
-    return WorkError(f"Every one of {asked} requests failed ({how}): ask the endpoint once by hand, with the same model name.")
+    return WorkError(
+        f"Every one of {asked} requests failed ({how}): ask the endpoint once by hand, with the same model name."
+    )

@@ -37,7 +37,9 @@ def asked(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec
     continued = Continued(evaluation=view.id, folder=view.path, blocks=done, origin=origin)
     options = document.options.model_copy(update={"repeats": done + blocks, "until_decided": False})
     variants = tuple(each.variant for each in document.variants)
-    return EvaluateSpec(variants=variants, options=options, continues=continued, workload_reading=document.workload.reading)
+    return EvaluateSpec(
+        variants=variants, options=options, continues=continued, workload_reading=document.workload.reading
+    )
 
 
 def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSpec:
@@ -56,7 +58,9 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
     return asked(view, blocks, origin=_origin(view, spec))
 
 
-def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
+def submit(
+    workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
+) -> JobView:
     """Queue it. What is asked is frozen already: it is that of the evaluation."""
     title = f"{evaluations.title(spec)}: {counted(spec.options.repeats - spec.measured, 'more block')}"
     return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
@@ -73,7 +77,11 @@ def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
         yield f"its {gone} is no longer in {view.path}; measure again"
     for job in later(workspace, view.id):
         done = job.state is JobState.SUCCEEDED
-        yield f"{job.result.get('evaluation')} has done so; continue that one" if done else f"job {job.id} does so already"
+        yield (
+            f"{job.result.get('evaluation')} has done so; continue that one"
+            if done
+            else f"job {job.id} does so already"
+        )
     yield from _differences(workspace, document)
     yield from filter(None, (_changed(workspace, result) for result in document.variants))
 

@@ -70,7 +70,8 @@ def options(**fields: object) -> EvaluateOptions:
 def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *, anyway: bool = False) -> EvaluateSpec:
     """Resolve every variant and read the workload. `anyway`: also one whose quality is below the floor.
 
-    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing, ImpossibleStack.
+    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing,
+    ImpossibleStack.
     """
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
     variants.check_served(workspace, resolved)
@@ -107,7 +108,9 @@ def _served(variant: Variant, chosen: EvaluateOptions) -> Variant:
     if variant.kind == "url" or chosen.prefix_cache not in {"on", "off"}:
         return variant
     if chosen.prefix_cache == "on" and (variant.neuron or {}).get("stack") == "nxd-inference":
-        message = f"{variant.name} was compiled without the blocks that a prefix cache keeps (NxD Inference): leave {{}} out."
+        message = (
+            f"{variant.name} was compiled without the blocks that a prefix cache keeps (NxD Inference): leave {{}} out."
+        )
         raise InvalidOptions(message, "prefix_cache")
     serving = variant.serving.model_copy(update={"prefix_caching": chosen.prefix_cache == "on"})
     return variant.model_copy(update={"serving": serving})
@@ -129,7 +132,9 @@ def judge(document: Evaluation, written: Sequence[Gate]) -> None:
         raise GateFailed(f"{len(breaches)} figures are not as asked: {'; '.join(breach.words for breach in breaches)}.")
 
 
-def submit(workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
+def submit(
+    workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
+) -> JobView:
     """Queue it as `frozen` makes it. Raises as that does."""
     return jobs.submit(workspace, frozen(workspace, spec), title(spec), submission=submission, terms=terms)
 
@@ -139,8 +144,8 @@ def title(spec: EvaluateSpec) -> str:
 
 
 def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
-    """With a copy of the workload by its hash, and of the tasks, whether answers are as long as asked, and what AWS tells of its
-    endpoints.
+    """With a copy of the workload by its hash, and of the tasks, whether answers are as long as asked, and what AWS
+    tells of its endpoints.
 
     Raises InvalidWorkload where its file is gone since, NotFound, NotNow for an endpoint that does not serve.
     """
@@ -150,7 +155,9 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     forced = spec.options.ignore_eos
     if forced is None:  # a server of another make may not know it, and all are asked the same
         ours = all(variant.kind != "url" for variant in spec.variants)
-        made = spec.options.workload in generators.KINDS or (kept.reading is not None and kept.reading.lengths is not None)
+        made = spec.options.workload in generators.KINDS or (
+            kept.reading is not None and kept.reading.lengths is not None
+        )
         forced = ours and made
     changed: dict[str, Any] = {
         "workload": str(kept.file),
@@ -167,14 +174,17 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
 
 
 def _text(chosen: EvaluateOptions) -> str | None:
-    """The held-out text as asked: a bundled one's name, or a path. Raises InvalidWorkload where there is no such file."""
+    """The held-out text as asked: a bundled one's name, or a path. Raises InvalidWorkload where there is no such
+    file."""
     named = chosen.quality_text
     if named is None or named in held_out.BUNDLED:
         return named
     path = paths.file(named)
     if path is None:
         names = ", ".join(held_out.BUNDLED)
-        raise InvalidWorkload(f"There is no held-out text `{named[:120]}`: give a text or JSONL file, or one of {names}.")
+        raise InvalidWorkload(
+            f"There is no held-out text `{named[:120]}`: give a text or JSONL file, or one of {names}."
+        )
     return str(path)
 
 
@@ -226,17 +236,22 @@ def report(workspace: Workspace, evaluation_id: str) -> bytes:
     """The report, one HTML file that needs no network. Raises NotFound, also where its file is gone."""
     file = Path(show(workspace, evaluation_id).path) / "report.html"
     if not file.is_file():
-        raise NotFound(f"The report of {evaluation_id} is no longer at {file}: its figures are still here as JSON and CSV.")
+        raise NotFound(
+            f"The report of {evaluation_id} is no longer at {file}: its figures are still here as JSON and CSV."
+        )
     return file.read_bytes()
 
 
 def titles(
     workspace: Workspace, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[EvaluationTitle]:
-    """Newest first, without their documents; `words` must all stand in the title or the id, in any case. `owner`: only theirs."""
+    """Newest first, without their documents; `words` must all stand in the title or the id, in any case. `owner`: only
+    theirs."""
     with workspace.store.read() as session:
         rows = history.evaluation_titles(session, words=words, owner=owner, limit=limit, offset=offset)
-    return [EvaluationTitle(id=id_, title=title, owner=whose, created_at=created) for id_, title, whose, created in rows]
+    return [
+        EvaluationTitle(id=id_, title=title, owner=whose, created_at=created) for id_, title, whose, created in rows
+    ]
 
 
 def points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:

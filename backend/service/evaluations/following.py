@@ -17,8 +17,8 @@ FIRST = "the job before it"
 
 
 def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions | None = None) -> EvaluateSpec:
-    """The original against what `first` makes. Raises what an evaluation of the original does, and ImpossibleStack where this
-    machine's server could not read the result."""
+    """The original against what `first` makes. Raises what an evaluation of the original does, and ImpossibleStack
+    where this machine's server could not read the result."""
     model = first.model
     if first.neuron is not None:
         why = variants.unserved_on_neuron(workspace, first.neuron.fields)
@@ -27,11 +27,17 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     if why:
         raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why}.")
     baseline = variants.resolve(workspace, model.id if model.origin == "starter" else model.path)
-    spec = evaluations.frozen(workspace, evaluations.of_variants(workspace, [baseline], chosen or evaluations.options()))
+    spec = evaluations.frozen(
+        workspace, evaluations.of_variants(workspace, [baseline], chosen or evaluations.options())
+    )
     named = Variant(
-        name=first.recipe.name, source=FIRST, kind="artifact", original_path=model.path, serving=first.recipe.serving,
+        name=first.recipe.name,
+        source=FIRST,
+        kind="artifact",
+        original_path=model.path,
+        serving=first.recipe.serving,
         recipe_hash=first.recipe.hash,
-    )  # fmt: skip
+    )
     both = variants.distinct_names([*spec.variants, named])
     return spec.model_copy(update={"variants": tuple(both)})
 

@@ -1,4 +1,5 @@
-"""What the payoff map of a target predicts of the drafts that an evaluation measured, at the acceptance that they had."""
+"""What the payoff map of a target predicts of the drafts that an evaluation measured, at the acceptance that they
+had."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from backend.service.workspace import Workspace
 
 
 def predicted(workspace: Workspace, document: Evaluation) -> PredictedGains:
-    """By variant and load, where a map of the target was measured on the same machine with the same vLLM, and the draft is still
-    there to be sized. None of what looks up instead of drafting."""
+    """By variant and load, where a map of the target was measured on the same machine with the same vLLM, and the draft
+    is still there to be sized. None of what looks up instead of drafting."""
     gains = {}
     for each in drafted(document):
         found = _map(workspace, document, each.result.variant)

@@ -27,10 +27,13 @@ READING_S = 20.0
 
 
 def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> ImportedResult:
-    """Read (name, content) of each of one run's files and keep it. Raises InvalidImport, and then nothing is kept; ReadOnly."""
+    """Read (name, content) of each of one run's files and keep it. Raises InvalidImport, and then nothing is kept;
+    ReadOnly."""
     workspace.check(Action.ADD_RESULT)
     names = ", ".join(name for name, _ in contents)
-    result = ImportedResult.model_validate_json(foreign.call(reading.as_json, list(contents), about=names, cpu_s=READING_S))
+    result = ImportedResult.model_validate_json(
+        foreign.call(reading.as_json, list(contents), about=names, cpu_s=READING_S)
+    )
     file = _file(workspace, result.id)
     quotas.check_upload(workspace, len(result.model_dump_json()))
     with workspace.changing(Action.ADD_RESULT, result.id, detail=names):
@@ -47,7 +50,9 @@ def add_files(workspace: Workspace, paths: Sequence[Path]) -> ImportedResult:
 def _bytes(path: Path) -> bytes:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InvalidImport(f"{path.name} has more than {MAX_BYTES // 1_000_000} MB: save it without single requests.")
+            raise InvalidImport(
+                f"{path.name} has more than {MAX_BYTES // 1_000_000} MB: save it without single requests."
+            )
         return path.read_bytes()
     except OSError as error:
         raise InvalidImport(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from None

@@ -28,7 +28,8 @@ class _Kept(NamedTuple):
 
 
 def file_of(view: EvaluationView) -> tuple[str, int, int]:
-    """Its path, and when it was changed and its size, which are others once it is another. Raises NotFound where it is gone."""
+    """Its path, and when it was changed and its size, which are others once it is another. Raises NotFound where it is
+    gone."""
     file = Path(view.path) / "records.parquet"
     if not file.is_file():
         raise NotFound(f"The requests of {view.id} are no longer at {file}: its figures are still here.")

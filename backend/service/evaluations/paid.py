@@ -1,4 +1,5 @@
-"""What evaluations said of trained drafts: whether a recipe that is nothing but the draft is faster than the model alone."""
+"""What evaluations said of trained drafts: whether a recipe that is nothing but the draft is faster than the model
+alone."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ class Paid(Frozen):
 
 
 def of(workspace: Workspace, artifact_id: str) -> list[Paid]:
-    """Of each evaluation whose verdict on tokens a second is decided, newest first. Of a recipe that does more than speculate
-    nothing is said: its speed is not the draft's."""
+    """Of each evaluation whose verdict on tokens a second is decided, newest first. Of a recipe that does more than
+    speculate nothing is said: its speed is not the draft's."""
     uses = {
-        view.id for view in artifacts.variants(workspace)
+        view.id
+        for view in artifacts.variants(workspace)
         if view.manifest.draft and view.manifest.draft.id == artifact_id and len(view.manifest.recipe.steps) == 1
-    }  # fmt: skip
+    }
     if not uses:
         return []
     return [found for view in evaluations.listing(workspace) for found in _paid(view, uses)]
@@ -35,8 +37,17 @@ def of(workspace: Workspace, artifact_id: str) -> list[Paid]:
 def _paid(view: EvaluationView, uses: set[str]) -> Iterator[Paid]:
     names = {result.variant.name for result in view.document.variants[1:] if result.variant.source in uses}
     for each in view.document.comparison:
-        if each.variant in names and each.metric == "output_tokens_per_s" and each.ratio and each.outcome != "undecided":
+        if (
+            each.variant in names
+            and each.metric == "output_tokens_per_s"
+            and each.ratio
+            and each.outcome != "undecided"
+        ):
             pays = each.outcome == "better"
             times = f"{figure(each.ratio, 3)} times the tokens/s of {each.baseline} at {each.load.words}"
-            words = f"It pays: {times}." if pays else f"It does not pay: {times}. It is kept, and not to be recommended there."
+            words = (
+                f"It pays: {times}."
+                if pays
+                else f"It does not pay: {times}. It is kept, and not to be recommended there."
+            )
             yield Paid(evaluation=view.id, pays=pays, sentence=words)

@@ -21,46 +21,68 @@ MOST_STREAMS = 256
 
 
 def prepare(
-    workspace: Workspace, source: str, streams: tuple[int, ...] = payoff.STREAMS, rounds: int = payoff.ROUNDS, *,
+    workspace: Workspace,
+    source: str,
+    streams: tuple[int, ...] = payoff.STREAMS,
+    rounds: int = payoff.ROUNDS,
+    *,
     serving: Serving | None = None,
-) -> PayoffSpec:  # fmt: skip
-    """What is to be measured of a model id, a folder or an artifact. `serving`: how a model is served, else as vLLM does.
+) -> PayoffSpec:
+    """What is to be measured of a model id, a folder or an artifact. `serving`: how a model is served, else as vLLM
+    does.
 
     Raises RequestError for what cannot be a target and for streams that are none, UnknownModel, InvalidModel, NotFound,
     ImpossibleStack, EngineMissing, ReadOnly.
     """
     workspace.check(Action.SUBMIT)
     if not streams or not all(1 <= each <= MOST_STREAMS for each in streams):
-        raise RequestError(f"Streams are whole numbers from 1 to {MOST_STREAMS}, such as 1,4,8: give {{}} so.", "streams")
+        raise RequestError(
+            f"Streams are whole numbers from 1 to {MOST_STREAMS}, such as 1,4,8: give {{}} so.", "streams"
+        )
     target = variants.resolve(workspace, source, serving=serving)
     card, recipe = original(workspace, target)
     variants.check_served(workspace, [target])
     engines.server_python(workspace.settings, target)
     return PayoffSpec(
-        variants=(target,), probes=payoff.probes(card), streams=tuple(sorted(set(streams))), rounds=rounds,
-        prompts=str(workloads.path(workloads.CODE)), revision=card.revision, weights=payoff.weights_of(recipe),
-    )  # fmt: skip
+        variants=(target,),
+        probes=payoff.probes(card),
+        streams=tuple(sorted(set(streams))),
+        rounds=rounds,
+        prompts=str(workloads.path(workloads.CODE)),
+        revision=card.revision,
+        weights=payoff.weights_of(recipe),
+    )
 
 
 def original(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
     """The original and what was done to it. Raises RequestError for what no draft can be put before."""
     if target.kind == "url":
-        raise RequestError(f"{target.name} is served elsewhere, and drafts cannot be put before it: give a model or an artifact.")
+        raise RequestError(
+            f"{target.name} is served elsewhere, and drafts cannot be put before it: give a model or an artifact."
+        )
     if target.speculation is not None:
-        raise RequestError(f"{target.name} speculates already: give the model, or an artifact without a speculate step.")
+        raise RequestError(
+            f"{target.name} speculates already: give the model, or an artifact without a speculate step."
+        )
     if target.neuron is not None:
-        raise RequestError(f"{target.name} was compiled for Neuron, for one draft or none: give the model it was made from.")
+        raise RequestError(
+            f"{target.name} was compiled for Neuron, for one draft or none: give the model it was made from."
+        )
     if target.kind == "artifact":
         manifest = artifacts.show(workspace, target.source).manifest
         card, recipe = manifest.parent, manifest.recipe
     else:
         card, recipe = models.resolve(workspace, target.source), ORIGINAL
     if not card.generates:
-        raise RequestError(f"{card.id} is an embedding model and generates no tokens, so there is nothing to guess ahead.")
+        raise RequestError(
+            f"{card.id} is an embedding model and generates no tokens, so there is nothing to guess ahead."
+        )
     return card, recipe
 
 
-def submit(workspace: Workspace, spec: PayoffSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
+def submit(
+    workspace: Workspace, spec: PayoffSpec, *, submission: str | None = None, terms: Terms | None = None
+) -> JobView:
     """Queue it. Raises as `jobs.submit` does."""
     return jobs.submit(workspace, spec, title(spec), submission=submission, terms=terms)
 

@@ -1,6 +1,8 @@
-"""The report of an evaluation, written anew with a what-if and other tools' results; without them the one that is stored.
+"""The report of an evaluation, written anew with a what-if and other tools' results; without them the one that is
+stored.
 
-It is rendered in a process of its own: the writer is no part of the service, and a few megabytes of page leave no trace here.
+It is rendered in a process of its own: the writer is no part of the service, and a few megabytes of page leave no trace
+here.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ def _rendered(view: EvaluationView, extras: Extras) -> bytes:
     with tempfile.TemporaryDirectory(prefix="whetstone-report-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))
         done = subprocess.run(
-            [sys.executable, "-m", "backend.evaluate.report.report", folder], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "backend.evaluate.report.report", folder],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         file = Path(folder) / "report.html"
         if not file.is_file():
@@ -64,7 +69,11 @@ class _Stored:
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
         return {
-            metric: {name: spread_of(own) for name in names if (own := latencies.spread(self._view, name, level.load, metric))}
+            metric: {
+                name: spread_of(own)
+                for name in names
+                if (own := latencies.spread(self._view, name, level.load, metric))
+            }
             for metric in LATENCIES
         }
 
@@ -84,4 +93,6 @@ def _goodput(view: EvaluationView, what_if: WhatIf) -> tuple[Within, ...]:
         counts = latencies.counts(view, Limits.model_validate(what_if.request_limits))
     except NotFound:
         return ()
-    return tuple(Within(variant=name, load=load, within=found.within, of=found.of) for (name, load), found in counts.items())
+    return tuple(
+        Within(variant=name, load=load, within=found.within, of=found.of) for (name, load), found in counts.items()
+    )

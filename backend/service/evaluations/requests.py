@@ -1,4 +1,5 @@
-"""Every request of a stored evaluation: its times, its answer, and beside it the baseline's answer to the same prompt."""
+"""Every request of a stored evaluation: its times, its answer, and beside it the baseline's answer to the same
+prompt."""
 
 from __future__ import annotations
 
@@ -92,10 +93,18 @@ def _pair(prompts: Sequence[workload.Prompt], block: int, baseline: RequestRecor
     """Lines of a trace are sent in the order of their times: its `prompts` are not given."""
     prompt = prompts[variant.prompt].turn(variant.turn) if prompts else None
     return Pair(
-        block=block, number=variant.index, prompt=variant.prompt, turn=variant.turn, prompt_text=prompt,
-        baseline=baseline.text, variant=variant.text, worse=1 - token_f1(baseline.text, variant.text),
-        baseline_s=_took(baseline), variant_s=_took(variant), same=exact(baseline.text, variant.text),
-    )  # fmt: skip
+        block=block,
+        number=variant.index,
+        prompt=variant.prompt,
+        turn=variant.turn,
+        prompt_text=prompt,
+        baseline=baseline.text,
+        variant=variant.text,
+        worse=1 - token_f1(baseline.text, variant.text),
+        baseline_s=_took(baseline),
+        variant_s=_took(variant),
+        same=exact(baseline.text, variant.text),
+    )
 
 
 def _took(record: RequestRecord) -> float:
@@ -119,7 +128,9 @@ Condition = tuple[str, str, Any]
 """(column, comparison, value) as Parquet filters have it."""
 
 
-def _read(view: EvaluationView, columns: Sequence[str], load: Load, also: Sequence[Condition]) -> Sequence[dict[str, Any]]:
+def _read(
+    view: EvaluationView, columns: Sequence[str], load: Load, also: Sequence[Condition]
+) -> Sequence[dict[str, Any]]:
     return _rows(*latencies.file_of(view), tuple(columns), (("load", "==", load.key), *also))
 
 

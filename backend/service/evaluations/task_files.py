@@ -53,7 +53,9 @@ def read(source: Path) -> TaskFile:
 
 def _config(source: Path) -> dict[str, Any]:
     try:
-        found = recipes.read_yaml(_bytes(source, source, MOST_SETTINGS).decode(), what=f"task {source.name}", most=MOST_SETTINGS)
+        found = recipes.read_yaml(
+            _bytes(source, source, MOST_SETTINGS).decode(), what=f"task {source.name}", most=MOST_SETTINGS
+        )
     except UnicodeDecodeError:
         raise InvalidTask(f"The task {source.name} is not text.") from None
     except InvalidRecipe as error:
@@ -84,7 +86,9 @@ def _beside(source: Path, name: str) -> Path:
         raise InvalidTask(f"The task {source.name} would fetch {name[:80]}: put the file beside it.")
     file = paths.file(str(source.parent.resolve() / name))
     if file is None:
-        raise InvalidTask(f"The task {source.name} asks for {name[:80]}, which is not there: put it beside {source.name}.")
+        raise InvalidTask(
+            f"The task {source.name} asks for {name[:80]}, which is not there: put it beside {source.name}."
+        )
     return file
 
 
@@ -93,7 +97,9 @@ def _fields(source: Path, config: dict[str, Any]) -> dict[str, str]:
     written = [(setting, text) for setting, texts in task_rules.templates(config).items() for text in texts]
     fields: dict[str, str] = {}
     is_ours = foreign.is_ours(source.resolve())
-    for (setting, _), template in zip(written, _templates(source.name, is_ours, tuple(text for _, text in written)), strict=True):
+    for (setting, _), template in zip(
+        written, _templates(source.name, is_ours, tuple(text for _, text in written)), strict=True
+    ):
         if why := template.get(task_templates.PROBLEM):
             raise InvalidTask(f"The task {source.name} cannot be used: `{setting}` is no template ({why}).")
         fields |= dict.fromkeys(template[task_templates.NAMES], setting)

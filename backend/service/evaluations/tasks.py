@@ -1,4 +1,5 @@
-"""Which lm-eval tasks an evaluation is to score: bundled, in a file or in a folder; and the copies that a job works with."""
+"""Which lm-eval tasks an evaluation is to score: bundled, in a file or in a folder; and the copies that a job works
+with."""
 
 from __future__ import annotations
 
@@ -71,18 +72,22 @@ def check(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) 
     seen: dict[str, TaskFile] = {}
     for task in found:
         if (other := seen.setdefault(task.name, task)) is not task:
-            raise InvalidTask(f"{other.source.name} and {task.source.name} are both called `{task.name}`: give one another name.")
+            raise InvalidTask(
+                f"{other.source.name} and {task.source.name} are both called `{task.name}`: give one another name."
+            )
     return found
 
 
 def figures(chosen: EvaluateOptions) -> list[str]:
-    """What a condition may name: `task.TASK.METRIC`; of a filter of its own, `task.TASK.METRIC,FILTER`. Raises InvalidTask."""
+    """What a condition may name: `task.TASK.METRIC`; of a filter of its own, `task.TASK.METRIC,FILTER`. Raises
+    InvalidTask."""
     found = [task for source in chosen.tasks for task in find(source)]
     return [f"task.{task.name}.{metric}" for task in found for metric in task_rules.figures(task.config)]
 
 
 def kept(workspace: Workspace, found: Sequence[TaskFile]) -> tuple[str, ...]:
-    """The folders of the tasks' copies in the home, by hash: a job scores what was asked, whatever becomes of the files."""
+    """The folders of the tasks' copies in the home, by hash: a job scores what was asked, whatever becomes of the
+    files."""
     workspace.check(Action.SUBMIT)
     return tuple(str(_keep(workspace.settings.home / "tasks", task)) for task in found)
 
@@ -93,8 +98,10 @@ def _keep(home: Path, task: TaskFile) -> Path:
         return folder
     with files.staged_folder(folder) as path:
         shutil.copyfile(task.source, path / "task.yaml")
-        data = {split: [_copy(file, path / f"{split}-{number}.jsonl") for number, file in enumerate(found)]
-                for split, found in task.data.items()}  # fmt: skip
+        data = {
+            split: [_copy(file, path / f"{split}-{number}.jsonl") for number, file in enumerate(found)]
+            for split, found in task.data.items()
+        }
         config = {**task.config, "dataset_kwargs": {"data_files": data}}
         document = {"name": task.name, "sha256": task.sha256, "samples": task.samples, "config": config}
         (path / COPY).write_text(json.dumps(document))

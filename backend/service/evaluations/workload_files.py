@@ -1,4 +1,5 @@
-"""Workload files of any known format, and generated workloads -> our own lines, kept in the home by the hash of their content.
+"""Workload files of any known format, and generated workloads -> our own lines, kept in the home by the hash of their
+content.
 
 Knows nothing of variants; `workloads` says which file is meant.
 """
@@ -114,9 +115,15 @@ def _with_prompts(asked: Asked, name: str, lines: Lines) -> Made:
     file, reading = _tokenizer(asked), lines.reading
     with _GENERATING:
         content = foreign.call(
-            workload_text.make_prompts, name, lines.content, reading.block_size, asked.seed, str(file) if file else None,
-            about=name, cpu_s=GENERATING_S * math.ceil(reading.rows / GENERATED_LINES),
-        )  # fmt: skip
+            workload_text.make_prompts,
+            name,
+            lines.content,
+            reading.block_size,
+            asked.seed,
+            str(file) if file else None,
+            about=name,
+            cpu_s=GENERATING_S * math.ceil(reading.rows / GENERATED_LINES),
+        )
     parsed = workload.parse(name if file else f"{name}-estimated-lengths", content)
     return Made(content, parsed, reading.model_copy(update={"exact_lengths": file is not None}))
 
@@ -149,8 +156,10 @@ def _generated_apart(asked: Asked, asking: tuple[Any, ...], foreign_file: str) -
                 raise
             raise InvalidWorkload(
                 f"{asked.prompts:,} lines of the workload {asked.source} cannot be made in {cpu_s:g} s: ask for less "
-                "({}, {}), or give a file.", "repeats", "requests",
-            ) from None  # fmt: skip
+                "({}, {}), or give a file.",
+                "repeats",
+                "requests",
+            ) from None
 
 
 def read(file: Path) -> bytes:
@@ -176,14 +185,16 @@ def own_lines(
     """
     if len(content) > MAX_BYTES:
         raise too_large(name)
-    made = foreign.call(workload_text.read, name, content, dict(columns), time_unit, timed, about=name, cpu_s=_seconds(content))
+    made = foreign.call(
+        workload_text.read, name, content, dict(columns), time_unit, timed, about=name, cpu_s=_seconds(content)
+    )
     head, _, lines = made.partition(b"\n")
     return Lines(lines, Reading.model_validate_json(head))
 
 
 def is_own(file: Path, content: bytes) -> bool:
-    """Whether a home keeps the file as our own lines. The name or the folder then has the hash of its content, so that one which
-    was changed since is read anew."""
+    """Whether a home keeps the file as our own lines. The name or the folder then has the hash of its content, so that
+    one which was changed since is read anew."""
     return _hash_of(file) in {hashlib.sha256(content).hexdigest()[:digits] for digits in (8, 32)}
 
 
@@ -218,7 +229,8 @@ def _seconds(content: bytes) -> float:
 
 
 class Preview(NamedTuple):
-    """`columns` of a table, in order, or the fields of JSON in no known format; `rows` the first of them. Both empty others."""
+    """`columns` of a table, in order, or the fields of JSON in no known format; `rows` the first of them. Both empty
+    others."""
 
     columns: list[str]
     rows: list[dict[str, Any]]

@@ -1,4 +1,5 @@
-"""Workloads: built-in by name, uploaded into the home, or a file. A file is read once for as long as it stays the same."""
+"""Workloads: built-in by name, uploaded into the home, or a file. A file is read once for as long as it stays the
+same."""
 
 from __future__ import annotations
 
@@ -83,11 +84,12 @@ class Prepared(NamedTuple):
 
 
 def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
-    """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere else.
+    """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere
+    else.
 
-    The chat prompts are few: where the load asks for more, each run of a server that is started here keeps its own prefixes, so
-    that they may come round and none is answered from what an earlier run left. Where no workload was chosen, and the bundled
-    one is too short all the same, a generated one is taken that is long enough.
+    The chat prompts are few: where the load asks for more, each run of a server that is started here keeps its own
+    prefixes, so that they may come round and none is answered from what an earlier run left. Where no workload was
+    chosen, and the bundled one is too short all the same, a generated one is taken that is long enough.
     """
     fits = _in_template(chosen, of)
     return fits if "workload" in chosen.model_fields_set else _long_enough(fits, of)
@@ -147,8 +149,8 @@ def path(source: str) -> Path:
 
 
 def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
-    """What is in it, every line checked; of a generated one as measured by the tokenizer and bounded by the context of that
-    variant, where they are here. Raises InvalidWorkload with the first thing that is wrong.
+    """What is in it, every line checked; of a generated one as measured by the tokenizer and bounded by the context of
+    that variant, where they are here. Raises InvalidWorkload with the first thing that is wrong.
 
     Kept for as long as size and time of the file stay the same: a page asks again at every click.
     """
@@ -157,11 +159,11 @@ def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int 
 
 
 def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
-    """Everything that can be said against the workload before the start: broken lines, a trace without times, prompts that
-    are longer than a variant's context. Raises InvalidWorkload.
+    """Everything that can be said against the workload before the start: broken lines, a trace without times, prompts
+    that are longer than a variant's context. Raises InvalidWorkload.
 
-    A generated one that is longer than usual is only planned here, and made when it is submitted (`kept`): whoever opens a page
-    chooses how long it is.
+    A generated one that is longer than usual is only planned here, and made when it is submitted (`kept`): whoever
+    opens a page chooses how long it is.
     """
     asked = asked_by(chosen, of)
     if not workload_files.is_long(asked):
@@ -194,8 +196,10 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
         f"This load asks {once}, and the workload {name} has {has:,}. A line asked twice is answered from the server's "
         "prefix cache, so nothing is asked twice: give a longer workload or a generated one, ask for less ({}, {}), or set {} "
         "to per-run (each run keeps its own prefixes) or off.",
-        "max_blocks" if chosen.until_decided else "repeats", "requests", "prefix_cache",
-    )  # fmt: skip
+        "max_blocks" if chosen.until_decided else "repeats",
+        "requests",
+        "prefix_cache",
+    )
 
 
 def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
@@ -203,7 +207,8 @@ def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
 
 
 def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Prepared:
-    """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the file.
+    """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the
+    file.
 
     Raises InvalidWorkload as `check` does for one that was only planned there.
     """
@@ -222,8 +227,8 @@ def read_as(chosen: EvaluateOptions, of: Sequence[Variant]) -> tuple[int, Readin
 
 
 def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None = None) -> Prepared:
-    """For an endpoint that is measured alone: checked, and kept. `tokenizer` is a model that measures what is made: a generated
-    workload, or the prompts of a trace of lengths.
+    """For an endpoint that is measured alone: checked, and kept. `tokenizer` is a model that measures what is made: a
+    generated workload, or the prompts of a trace of lengths.
 
     Raises InvalidWorkload, UnknownModel, RequestError where that model has no tokenizer.json.
     """
@@ -232,7 +237,8 @@ def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | Non
         variant = variants.resolve(workspace, tokenizer)
         if variant.model_path is None or not (Path(variant.model_path) / tokenizers.TOKENIZER).is_file():
             raise RequestError(
-                f"is wrong: {tokenizer[:MAX_SHOWN]} has no {tokenizers.TOKENIZER}: name a model here.", field="tokenizer"
+                f"is wrong: {tokenizer[:MAX_SHOWN]} has no {tokenizers.TOKENIZER}: name a model here.",
+                field="tokenizer",
             )
         of = [variant]
     if "workload" not in chosen.model_fields_set:
@@ -275,7 +281,8 @@ def context_of(variant: Variant) -> int | None:
     if isinstance(found, int):
         return found
     try:
-        return int(configuration.read(config).facts["max_positions"])  # under the family's own name, as GPT-2's n_positions
+        # under the family's own name, as GPT-2's n_positions
+        return int(configuration.read(config).facts["max_positions"])
     except InvalidModel:
         return None
 
@@ -289,9 +296,12 @@ def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: s
     if counted is None:
         return None
     return TokenLengths(
-        model=variant.name, counted=len(counted), p50=round(percentile(sorted(counted), 50)), largest=max(counted),
+        model=variant.name,
+        counted=len(counted),
+        p50=round(percentile(sorted(counted), 50)),
+        largest=max(counted),
         lengths=counted,
-    )  # fmt: skip
+    )
 
 
 def saved(workspace: Workspace) -> dict[str, Path]:
@@ -308,8 +318,8 @@ def save(
 ) -> str:
     """Keep an uploaded workload in the home under its name and the start of its hash; the name it can be asked for by.
 
-    `columns` names those of a table: field -> column. The same content twice is one file. Raises InvalidWorkload with what is
-    wrong; then nothing is kept. Raises ReadOnly in a demonstration.
+    `columns` names those of a table: field -> column. The same content twice is one file. Raises InvalidWorkload with
+    what is wrong; then nothing is kept. Raises ReadOnly in a demonstration.
     """
     workspace.check(Action.UPLOAD)
     lines = workload_files.own_lines(name, content, columns or {}, time_unit=time_unit)
@@ -333,11 +343,17 @@ def _facts(asked: Asked) -> WorkloadFacts:
     found, reading = made(asked).workload, made(asked).reading
     about = found.about()
     return WorkloadFacts(
-        name=found.name, sha256=found.sha256, prompts=len(found.prompts), characters_p50=about.prompt_characters_p50,
-        characters_max=about.prompt_characters_max, conversations=sum(bool(p.turns) for p in found.prompts),
-        timed=all(p.timestamp is not None for p in found.prompts), first=found.prompts[:PREVIEWED], sample=_sample(found),
+        name=found.name,
+        sha256=found.sha256,
+        prompts=len(found.prompts),
+        characters_p50=about.prompt_characters_p50,
+        characters_max=about.prompt_characters_max,
+        conversations=sum(bool(p.turns) for p in found.prompts),
+        timed=all(p.timestamp is not None for p in found.prompts),
+        first=found.prompts[:PREVIEWED],
+        sample=_sample(found),
         reading=reading,
-    )  # fmt: skip
+    )
 
 
 def _sample(found: Workload) -> tuple[str, ...]:
@@ -359,7 +375,8 @@ def _lengths(stamp: _Stamp, _sha256: str, texts: tuple[str, ...]) -> tuple[int, 
 
 @lru_cache(maxsize=64)
 def _too_long(asked: Asked, stamp: _Stamp, name: str, context: int, max_tokens: int) -> str | None:
-    """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no counting."""
+    """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no
+    counting."""
     long = []
     for number, prompt in enumerate(made(asked).workload.prompts, 1):
         answers = (prompt.max_tokens or max_tokens) * len(prompt.turns or ("",))

@@ -15,8 +15,9 @@ ENDED_BADLY = (JobState.FAILED, JobState.LOST, JobState.CANCELLED)
 
 
 class Running(Frozen):
-    """A live job. `place`: as its launcher calls it; `lease_s`: seconds until another supervisor may give it up, below 0 where
-    one may already; `heard_s`: since its supervisor was heard, None where that stopped in order or was not heard for a day."""
+    """A live job. `place`: as its launcher calls it; `lease_s`: seconds until another supervisor may give it up, below
+    0 where one may already; `heard_s`: since its supervisor was heard, None where that stopped in order or was not
+    heard for a day."""
 
     id: str
     title: str
@@ -56,7 +57,17 @@ def _running(row: JobRow, devices: Sequence[str], at: datetime, heard_s: float |
     place = Handle.model_validate_json(row.handle).place if row.handle else None
     lease_s = (row.lease_until - at).total_seconds() if row.lease_until else None
     return Running(
-        id=row.id, title=row.title, kind=row.kind, owner=row.owner, state=JobState(row.state), attempt=row.attempt,
-        host=row.host or "", home=row.home or "", devices=tuple(devices), place=place, since=row.started_at, lease_s=lease_s,
+        id=row.id,
+        title=row.title,
+        kind=row.kind,
+        owner=row.owner,
+        state=JobState(row.state),
+        attempt=row.attempt,
+        host=row.host or "",
+        home=row.home or "",
+        devices=tuple(devices),
+        place=place,
+        since=row.started_at,
+        lease_s=lease_s,
         heard_s=heard_s,
-    )  # fmt: skip
+    )

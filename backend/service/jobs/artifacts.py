@@ -84,7 +84,9 @@ def verify(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> Artif
 def _readable(workspace: Workspace, artifact_id: str) -> ArtifactView:
     shown = show(workspace, artifact_id)
     if workspace.read_only:
-        raise ReadOnly(f"The files of {artifact_id} are not part of this demonstration, so they cannot be verified here.")
+        raise ReadOnly(
+            f"The files of {artifact_id} are not part of this demonstration, so they cannot be verified here."
+        )
     return shown
 
 
@@ -105,7 +107,8 @@ def archive(workspace: Workspace, artifact_id: str) -> bytes:
 
 
 def delete(workspace: Workspace, artifact_id: str) -> None:
-    """Remove the row, then the files that no other artifact names. Raises NotFound, NotAllowed, NotNow while a job reads it."""
+    """Remove the row, then the files that no other artifact names. Raises NotFound, NotAllowed, NotNow while a job
+    reads it."""
 
     def take(session: Any) -> None:
         row = history.artifact(session, artifact_id)

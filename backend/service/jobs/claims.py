@@ -15,8 +15,8 @@ DISK_STEP = 10_000_000
 
 
 def of(spec: JobSpec, terms: Terms) -> Claim:
-    """A measurement has the host to itself, installs and imports have their own place, all else takes every core and GPU unless
-    fewer are asked for: two jobs that fit run beside each other."""
+    """A measurement has the host to itself, installs and imports have their own place, all else takes every core and
+    GPU unless fewer are asked for: two jobs that fit run beside each other."""
     kind = JobKind(spec.kind)
     if kind in MEASURING:
         return Claim(whole=True, movable=True, cores=terms.cores, memory_bytes=terms.memory_bytes or 0)

@@ -47,8 +47,9 @@ class _RolledBack(Exception):
 def collect(
     workspace: Workspace, *, unused_for: timedelta | None = None, grace: timedelta = GRACE, dry_run: bool = False
 ) -> Collected:
-    """Remove what no artifact names and no job that goes on holds, once it is older than `grace`; with `unused_for` also
-    artifacts of that age that no job, preset, endpoint or evaluation names. After an interruption the next one goes on.
+    """Remove what no artifact names and no job that goes on holds, once it is older than `grace`; with `unused_for`
+    also artifacts of that age that no job, preset, endpoint or evaluation names. After an interruption the next one
+    goes on.
 
     Raises ReadOnly in a demonstration, NotAllowed, and what `artifacts.base.Place.remove` does.
     """
@@ -89,7 +90,8 @@ def remove_given_up(workspace: Workspace) -> None:
 
 
 def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *, what: str = "job") -> None:
-    """Raises NotEnoughDisk where so many bytes are not free where `folder` lies, which is the home unless it is given."""
+    """Raises NotEnoughDisk where so many bytes are not free where `folder` lies, which is the home unless it is
+    given."""
     free = probe.free_disk(folder or workspace.settings.home)
     if free < needed:
         raise NotEnoughDisk(
@@ -99,8 +101,8 @@ def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *,
 
 
 def check_quota(workspace: Workspace, needed: int) -> None:
-    """Raises QuotaExceeded, which names what to remove, where so many bytes more do not fit beside what is there and what
-    optimize jobs under way will add; RequestError where the quota is no size."""
+    """Raises QuotaExceeded, which names what to remove, where so many bytes more do not fit beside what is there and
+    what optimize jobs under way will add; RequestError where the quota is no size."""
     quota = places.quota(workspace.settings)
     if quota is None:
         return
@@ -112,7 +114,9 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     if taken + promised + needed <= quota:
         return
     named = [f"{one} ({each / 1e9:.2f} GB{', unused' if one in unused else ''})" for one, each in largest]
-    remove = f"delete some with `whetstone artifacts delete`, such as {listed(named)}" if named else "wait for those jobs"
+    remove = (
+        f"delete some with `whetstone artifacts delete`, such as {listed(named)}" if named else "wait for those jobs"
+    )
     raise QuotaExceeded(
         f"This job's artifact may take {needed / 1e9:.2f} GB, and of the {quota / 1e9:.2f} GB that artifacts may take "
         f"(WHETSTONE_ARTIFACTS_QUOTA) {taken / 1e9:.2f} GB are taken and {promised / 1e9:.2f} GB are for jobs under way: "

@@ -48,8 +48,8 @@ from backend.store.tables import JobRow
 
 
 class JobView(Frozen):
-    """A job as screens and tools see it. `cause`: who or what asked for its cancel; `after`: the job that has to succeed first;
-    `ending`: why its latest attempt ended without success; `aside`: put aside until it is released."""
+    """A job as screens and tools see it. `cause`: who or what asked for its cancel; `after`: the job that has to
+    succeed first; `ending`: why its latest attempt ended without success; `aside`: put aside until it is released."""
 
     id: str
     kind: str
@@ -127,14 +127,22 @@ def _view(columns: Mapping[str, Any]) -> JobView:
 
 
 def submit(
-    workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
-    yields: bool = False, terms: Terms | None = None, after: str | None = None, then: Follower | None = None,
-) -> JobView:  # fmt: skip
-    """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do not.
-    `then`: a second one, which starts once this has succeeded.
+    workspace: Workspace,
+    spec: JobSpec,
+    title: str,
+    *,
+    parent: str | None = None,
+    submission: str | None = None,
+    yields: bool = False,
+    terms: Terms | None = None,
+    after: str | None = None,
+    then: Follower | None = None,
+) -> JobView:
+    """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do
+    not. `then`: a second one, which starts once this has succeeded.
 
-    Raises KeyReused where the key's job is of another specification, NotNow where the job that it is to come `after` has failed,
-    TooMuch where the person has as much as one may have.
+    Raises KeyReused where the key's job is of another specification, NotNow where the job that it is to come `after`
+    has failed, TooMuch where the person has as much as one may have.
     """
     row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after)
     uses = named_artifacts(workspace, spec)
@@ -183,9 +191,16 @@ def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
 
 
 def queued(
-    workspace: Workspace, spec: JobSpec, title: str, *, parent: str | None = None, submission: str | None = None,
-    yields: bool = False, terms: Terms | None = None, after: str | None = None,
-) -> JobRow:  # fmt: skip
+    workspace: Workspace,
+    spec: JobSpec,
+    title: str,
+    *,
+    parent: str | None = None,
+    submission: str | None = None,
+    yields: bool = False,
+    terms: Terms | None = None,
+    after: str | None = None,
+) -> JobRow:
     """What `submit` inserts."""
     kind, asked = JobKind(spec.kind), terms or Terms()
     limits.check_engine(workspace, spec.model_dump(include={"kind", "action", "index"}))
@@ -199,10 +214,19 @@ def queued(
     if isinstance(spec, EvaluateSpec | ImportSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})
     return JobRow(
-        id="j-" + secrets.token_hex(5), kind=kind, state=JobState.QUEUED, title=title, owner=workspace.actor.name,
-        spec=spec.model_dump_json(), parent=parent, submission=submission, claim=claims.of(spec, asked).text, terms=asked.text,
-        after=after, yields=yields,
-    )  # fmt: skip
+        id="j-" + secrets.token_hex(5),
+        kind=kind,
+        state=JobState.QUEUED,
+        title=title,
+        owner=workspace.actor.name,
+        spec=spec.model_dump_json(),
+        parent=parent,
+        submission=submission,
+        claim=claims.of(spec, asked).text,
+        terms=asked.text,
+        after=after,
+        yields=yields,
+    )
 
 
 def _is_remembered(workspace: Workspace, folder: Path) -> bool:
@@ -230,9 +254,15 @@ def specifications(workspace: Workspace, job_ids: Sequence[str]) -> dict[str, di
 
 
 def listing(
-    workspace: Workspace, *, states: Sequence[str] | None = None, kinds: Sequence[str] = (), words: str = "",
-    owner: str | None = None, limit: int = 50, offset: int = 0,
-) -> list[JobView]:  # fmt: skip
+    workspace: Workspace,
+    *,
+    states: Sequence[str] | None = None,
+    kinds: Sequence[str] = (),
+    words: str = "",
+    owner: str | None = None,
+    limit: int = 50,
+    offset: int = 0,
+) -> list[JobView]:
     """Newest first; `owner`: only theirs."""
     with workspace.store.read() as session:
         chosen = JobFilter(states or (), kinds, words, owner)
@@ -241,7 +271,12 @@ def listing(
 
 
 def count(
-    workspace: Workspace, *, states: Sequence[str] = (), kinds: Sequence[str] = (), words: str = "", owner: str | None = None
+    workspace: Workspace,
+    *,
+    states: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    words: str = "",
+    owner: str | None = None,
 ) -> int:
     """How many jobs `listing` would page through."""
     with workspace.store.read() as session:
@@ -290,7 +325,8 @@ def kept_bytes(workspace: Workspace, job_id: str) -> int:
 
 
 def drop_kept(workspace: Workspace, job_id: str) -> int:
-    """Drop it and return the bytes; resumed later, the job begins anew. Raises NotFound; NotNow unless the job has ended."""
+    """Drop it and return the bytes; resumed later, the job begins anew. Raises NotFound; NotNow unless the job has
+    ended."""
     workspace.check(Action.DROP_KEPT)
     state = show(workspace, job_id).state
     if state not in TERMINAL:
@@ -305,11 +341,14 @@ def drop_kept(workspace: Workspace, job_id: str) -> int:
 def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobView:
     """`cause`: who or what asks, None for the person whose home this is. Raises NotFound; NotNow where it has ended."""
     by = cause or workspace.actor.name
-    return workspace.change(Action.CANCEL, job_id, lambda session: view(queue.request_cancel(session, job_id, by)), detail=cause)
+    return workspace.change(
+        Action.CANCEL, job_id, lambda session: view(queue.request_cancel(session, job_id, by)), detail=cause
+    )
 
 
 def close(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:
-    """Cancel whatever is queued or runs, wait for its end, and stop this home's supervisor; False where there was none."""
+    """Cancel whatever is queued or runs, wait for its end, and stop this home's supervisor; False where there was
+    none."""
     for job in active(workspace):
         with suppress(NotNow):
             cancel(workspace, job.id, cause)
@@ -318,7 +357,8 @@ def close(workspace: Workspace, cause: str = "the program that started it, at it
 
 
 def resume(workspace: Workspace, job_id: str) -> JobView:
-    """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost; TooMuch as `submit`."""
+    """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost; TooMuch as
+    `submit`."""
 
     def put(session: Any) -> JobView:
         limits.check_engine(workspace, json.loads(queue.get(session, job_id).spec))
@@ -340,8 +380,8 @@ def release(workspace: Workspace, job_id: str) -> JobView:
 
 
 def clone(workspace: Workspace, job_id: str) -> JobView:
-    """A new job with the same specification and this one as its parent. Raises NotFound; NotNow of one that continues an
-    evaluation, unless it has failed."""
+    """A new job with the same specification and this one as its parent. Raises NotFound; NotNow of one that continues
+    an evaluation, unless it has failed."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
     try:
@@ -349,15 +389,21 @@ def clone(workspace: Workspace, job_id: str) -> JobView:
     except ValidationError as error:
         raise unreadable(error, f"job {job_id}") from None
     if isinstance(spec, EvaluateSpec) and spec.continues and row.state not in RESUMABLE:
-        raise NotNow(f"Job {job_id} continues {spec.continues.evaluation}, which is done once: continue its own evaluation.")
-    return submit(workspace, spec, row.title, parent=job_id, terms=Terms.model_validate_json(row.terms), after=row.after)
+        raise NotNow(
+            f"Job {job_id} continues {spec.continues.evaluation}, which is done once: continue its own evaluation."
+        )
+    return submit(
+        workspace, spec, row.title, parent=job_id, terms=Terms.model_validate_json(row.terms), after=row.after
+    )
 
 
 def retry(workspace: Workspace, job_id: str) -> JobView:
     """A clone of a job that did not succeed. Raises NotNow."""
     state = show(workspace, job_id).state
     if state not in RESUMABLE:
-        raise NotNow(f"Job {job_id} is {state}: only failed, cancelled and lost jobs are retried; `clone` runs it again.")
+        raise NotNow(
+            f"Job {job_id} is {state}: only failed, cancelled and lost jobs are retried; `clone` runs it again."
+        )
     return clone(workspace, job_id)
 
 
@@ -381,7 +427,8 @@ def wait(workspace: Workspace, job_id: str) -> JobView:
 
 
 def succeeded(job: JobView) -> JobView:
-    """Of one that has ended: itself. Raises JobCancelled where somebody cancelled it, WorkError where it did not succeed."""
+    """Of one that has ended: itself. Raises JobCancelled where somebody cancelled it, WorkError where it did not
+    succeed."""
     if job.state is JobState.CANCELLED and job.ending not in UNASKED:
         raise JobCancelled(job.error)
     if job.state is not JobState.SUCCEEDED:

@@ -19,8 +19,8 @@ ACTIVE = [*LIVE, JobState.QUEUED]
 
 
 def check_engine(workspace: Workspace, spec: dict[str, Any]) -> None:
-    """Whether the actor may have that job run, as far as it changes engines: a lock names every file that is installed, but what
-    comes from a package index that somebody names runs as the supervisor's user.
+    """Whether the actor may have that job run, as far as it changes engines: a lock names every file that is installed,
+    but what comes from a package index that somebody names runs as the supervisor's user.
 
     `spec` is a job's specification as JSON. Raises NotAllowed, whoever queued the job before.
     """

@@ -1,8 +1,8 @@
 """What those who watch one job see, read once for all pages of this process.
 
-Every open page of a running job looks every two seconds, and fifty of them are to cost hardly more than one. So what moves is at
-most MOVING_S old, which keeps an event on its way to the screen under three seconds, and what is slow to read and changes little
-at most SLOW_S. A page that begins anew, as after a click, has all of it read again (`forget`).
+Every open page of a running job looks every two seconds, and fifty of them are to cost hardly more than one. So what
+moves is at most MOVING_S old, which keeps an event on its way to the screen under three seconds, and what is slow to
+read and changes little at most SLOW_S. A page that begins anew, as after a click, has all of it read again (`forget`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How many bytes people bring: models that a person imports, and files that all upload into the home; and how many they may.
+"""How many bytes people bring: models that a person imports, and files that all upload into the home; and how many they
+may.
 
 Where others reach the studio there is a limit without a setting, since anybody who may submit could fill the disk.
 """

@@ -1,4 +1,5 @@
-"""The supervisor as seen from outside: is one there, and start one that ends by itself when there is nothing left to do."""
+"""The supervisor as seen from outside: is one there, and start one that ends by itself when there is nothing left to
+do."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class SupervisorFailed(WorkError):
 
 
 def alive(workspace: Workspace, *, own: bool = False) -> bool:
-    """Whether a supervisor looks after jobs, or with `own` this home's: a fresh heartbeat, and the process where it is here."""
+    """Whether a supervisor looks after jobs, or with `own` this home's: a fresh heartbeat, and the process where it is
+    here."""
     here, home = socket.gethostname(), str(workspace.settings.home)
     with workspace.store.read() as session:
         rows = leases.supervisors_alive(session)
@@ -55,9 +57,11 @@ def alive(workspace: Workspace, *, own: bool = False) -> bool:
 
 
 def ensure(workspace: Workspace) -> None:
-    """Start a supervisor where none is, for whoever may submit; it ends after a few idle seconds. Raises SupervisorFailed.
+    """Start a supervisor where none is, for whoever may submit; it ends after a few idle seconds. Raises
+    SupervisorFailed.
 
-    One that does not answer, since its process is paused or its machine busy, is waited for; so is a person who drained it.
+    One that does not answer, since its process is paused or its machine busy, is waited for; so is a person who drained
+    it.
     """
     if drained(workspace):
         return
@@ -66,7 +70,8 @@ def ensure(workspace: Workspace) -> None:
 
 
 def drain(workspace: Workspace) -> None:
-    """Have this home's supervisor take no new jobs and end with its last; nobody but a person starts another. Raises NotNow."""
+    """Have this home's supervisor take no new jobs and end with its last; nobody but a person starts another. Raises
+    NotNow."""
     here, home = socket.gethostname(), str(workspace.settings.home)
     if not workspace.change(Action.DRAIN, home, lambda session: leases.drain(session, here, home)):
         raise NotNow("No supervisor of this home is running: there is nothing to drain.")
@@ -84,7 +89,9 @@ def listing(workspace: Workspace) -> list[SupervisorView]:
     with workspace.store.read() as session:
         held = leases.jobs_held(session)
         rows = leases.supervisors_alive(session)
-        return [SupervisorView(**{name: getattr(row, name) for name in SHOWN}, jobs=held.get(row.id, ())) for row in rows]
+        return [
+            SupervisorView(**{name: getattr(row, name) for name in SHOWN}, jobs=held.get(row.id, ())) for row in rows
+        ]
 
 
 def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
@@ -118,17 +125,25 @@ PRIVATE = 0o077
 
 
 def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> None:
-    """Start it as nobody's child: it outlives whoever asked for it, also by a Ctrl-C at once, and leaves no zombie behind."""
+    """Start it as nobody's child: it outlives whoever asked for it, also by a Ctrl-C at once, and leaves no zombie
+    behind."""
     log_path.touch(0o600)
     with log_path.open("ab") as log:
         subprocess.run(
-            ["setsid", "--fork", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=True,
-            start_new_session=True, umask=PRIVATE,
-        )  # fmt: skip
+            ["setsid", "--fork", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            check=True,
+            start_new_session=True,
+            umask=PRIVATE,
+        )
 
 
 def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
-    """Ask this home's supervisor to stop and wait; False where there was none. Its workers go on, and the next one has them."""
+    """Ask this home's supervisor to stop and wait; False where there was none. Its workers go on, and the next one has
+    them."""
     process = _process(workspace)
     if process is None:
         return False

@@ -40,7 +40,9 @@ def reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]
                 waits[job.id] = why
     if not taking:
         drained = "The supervisor was drained: `whetstone supervisor start` takes jobs again."
-        nobody = Waiting(drained if supervisors.drained(workspace) else "No supervisor is running: `whetstone up` starts one.")
+        nobody = Waiting(
+            drained if supervisors.drained(workspace) else "No supervisor is running: `whetstone up` starts one."
+        )
         waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in wanted}
     return waits
 
@@ -60,7 +62,9 @@ def _later(job: JobView, now: datetime) -> Waiting | None:
     return Waiting(f"It is tried again in {span(max(1.0, round(left)))}{why}.")
 
 
-def _room(job: JobView, line: Sequence[Entry], taking: Sequence[SupervisorRow], live: dict[str, list[Entry]]) -> Waiting | None:
+def _room(
+    job: JobView, line: Sequence[Entry], taking: Sequence[SupervisorRow], live: dict[str, list[Entry]]
+) -> Waiting | None:
     """By the host where least stands in its way: one on which it may start says nothing."""
     place = next((number for number, entry in enumerate(line) if entry.id == job.id), None)
     if place is None:

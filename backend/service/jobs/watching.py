@@ -30,7 +30,8 @@ CLOCK_SLACK = timedelta(seconds=1)
 
 
 class Use(NamedTuple):
-    """A point of the resource chart: seconds since the attempt began, memory in bytes, processor in percent of one core."""
+    """A point of the resource chart: seconds since the attempt began, memory in bytes, processor in percent of one
+    core."""
 
     at_s: float
     rss_bytes: float
@@ -38,7 +39,8 @@ class Use(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a job has cost since its attempt began, in the currency of `per_hour`, the price of an hour after discounts."""
+    """What a job has cost since its attempt began, in the currency of `per_hour`, the price of an hour after
+    discounts."""
 
     spent: float
     per_hour: float
@@ -50,8 +52,8 @@ class Cost(NamedTuple):
 
 
 def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cost | None:
-    """The time of the attempt at the price of the machine's hour: an evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`. Of a job
-    on SageMaker what AWS's own times come to at the price of the instance that the result is for.
+    """The time of the attempt at the price of the machine's hour: an evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`.
+    Of a job on SageMaker what AWS's own times come to at the price of the instance that the result is for.
 
     None before it starts, and where no price is set.
     """
@@ -72,7 +74,8 @@ def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cos
 
 
 class SeenAtAws(NamedTuple):
-    """`status` in AWS's word; `usd` so far, None where no price is known or it was not asked yet; `at` when it was asked."""
+    """`status` in AWS's word; `usd` so far, None where no price is known or it was not asked yet; `at` when it was
+    asked."""
 
     status: str | None
     usd: float | None
@@ -89,7 +92,8 @@ def seen_at_aws(workspace: Workspace, job: JobView) -> SeenAtAws:
 
 
 def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> Range | None:
-    """The range of what is left of a running job: its own recent rates, else what jobs like it took; None is unknown."""
+    """The range of what is left of a running job: its own recent rates, else what jobs like it took; None is
+    unknown."""
     if job.state not in {JobState.STARTING, JobState.RUNNING} or job.started_at is None:
         return None
     now = now or datetime.now(UTC)
@@ -105,7 +109,9 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
     return expected(workspace, job.kind, job.title, spec=spec, elapsed_s=elapsed_s)
 
 
-def expected(workspace: Workspace, kind: str, title: str, *, spec: JobSpec | None = None, elapsed_s: float = 0.0) -> Range | None:
+def expected(
+    workspace: Workspace, kind: str, title: str, *, spec: JobSpec | None = None, elapsed_s: float = 0.0
+) -> Range | None:
     """How long a job may still take, by those of its title that succeeded here; None without any.
 
     Else by others of its kind, optimize jobs (whose `spec` is given) scaled by what each had to do.
@@ -129,7 +135,8 @@ def _middle(spec: OptimizeSpec) -> float:
 
 
 def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | None:
-    """How long this evaluation may take, by the time earlier ones took, their servers' start included, and by its requests.
+    """How long this evaluation may take, by the time earlier ones took, their servers' start included, and by its
+    requests.
 
     By those with tasks where this one has any, by those without where it has none, as far as there are such.
     """
@@ -178,7 +185,8 @@ def _took(row: JobRow) -> float | None:
 
 
 def resources(workspace: Workspace, job: JobView) -> list[Use]:
-    """What the latest attempt used so far: at most MOST_POINTS points, each the highest memory and the mean processor use."""
+    """What the latest attempt used so far: at most MOST_POINTS points, each the highest memory and the mean processor
+    use."""
     if job.started_at is None:
         return []
     with workspace.store.read() as session:
@@ -198,5 +206,6 @@ def thinned(uses: list[Use], most: int) -> list[Use]:
         return uses
     groups = [uses[start : start + every] for start in range(0, len(uses), every)]
     return [
-        Use(group[-1].at_s, max(u.rss_bytes for u in group), sum(u.cpu_percent for u in group) / len(group)) for group in groups
+        Use(group[-1].at_s, max(u.rss_bytes for u in group), sum(u.cpu_percent for u in group) / len(group))
+        for group in groups
     ]

@@ -38,12 +38,23 @@ class Finding(BaseModel):
 def examine(workspace: Workspace) -> list[Finding]:
     """Every check, in the order a newcomer needs them."""
     return [
-        _processor(), _accelerators(), _compiler(), *_engines(workspace), _database(workspace),
-        *_damaged(workspace), _disk(workspace), *_quotas(workspace), *_artifacts(workspace), *_supervisors(workspace),
-        *_cluster(workspace), _jobs(workspace), _logs(workspace), _metrics(workspace),
+        _processor(),
+        _accelerators(),
+        _compiler(),
+        *_engines(workspace),
+        _database(workspace),
+        *_damaged(workspace),
+        _disk(workspace),
+        *_quotas(workspace),
+        *_artifacts(workspace),
+        *_supervisors(workspace),
+        *_cluster(workspace),
+        _jobs(workspace),
+        _logs(workspace),
+        _metrics(workspace),
         _credentials("AWS credentials", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
         _credentials("Hugging Face token", ("HF_TOKEN",)),
-    ]  # fmt: skip
+    ]
 
 
 def _processor() -> Finding:
@@ -71,7 +82,9 @@ def _engines(workspace: Workspace) -> list[Finding]:
         if engine.name == SERVE.name and not engine.installed and told.startswith("not installed"):
             fix = f"whetstone engines install {engine.name}"
             findings.append(
-                Finding(subject=subject, level="warning", finding="not installed: nothing is served or measured", fix=fix)
+                Finding(
+                    subject=subject, level="warning", finding="not installed: nothing is served or measured", fix=fix
+                )
             )
         else:
             findings.append(Finding(subject=subject, level="ok", finding=told))
@@ -87,15 +100,18 @@ def _database(workspace: Workspace) -> Finding:
 def _damaged(workspace: Workspace) -> list[Finding]:
     return [
         Finding(
-            subject=f"Stored {each.kind} {each.id}", level="warning", finding=each.why,
+            subject=f"Stored {each.kind} {each.id}",
+            level="warning",
+            finding=each.why,
             fix=NEWER if each.newer else DAMAGED,
         )
         for each in damaged.listing(workspace)
-    ]  # fmt: skip
+    ]
 
 
 def remove_damaged(workspace: Workspace) -> None:
-    """Take out of the database what is damaged; what a newer version wrote stays. Raises ReadOnly in a demonstration."""
+    """Take out of the database what is damaged; what a newer version wrote stays. Raises ReadOnly in a
+    demonstration."""
     for each in damaged.listing(workspace):
         if not each.newer:
             damaged.remove(workspace, each)
@@ -105,7 +121,9 @@ def _disk(workspace: Workspace) -> Finding:
     free = probe.free_disk(workspace.settings.home)
     level: Literal["ok", "warning"] = "ok" if free > LOW_DISK_BYTES else "warning"
     fix = None if level == "ok" else "free some space, or set WHETSTONE_HOME to a larger disk"
-    return Finding(subject="Disk", level=level, finding=f"{free / 1e9:.0f} GB free under {workspace.settings.home}", fix=fix)
+    return Finding(
+        subject="Disk", level=level, finding=f"{free / 1e9:.0f} GB free under {workspace.settings.home}", fix=fix
+    )
 
 
 def _quotas(workspace: Workspace) -> list[Finding]:
@@ -124,11 +142,17 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
         usage = collecting.usage(workspace)
         places.chosen(workspace.settings).check_writable()
     except WhetstoneError as error:
-        return [Finding(subject="Artifacts", level="problem", finding=str(error), fix="see WHETSTONE_ARTIFACTS in docs/team.md")]
+        return [
+            Finding(
+                subject="Artifacts", level="problem", finding=str(error), fix="see WHETSTONE_ARTIFACTS in docs/team.md"
+            )
+        ]
     told = f"{usage.bytes / 1e9:.2f} GB in {usage.place}, which can be written"
     if usage.quota is None:
         return [Finding(subject="Artifacts", level="ok", finding=f"{told}; no quota")]
-    share = f"{told}; {usage.bytes / usage.quota:.0%} of the quota of {usage.quota / 1e9:.2f} GB" if usage.quota else told
+    share = (
+        f"{told}; {usage.bytes / usage.quota:.0%} of the quota of {usage.quota / 1e9:.2f} GB" if usage.quota else told
+    )
     full = usage.bytes > NEARLY_FULL * usage.quota
     fix = "`whetstone artifacts gc --unused-for DAYS`, or a higher WHETSTONE_ARTIFACTS_QUOTA" if full else None
     return [Finding(subject="Artifacts", level="warning" if full else "ok", finding=share, fix=fix)]

@@ -26,10 +26,12 @@ def listing(workspace: Workspace) -> list[EngineStatus]:
 
 
 def install(workspace: Workspace, name: str, *, index: str | None = None, submission: str | None = None) -> JobView:
-    """Queue the installation. Raises NotFound for an unknown engine, RequestError where it cannot be installed here, NotAllowed
-    of an `index` for all but admins."""
+    """Queue the installation. Raises NotFound for an unknown engine, RequestError where it cannot be installed here,
+    NotAllowed of an `index` for all but admins."""
     check_index(check_installable(name), index, pip_index.default_host() if index is not None else None)
-    return jobs.submit(workspace, InstallSpec(engine=name, index=index), f"Install the engine {name}", submission=submission)
+    return jobs.submit(
+        workspace, InstallSpec(engine=name, index=index), f"Install the engine {name}", submission=submission
+    )
 
 
 def remove(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:

@@ -31,8 +31,8 @@ class NeuronView(Frozen):
 
 
 class ProcessorSpeed(Frozen):
-    """Measured here: bytes/s read from memory, bytes/s of bfloat16 weights in a matrix-vector product, and 16-bit operations/s,
-    all cores together; the best of `attempts`. `at` is ISO 8601 in UTC.
+    """Measured here: bytes/s read from memory, bytes/s of bfloat16 weights in a matrix-vector product, and 16-bit
+    operations/s, all cores together; the best of `attempts`. `at` is ISO 8601 in UTC.
     """
 
     bandwidth: float
@@ -69,12 +69,17 @@ def show(workspace: Workspace) -> MachineView:
     cards = (AcceleratorView.model_validate(card, from_attributes=True) for card in probe.accelerators())
     taken = {name: facts[name] for name in ("cpu", "cores", "memory_bytes", "os", "machine", "python")}
     return MachineView(
-        **taken, features=tuple(facts["flags"]), free_memory_bytes=probe.free_memory(),
-        free_disk_bytes=probe.free_disk(workspace.settings.home), home=str(workspace.settings.home),
-        compiler=probe.has_compiler(), accelerators=tuple(cards),
-        neuron=tuple(NeuronView(**device._asdict()) for device in neuron.devices()), instance_type=neuron.instance_type(),
+        **taken,
+        features=tuple(facts["flags"]),
+        free_memory_bytes=probe.free_memory(),
+        free_disk_bytes=probe.free_disk(workspace.settings.home),
+        home=str(workspace.settings.home),
+        compiler=probe.has_compiler(),
+        accelerators=tuple(cards),
+        neuron=tuple(NeuronView(**device._asdict()) for device in neuron.devices()),
+        instance_type=neuron.instance_type(),
         speed=_speed(speed.known(workspace.settings.cache)),
-    )  # fmt: skip
+    )
 
 
 def measure(workspace: Workspace) -> ProcessorSpeed:
@@ -93,4 +98,8 @@ def measure(workspace: Workspace) -> ProcessorSpeed:
 
 
 def _speed(measured: Measured | None) -> ProcessorSpeed | None:
-    return None if measured is None else ProcessorSpeed(**measured.speed._asdict(), at=measured.at, attempts=measured.attempts)
+    return (
+        None
+        if measured is None
+        else ProcessorSpeed(**measured.speed._asdict(), at=measured.at, attempts=measured.attempts)
+    )

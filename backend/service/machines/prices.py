@@ -1,4 +1,5 @@
-"""Prices of instances: the bundled snapshot with what was refreshed over it, after a discount; and the refresh itself."""
+"""Prices of instances: the bundled snapshot with what was refreshed over it, after a discount; and the refresh
+itself."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ class Refreshed(Frozen):
 def listing(
     workspace: Workspace, *, instance: str | None = None, family: str | None = None, discount: float | None = None
 ) -> list[PricedInstance]:
-    """Every instance in the data's order, or those asked for. `discount` is 0 to 1, off the on-demand price; None is that
-    of the settings.
+    """Every instance in the data's order, or those asked for. `discount` is 0 to 1, off the on-demand price; None is
+    that of the settings.
 
     Raises NotFound for an unknown instance or family, RequestError for a discount that is none.
     """
@@ -85,18 +86,26 @@ def _priced(row: Instance, discount: float, explained: dict[str, str]) -> Priced
     after = None if per_hour is None else Pricing(per_hour=per_hour, discount=discount).hour
     source = row.price_source
     return PricedInstance(
-        instance=row.name, family=row.family, accelerator=row.accelerator, accelerators=row.accelerator_count,
-        memory_gib=row.memory_gib_total, memory_gb_s=row.memory_gb_s_per_accelerator * row.accelerator_count,
-        usd_per_hour=per_hour, discounted_usd_per_hour=after,
+        instance=row.name,
+        family=row.family,
+        accelerator=row.accelerator,
+        accelerators=row.accelerator_count,
+        memory_gib=row.memory_gib_total,
+        memory_gb_s=row.memory_gb_s_per_accelerator * row.accelerator_count,
+        usd_per_hour=per_hour,
+        discounted_usd_per_hour=after,
         usd_per_hour_per_gib=None if after is None else after / row.memory_gib_total,
-        region=row.price_region, as_of=row.price_as_of, source=source,
-        source_text=explained.get(source, source) if source else None, refreshed=row.price_refreshed,
-    )  # fmt: skip
+        region=row.price_region,
+        as_of=row.price_as_of,
+        source=source,
+        source_text=explained.get(source, source) if source else None,
+        refreshed=row.price_refreshed,
+    )
 
 
 def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
-    """Ask AWS for the hosting prices of a region (None: the environment's, else us-east-1) and keep them over the snapshot.
-    Those of earlier refreshes stay, as history.
+    """Ask AWS for the hosting prices of a region (None: the environment's, else us-east-1) and keep them over the
+    snapshot. Those of earlier refreshes stay, as history.
 
     Raises ReadOnly in a demonstration, and what `aws.pricing.hosting_prices` does; nothing is changed then.
     """
@@ -105,9 +114,12 @@ def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
     workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.keep(session, price_list))
     names = {price.instance for price in price_list.prices}
     return Refreshed(
-        region=price_list.region, as_of=f"{price_list.prices[0].as_of:%Y-%m-%d}", prices=len(names),
-        missing=tuple(name for name in instances.load().instances if name not in names), skipped=price_list.skipped,
-    )  # fmt: skip
+        region=price_list.region,
+        as_of=f"{price_list.prices[0].as_of:%Y-%m-%d}",
+        prices=len(names),
+        missing=tuple(name for name in instances.load().instances if name not in names),
+        skipped=price_list.skipped,
+    )
 
 
 def changes(workspace: Workspace) -> list[PriceChange]:

@@ -25,8 +25,8 @@ NEURON = Path("/dev/neuron0")
 
 
 def hardwares(workspace: Workspace, *, on_demand: bool = False) -> Hardwares:
-    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's, less the discount of
-    the settings unless `on_demand`.
+    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's, less the
+    discount of the settings unless `on_demand`.
 
     Raises InvalidCatalog, StoreUnavailable.
     """
@@ -40,8 +40,8 @@ def _overlaid(instance_prices: tuple[InstancePrice, ...], discount: float) -> Ha
 
 
 def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:
-    """The target of that name. With `measured` this machine's processor comes with its measured rates: `now` measures where they
-    are not known well yet, which takes seconds; `before` takes what was measured before, if anything was.
+    """The target of that name. With `measured` this machine's processor comes with its measured rates: `now` measures
+    where they are not known well yet, which takes seconds; `before` takes what was measured before, if anything was.
 
     Raises InvalidRecipe for an unknown target, or one that this machine does not have.
     """
@@ -50,7 +50,9 @@ def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] 
         return planned
     device = _local("local" if name == "auto" else name)
     if measured and device.hardware == "cpu" and (found := _speed(workspace, now=measured == "now")):
-        device = device._replace(bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine")
+        device = device._replace(
+            bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine"
+        )
     return Target(name, "local", device)
 
 
@@ -80,14 +82,20 @@ def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
         raise InvalidRecipe("This machine has no GPU: use the target `local`.")
     if len(chosen) < len(numbers):
         known = ", ".join(str(card.number) for card in cards)
-        raise InvalidRecipe(f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}.")
+        raise InvalidRecipe(
+            f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}."
+        )
     least = min(chosen, key=lambda card: card.memory_bytes)
     known_card = next(
-        (row for row in instances.load().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)), None
+        (row for row in instances.load().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)),
+        None,
     )
     base = card_device(known_card) if known_card else Device(least.name, "cuda", 1, least.memory_bytes)
     return base._replace(
-        name=least.name, units=len(chosen), memory_bytes=least.memory_bytes, capability=_capability(least.compute_capability)
+        name=least.name,
+        units=len(chosen),
+        memory_bytes=least.memory_bytes,
+        capability=_capability(least.compute_capability),
     )
 
 
@@ -97,7 +105,8 @@ def _capability(text: str) -> tuple[int, int] | None:
 
 
 def _neuron() -> Device:
-    """All its NeuronCores, with the nominal rates of its kind where EC2 says which instance this is, or cores and memory do."""
+    """All its NeuronCores, with the nominal rates of its kind where EC2 says which instance this is, or cores and
+    memory do."""
     neuron_devices = neuron.devices()
     if not neuron_devices:
         if NEURON.exists():
@@ -119,19 +128,24 @@ def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     instance, attached = target.instance, target.kind == "local" and target.device.hardware == "neuron"
     cells = model.published if isinstance(model, PublishedModel) else None
     return Facts(
-        hardware=target.device.hardware, draft=draft, device=target.device, instance=instance.name if instance else None,
+        hardware=target.device.hardware,
+        draft=draft,
+        device=target.device,
+        instance=instance.name if instance else None,
         compiler=probe.has_compiler() if target.kind == "local" else True,
-        place="neuron" if attached else PLACES.get(target.kind, "planned"), attached=attached,
-        family=instance.family if instance else None, optimization_job=bool(instance and instance.optimization_job),
+        place="neuron" if attached else PLACES.get(target.kind, "planned"),
+        attached=attached,
+        family=instance.family if instance else None,
+        optimization_job=bool(instance and instance.optimization_job),
         provided_draft=bool(cells and cells.speculative_decoding_with_provided_draft == "Yes"),
         ram_bytes=int(instance.ram_gib * 2**30) if instance else None,
         features=tuple(probe.probe()["flags"]) if target.kind == "local" and target.device.hardware == "cpu" else None,
-    )  # fmt: skip
+    )
 
 
 def runs(target: Target) -> Rates | None:
-    """What runs an optimize job there: its accelerators, or this machine's processor once it was measured; None where nothing is
-    known of it."""
+    """What runs an optimize job there: its accelerators, or this machine's processor once it was measured; None where
+    nothing is known of it."""
     if target.device.hardware != "cpu":
         return of_device(target.device)
     return of_measured(target.device.flops, probe.cores(), probe.probe()["flags"]) if target.device.flops else None

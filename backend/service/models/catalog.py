@@ -1,5 +1,5 @@
-"""The catalog: models of every origin as the store has them, narrowed and paged there, each with what is published of it beside
-our own checks."""
+"""The catalog: models of every origin as the store has them, narrowed and paged there, each with what is published of
+it beside our own checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ HERE = "local"
 
 
 class Entry(Frozen):
-    """A model of the catalog. `published` is blank where no page lists it; `present` is False where its folder is gone."""
+    """A model of the catalog. `published` is blank where no page lists it; `present` is False where its folder is
+    gone."""
 
     source: str
     """What a person writes for it: the id of a bundled model, else its folder."""
@@ -54,8 +55,8 @@ class Line(Frozen):
 
 
 def refresh(workspace: Workspace) -> str | None:
-    """Bring the bundled rows up to date; why not, where a file was edited wrongly or the database is locked. What the store holds
-    can be read all the same."""
+    """Bring the bundled rows up to date; why not, where a file was edited wrongly or the database is locked. What the
+    store holds can be read all the same."""
     failed = catalog_sync.problem(workspace)
     return str(failed) if failed else None
 
@@ -70,14 +71,21 @@ def count(workspace: Workspace, chosen: CatalogFilter) -> int:
         return table.count(session, chosen, kept)
 
 
-def page(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE) -> list[Line]:
-    """The page of that number, from 1; empty beyond the last, all of it where `per_page` is None. Raises as `count` does."""
+def page(
+    workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE
+) -> list[Line]:
+    """The page of that number, from 1; empty beyond the last, all of it where `per_page` is None. Raises as `count`
+    does."""
     kept, where = _kept(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
         rows = table.listing(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
     entries = [_entry(catalog_sync.read(row), row) for row in rows]
     return [
-        Line(entry=each, checks=techniques.cells(workspace, each.model, where), fits=techniques.original_fits(each.model, where))
+        Line(
+            entry=each,
+            checks=techniques.cells(workspace, each.model, where),
+            fits=techniques.original_fits(each.model, where),
+        )
         for each in entries
     ]
 
@@ -89,7 +97,8 @@ def _kept(workspace: Workspace, chosen: CatalogFilter) -> str:
 
 
 def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = None) -> list[Line]:
-    """Like `page`, brought up to date before. Raises InvalidCatalog besides, where a bundled file was edited wrongly."""
+    """Like `page`, brought up to date before. Raises InvalidCatalog besides, where a bundled file was edited
+    wrongly."""
     catalog_sync.sync(workspace)
     return page(workspace, chosen, number, per_page=per_page)
 
@@ -99,9 +108,17 @@ def _entry(model: ModelFacts, row: CatalogRow) -> Entry:
     cells = {name: getattr(row, name) for name in PUBLISHED}
     present = not isinstance(model, ModelCard) or models.is_present(model)  # else all that is known is in the catalog
     return Entry(
-        source=row.source, id=row.name, origin=row.origin, family=row.family, licence=row.licence, present=present,
-        published=PublishedCells.model_validate(cells), preoptimized=row.preoptimized, precompiled=row.precompiled, model=model,
-    )  # fmt: skip
+        source=row.source,
+        id=row.name,
+        origin=row.origin,
+        family=row.family,
+        licence=row.licence,
+        present=present,
+        published=PublishedCells.model_validate(cells),
+        preoptimized=row.preoptimized,
+        precompiled=row.precompiled,
+        model=model,
+    )
 
 
 def show(workspace: Workspace, name: str) -> Entry:
@@ -111,14 +128,18 @@ def show(workspace: Workspace, name: str) -> Entry:
 
 
 def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
-    """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises UnknownFilter."""
+    """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises
+    UnknownFilter."""
     steps = kinds.recipes()
     _known("technique", (kind,), [*steps])
-    return footprints(model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()])
+    return footprints(
+        model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()]
+    )
 
 
 class Cheapest(Frozen):
-    """The instance with the lowest published price an hour on which a recipe is valid, with when and where the price held."""
+    """The instance with the lowest published price an hour on which a recipe is valid, with when and where the price
+    held."""
 
     instance: str
     usd_per_hour: float
@@ -156,7 +177,9 @@ def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
     _known("origin", chosen.origins, LISTED)
     _known("technique", chosen.techniques, [*techniques.kinds(), *PUBLISHED])
     if chosen.target == "auto":
-        raise UnknownFilter("`auto` chooses an instance for one recipe: name an instance here, such as `ml.g5.12xlarge`.")
+        raise UnknownFilter(
+            "`auto` chooses an instance for one recipe: name an instance here, such as `ml.g5.12xlarge`."
+        )
     if chosen.families:
         _known("family", chosen.families, families(workspace))
     if chosen.licences:
@@ -172,12 +195,15 @@ def _known(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
         if value not in known:
             spelled = {name.casefold(): name for name in known}
             near = [f"`{spelled[name]}`" for name in nearest(value.casefold(), spelled)]
-            said = f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "the catalog is empty"
+            said = (
+                f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "the catalog is empty"
+            )
             raise UnknownFilter(f"The catalog has no {what} `{value[:80]}`: {said}.")
 
 
 def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
-    """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter, StoreUnavailable."""
+    """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter,
+    StoreUnavailable."""
     catalog_sync.problem(workspace)
     for field, known in (("families", families(workspace)), ("licences", licences(workspace))):
         names = {name.casefold(): name for name in known}

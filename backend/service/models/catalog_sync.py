@@ -1,6 +1,8 @@
-"""Keeps the catalog's tables in step: the bundled rows with their files, by content hash, and what fits where with the rules.
+"""Keeps the catalog's tables in step: the bundled rows with their files, by content hash, and what fits where with the
+rules.
 
-Every read of the catalog asks first (`store.made`), which costs one look at three files and one row while nothing has changed.
+Every read of the catalog asks first (`store.made`), which costs one look at three files and one row while nothing has
+changed.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ INSTANCES = "instances"
 
 
 def sync(workspace: Workspace) -> None:
-    """Bring the bundled rows up to date. Raises InvalidCatalog where a file was edited wrongly, and then nothing is written."""
-    made.keep(workspace.store, "bundled", _bundled_hash(), lambda: partial(imported.list_again, bundled=_bundled_rows()))
+    """Bring the bundled rows up to date. Raises InvalidCatalog where a file was edited wrongly, and then nothing is
+    written."""
+    made.keep(
+        workspace.store, "bundled", _bundled_hash(), lambda: partial(imported.list_again, bundled=_bundled_rows())
+    )
 
 
 def problem(workspace: Workspace) -> WhetstoneError | None:
-    """Like `sync`; what keeps it from the tables is answered instead of raised, for whoever can go on with what they hold."""
+    """Like `sync`; what keeps it from the tables is answered instead of raised, for whoever can go on with what they
+    hold."""
     try:
         sync(workspace)
     except (InvalidCatalog, StoreUnavailable) as error:
@@ -58,14 +64,19 @@ def _bundled_hash() -> str:
 def _bundled_rows() -> list[CatalogRow]:
     known, others = published.published(), published.reference()
     starters = {card.id: card for card in models.cards()}
-    catalogs = [table.row(card, draft=starters.get(card.draft or ""), position=n) for n, card in enumerate(starters.values())]
-    catalogs += [table.row(each, draft=published.find(each.draft or ""), position=n) for n, each in enumerate(known.values())]
+    catalogs = [
+        table.row(card, draft=starters.get(card.draft or ""), position=n) for n, card in enumerate(starters.values())
+    ]
+    catalogs += [
+        table.row(each, draft=published.find(each.draft or ""), position=n) for n, each in enumerate(known.values())
+    ]
     return catalogs + [table.row(each, position=n) for n, each in enumerate(others.values())]
 
 
 @lru_cache(maxsize=1)
 def imported_by(name: str) -> tuple[Path, ...]:
-    """The sources of a domain module and of all domain modules that it imports, near or far, in order of their paths."""
+    """The sources of a domain module and of all domain modules that it imports, near or far, in order of their
+    paths."""
     waiting, paths = [name], set[Path]()
     while waiting:
         path = CHECKOUT / f"{waiting.pop().replace('.', '/')}.py"
@@ -175,7 +186,9 @@ def _check_rules(workspace: Workspace) -> None:
         "price_refreshed",
         "discount",
     }
-    data = "".join(row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values()))
+    data = "".join(
+        row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values())
+    )
     wanted = hashlib.sha256(f"{_sources(imported_by('backend.domain.rules.check'))} {data}".encode()).hexdigest()
     made.keep(workspace.store, "planner", wanted, lambda: table.forget_fits)
 
@@ -196,10 +209,12 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
 
 
 def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
-    """What the rules may know. On this machine a model is held against its memory too: the weights may not even be here, so
-    nothing else has refused it yet."""
+    """What the rules may know. On this machine a model is held against its memory too: the weights may not even be
+    here, so nothing else has refused it yet."""
     facts = targets.facts(where, model, draft)
-    return facts.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else facts
+    return (
+        facts.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else facts
+    )
 
 
 def draft_of(workspace: Workspace, each: ModelFacts) -> ModelFacts | None:

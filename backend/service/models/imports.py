@@ -39,7 +39,8 @@ class PreparedImport(Frozen):
 
 
 def is_remote(workspace: Workspace, source: str) -> bool:
-    """Whether `source` names a model that a job brings in: not a bundled or imported one, nor a folder that is there."""
+    """Whether `source` names a model that a job brings in: not a bundled or imported one, nor a folder that is
+    there."""
     if models.card(source) is not None or paths.folder(source) is not None:
         return False
     if sources.is_converted(source):
@@ -51,13 +52,16 @@ def is_remote(workspace: Workspace, source: str) -> bool:
 
 
 def asks_network(source: str) -> bool:
-    """Whether the card of what a job brings in is asked for over the network: of all but a GGUF file on this machine."""
+    """Whether the card of what a job brings in is asked for over the network: of all but a GGUF file on this
+    machine."""
     return sources.is_package(source) or not sources.is_converted(source)
 
 
-def inspect(workspace: Workspace, source: str, *, revision: str | None = None, timeout_s: float | None = None) -> Inspection:
-    """The card of a hub id or s3:// prefix, from ranges of its files: no weights are fetched and nothing is written. `timeout_s`:
-    the most patience with a hub or package index.
+def inspect(
+    workspace: Workspace, source: str, *, revision: str | None = None, timeout_s: float | None = None
+) -> Inspection:
+    """The card of a hub id or s3:// prefix, from ranges of its files: no weights are fetched and nothing is written.
+    `timeout_s`: the most patience with a hub or package index.
 
     Raises ReadOnly, NotAllowed for whoever may not import, since a hub, S3 or a package index is asked; UnknownModel,
     InvalidModel, AccessRefused, SourceUnreachable.
@@ -81,13 +85,19 @@ def inspect(workspace: Workspace, source: str, *, revision: str | None = None, t
 
 
 def prepare(
-    workspace: Workspace, source: str, *, revision: str | None = None, accept_licence: bool = False, name: str | None = None,
+    workspace: Workspace,
+    source: str,
+    *,
+    revision: str | None = None,
+    accept_licence: bool = False,
+    name: str | None = None,
     timeout_s: float | None = None,
-) -> PreparedImport:  # fmt: skip
-    """Check all that can be checked without starting. `name` is what the model will be called, `timeout_s` as of `inspect`.
+) -> PreparedImport:
+    """Check all that can be checked without starting. `name` is what the model will be called, `timeout_s` as of
+    `inspect`.
 
-    Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, TooMuch, RequestError for a model that needs no import or a
-    name that is taken.
+    Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, TooMuch, RequestError for a model that needs no
+    import or a name that is taken.
     """
     workspace.check(Action.SUBMIT)
     source = source.strip()
@@ -106,9 +116,14 @@ def prepare(
         quotas.check_imports(workspace, session, workspace.actor.name, to_fetch)
     collecting.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
     spec = ImportSpec(
-        source=found.source, revision=found.revision, endpoint=found.endpoint, bytes=found.bytes, licence=found.licence,
-        accepted=accepted, name=name,
-    )  # fmt: skip
+        source=found.source,
+        revision=found.revision,
+        endpoint=found.endpoint,
+        bytes=found.bytes,
+        licence=found.licence,
+        accepted=accepted,
+        name=name,
+    )
     return PreparedImport(spec=spec, inspection=found, present=present, to_fetch=to_fetch)
 
 
@@ -122,7 +137,7 @@ def _missing(workspace: Workspace, inspection: Inspection) -> int:
 
 def submit(
     workspace: Workspace, prepared: PreparedImport, *, submission: str | None = None, terms: Terms | None = None
-) -> JobView:  # fmt: skip
+) -> JobView:
     """Queue it; it runs beside jobs that use the accelerator."""
     title = f"Import {prepared.spec.name or prepared.inspection.title}"
     return jobs.submit(workspace, prepared.spec, title, submission=submission, terms=terms)
@@ -149,5 +164,9 @@ def _accepted_before(workspace: Workspace, found: Inspection) -> datetime | None
     with workspace.store.read() as session:
         rows = history.jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=REMEMBERED, offset=0)
         specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.actor.name]
-    same = (spec for spec in specs if (spec.source, spec.endpoint, spec.licence) == (found.source, found.endpoint, found.licence))
+    same = (
+        spec
+        for spec in specs
+        if (spec.source, spec.endpoint, spec.licence) == (found.source, found.endpoint, found.licence)
+    )
     return next((spec.accepted for spec in same if spec.accepted is not None), None)

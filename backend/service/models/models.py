@@ -65,11 +65,14 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     what = "folder" if looks_like_path else "model"
     known = ", ".join([*models.ids(), *nearest(source, names)])
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
-    raise UnknownModel(f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}.")
+    raise UnknownModel(
+        f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}."
+    )
 
 
 def inspected(workspace: Workspace, source: str) -> ModelCard:
-    """Like `resolve`, with what one look at the files says as notes. Raises InvalidModel besides where they are not sound."""
+    """Like `resolve`, with what one look at the files says as notes. Raises InvalidModel besides where they are not
+    sound."""
     return preflight.noted(workspace.settings.cache, resolve(workspace, source))
 
 
@@ -102,7 +105,8 @@ def _stored_licence(row: ModelRow) -> str | None:
 
 
 def _shown(workspace: Workspace, source: str) -> ModelCard | None:
-    """In a demonstration, where no weights are: the card of a model that something was made from, by its name or folder."""
+    """In a demonstration, where no weights are: the card of a model that something was made from, by its name or
+    folder."""
     wanted = _parents(workspace, MAX_SHOWN) if workspace.read_only else []
     return next((card for card in wanted if source in {card.id, card.path}), None)
 
@@ -119,8 +123,9 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
     if not NAME.fullmatch(name) or name.startswith("a-"):
         raise RequestError(
             f"is wrong: `{name[:MAX_SHOWN]}` is no name of a model: give up to 100 letters, digits and . _ - / @, a letter or "
-            "digit first, and not a-, as artifacts have it.", field="name",
-        )  # fmt: skip
+            "digit first, and not a-, as artifacts have it.",
+            field="name",
+        )
     with workspace.store.read() as session:
         taken = imported.named(session, name)
     if models.card(name) is not None or (taken is not None and taken.path != folder):
@@ -150,7 +155,8 @@ class KnownModel(Frozen):
 
 
 def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
-    """Bundled models, then the folders that were imported, then those that artifacts were made from, each latest first."""
+    """Bundled models, then the folders that were imported, then those that artifacts were made from, each latest
+    first."""
     with workspace.store.read() as session:
         remembered = imported.cards(session, limit=limit)
     paths = {card.path for card in remembered}
@@ -169,10 +175,11 @@ def licence(card: ModelCard) -> str | None:
 
 
 def remember(workspace: Workspace, source: str, *, name: str | None = None) -> KnownModel:
-    """Import a folder: the catalog lists it from now on, by a name of its own. Nothing is copied; again is the same row with the
-    card read anew.
+    """Import a folder: the catalog lists it from now on, by a name of its own. Nothing is copied; again is the same row
+    with the card read anew.
 
-    Raises UnknownModel, InvalidModel, RequestError where the name is taken. A bundled model is there already and stays as it is.
+    Raises UnknownModel, InvalidModel, RequestError where the name is taken. A bundled model is there already and stays
+    as it is.
     """
     workspace.check(Action.REMEMBER_MODEL)
     card = resolve(workspace, source)
@@ -181,8 +188,12 @@ def remember(workspace: Workspace, source: str, *, name: str | None = None) -> K
     if name is not None:
         check_name(workspace, name, card.path)
     card = preflight.noted(workspace.settings.cache, card)
-    wanted = name or (card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path)))
-    row = ModelRow(path=card.path, name=wanted, owner=workspace.actor.name, licence=licence(card), card=card.model_dump_json())
+    wanted = name or (
+        card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path))
+    )
+    row = ModelRow(
+        path=card.path, name=wanted, owner=workspace.actor.name, licence=licence(card), card=card.model_dump_json()
+    )
 
     def put(session: Any) -> ModelRow:
         workspace.allow(session, Action.REPLACE_MODEL, card.path)
@@ -282,8 +293,8 @@ def _check_trained_for(workspace: Workspace, model: ModelFacts, source: str | No
 
 
 def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:
-    """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model, a folder or an artifact. Model and
-    draft may be known by published facts alone."""
+    """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model, a folder or an artifact.
+    Model and draft may be known by published facts alone."""
     if wanted is None or wanted == "auto":
         if not isinstance(model, ModelCard):
             return catalog_sync.draft_of(workspace, model)

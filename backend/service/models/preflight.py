@@ -26,7 +26,8 @@ _one_at_a_time = Lock()
 
 
 def of(cache: Path, model: ModelFacts) -> Preflight:
-    """Looked at once, which takes seconds; says nothing of a model that comes with Whetstone, or whose files are not here.
+    """Looked at once, which takes seconds; says nothing of a model that comes with Whetstone, or whose files are not
+    here.
 
     `cache` is the home's. Raises TooDemanding.
     """
@@ -53,17 +54,21 @@ def noted(cache: Path, card: ModelCard) -> ModelCard:
 
 
 def check_variants(cache: Path, variants: Iterable[Variant], *, scored: bool) -> None:
-    """What is served as it came must be sound, and where it is scored, one that transformers can build. Raises as `check`."""
+    """What is served as it came must be sound, and where it is scored, one that transformers can build. Raises as
+    `check`."""
     for variant in variants:
         if variant.kind != "model" or variant.model_path is None:
             continue
         found = check(cache, models.folder_card(variant.model_path))
         if scored and found.unbuilt is not None:
-            raise InvalidModel(f"{variant.name} cannot be scored. {found.unbuilt} Or measure its speed alone, without quality.")
+            raise InvalidModel(
+                f"{variant.name} cannot be scored. {found.unbuilt} Or measure its speed alone, without quality."
+            )
 
 
 def mute(cache: Path, variants: Iterable[Variant]) -> str | None:
-    """Why one of them cannot be asked in chat, by the model that it comes from; None where all can, as far as is known."""
+    """Why one of them cannot be asked in chat, by the model that it comes from; None where all can, as far as is
+    known."""
     for variant in variants:
         folder = variant.original_path or variant.model_path
         if variant.kind == "url" or folder is None or not (Path(folder) / "config.json").is_file():

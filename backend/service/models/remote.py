@@ -1,4 +1,5 @@
-"""An endpoint of SageMaker as a variant: which one is meant, and what AWS tells of it when an evaluation is submitted."""
+"""An endpoint of SageMaker as a variant: which one is meant, and what AWS tells of it when an evaluation is
+submitted."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from backend.service.workspace import Workspace
 from backend.store import audit
 from backend.store.audit import AuditFilter
 
-NAMED = re.compile(rf"{SAGEMAKER}:(?P<name>[A-Za-z0-9](-*[A-Za-z0-9]){{0,62}})(@(?P<region>{REGION}))?(#(?P<model>.+))?")
+NAMED = re.compile(
+    rf"{SAGEMAKER}:(?P<name>[A-Za-z0-9](-*[A-Za-z0-9]){{0,62}})(@(?P<region>{REGION}))?(#(?P<model>.+))?"
+)
 ACTIONS = (Action.DEPLOY, Action.UPDATE_ENDPOINT, Action.DELETE_ENDPOINT)
 MOST = 200
 """Rows of the audit trail that are looked through."""
@@ -28,8 +31,8 @@ def is_endpoint(source: str) -> bool:
 
 
 def variant(workspace: Workspace, source: str) -> Variant:
-    """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; AWS is not asked. NAME is AWS's own, or that of an
-    endpoint which was deployed from here. Raises RequestError, Refused."""
+    """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; AWS is not asked. NAME is AWS's own, or that
+    of an endpoint which was deployed from here. Raises RequestError, Refused."""
     found = NAMED.fullmatch(source)
     if found is None:
         raise RequestError(
@@ -68,10 +71,15 @@ def told(workspace: Workspace, of: Variant) -> Variant:
     price, where = _price(workspace, found.instances)
     discount = 0.0 if price is None else workspace.settings.discount
     remote = Remote(
-        endpoint=found.name, region=region, artifact=found.artifact, usd_per_hour=price, price_region=where, discount=discount,
+        endpoint=found.name,
+        region=region,
+        artifact=found.artifact,
+        usd_per_hour=price,
+        price_region=where,
+        discount=discount,
         instances=", ".join(f"{count} x {kind}" for kind, count in found.instances.items()) or "serverless",
         findings=tuple(each.words for each in in_service.findings(found)),
-    )  # fmt: skip
+    )
     return of.model_copy(update={"remote": remote, "url": f"{SAGEMAKER}://{region}/{found.name}"})
 
 

@@ -52,25 +52,29 @@ class TechniqueCheck(Frozen):
 def kinds() -> dict[str, str]:
     """Kind -> title, one a row of the capability table and in its order."""
     return {
-        catalog.kind(technique, method, engine): _title(technique, method, engine) for technique, method, engine, _ in supported()
+        catalog.kind(technique, method, engine): _title(technique, method, engine)
+        for technique, method, engine, _ in supported()
     }
 
 
 def technique_of(kind: str) -> str:
     """`quantize` of `awq`."""
-    return next(technique for technique, method, engine, _ in supported() if catalog.kind(technique, method, engine) == kind)
+    return next(
+        technique for technique, method, engine, _ in supported() if catalog.kind(technique, method, engine) == kind
+    )
 
 
 def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
-    """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an unknown
-    target."""
+    """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an
+    unknown target."""
     draft = catalog_sync.draft_of(workspace, model)
     facts = catalog_sync.facts_on(targets.find(workspace, target), model, draft)
     return _checks(lambda recipe: decide(workspace, model, recipe, facts))
 
 
 def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts) -> Verdict:
-    """The verdict with the nearest valid recipe; where none is valid there, with the cheapest instance on which this one is."""
+    """The verdict with the nearest valid recipe; where none is valid there, with the cheapest instance on which this
+    one is."""
     verdict = check.check(model, recipe, facts)
     if verdict.valid or verdict.suggestion is not None:
         return verdict
@@ -81,7 +85,8 @@ def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts
 def cheapest(
     workspace: Workspace, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, *, managed: bool = False
 ) -> Target | None:
-    """The instance with the lowest published price on which the recipe is valid: the nearest where nothing else is valid."""
+    """The instance with the lowest published price on which the recipe is valid: the nearest where nothing else is
+    valid."""
     places = [place for place in targets.hardwares(workspace).targets(managed) if place.price_per_hour is not None]
     ranked = sorted(places, key=lambda place: place.price_per_hour or 0.0)
     return next((it for it in ranked if check.valid(model, chosen, targets.facts(it, model, draft))), None)
@@ -114,13 +119,22 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
     for technique, method, engine, _ in supported():
         kind = catalog.kind(technique, method, engine)
         verdict = decided(steps[kind])
-        reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]  # the first of each rule
-        found.append(TechniqueCheck(
-            kind=kind, title=_title(technique, method, engine), technique=technique, method=method,
-            works=verdict.valid, nearest=_nearest(verdict), reasons=tuple(reason.message for reason in reasons),
-            sources=tuple(reason.source for reason in reasons), brief=reasons[0].short if reasons else "",
-            kernel=next((step.kernel for step in verdict.plan.steps if step.kernel), "") if verdict.plan else "",
-        ))  # fmt: skip
+        # the first of each rule
+        reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]
+        found.append(
+            TechniqueCheck(
+                kind=kind,
+                title=_title(technique, method, engine),
+                technique=technique,
+                method=method,
+                works=verdict.valid,
+                nearest=_nearest(verdict),
+                reasons=tuple(reason.message for reason in reasons),
+                sources=tuple(reason.source for reason in reasons),
+                brief=reasons[0].short if reasons else "",
+                kernel=next((step.kernel for step in verdict.plan.steps if step.kernel), "") if verdict.plan else "",
+            )
+        )
     return found
 
 

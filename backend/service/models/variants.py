@@ -1,4 +1,5 @@
-"""From what a person writes to a Variant: a model id, a folder, an artifact id, the URL of an endpoint or one at SageMaker."""
+"""From what a person writes to a Variant: a model id, a folder, an artifact id, the URL of an endpoint or one at
+SageMaker."""
 
 from __future__ import annotations
 
@@ -43,9 +44,14 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         return _artifact(workspace, source)
     card = models.resolve(workspace, source)
     return Variant(
-        name=card.id, source=source, kind="model", model_path=card.path, original_path=card.path,
-        serving=serving or Serving(), bytes_on_disk=card.weights_bytes,
-    )  # fmt: skip
+        name=card.id,
+        source=source,
+        kind="model",
+        model_path=card.path,
+        original_path=card.path,
+        serving=serving or Serving(),
+        bytes_on_disk=card.weights_bytes,
+    )
 
 
 def _endpoint(source: str, *, may_ask: bool) -> Variant:
@@ -64,7 +70,9 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
             "bearer_env",
         )
     if parts.query:
-        raise RequestError(f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1.")
+        raise RequestError(
+            f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1."
+        )
     address = endpoint.address(source.partition("#")[0])
     if may_ask:
         place.check_public(address)
@@ -73,7 +81,8 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
 
 
 def check_served(workspace: Workspace, variants: list[Variant]) -> None:
-    """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU elsewhere."""
+    """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU
+    elsewhere."""
     for variant in variants:
         if variant.kind == "artifact" and (why := unserved(workspace, variant.source)):
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
@@ -81,7 +90,9 @@ def check_served(workspace: Workspace, variants: list[Variant]) -> None:
 
 def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) -> None:
     """Raises BelowFloor where one was ruined when it was made, unless `anyway`."""
-    said = [] if anyway else below_floor(workspace, [variant.source for variant in variants if variant.kind == "artifact"])
+    said = (
+        [] if anyway else below_floor(workspace, [variant.source for variant in variants if variant.kind == "artifact"])
+    )
     if said:
         raise BelowFloor(f"{' '.join(said)} To use it all the same, give {{}}.", "anyway")
 
@@ -122,7 +133,9 @@ def unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str |
     if stack.unserved:
         return stack.unserved
     if not (here := neuron.cores()):
-        return f"it was compiled for {accelerator}, and this machine has none: `whetstone evaluate` it on such an instance"
+        return (
+            f"it was compiled for {accelerator}, and this machine has none: `whetstone evaluate` it on such an instance"
+        )
     row = instances.load().instances.get(f"ml.{neuron.instance_type()}")
     if row is not None and row.accelerator != accelerator:
         return f"it was compiled for {accelerator} and this machine has {row.accelerator}: compile it for that"
@@ -165,7 +178,9 @@ def _drafting(manifest: Manifest, artifact_id: str, written: str) -> Manifest:
     """As if its recipe had said so. Raises RequestError."""
     recipe = manifest.recipe
     if recipe.step("speculate") is None:
-        raise RequestError(f"{artifact_id} does not speculate, so `{TOKENS}{written[:20]}` means nothing to it: leave that out.")
+        raise RequestError(
+            f"{artifact_id} does not speculate, so `{TOKENS}{written[:20]}` means nothing to it: leave that out."
+        )
     if not written.isdecimal() or int(written) > MOST_TOKENS:
         raise RequestError(f"`{TOKENS}{written[:20]}` is wrong: give 0 (no speculation) to {MOST_TOKENS}.")
     tokens, steps = int(written), list[Step]()

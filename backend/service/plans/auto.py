@@ -1,5 +1,5 @@
-"""`--target auto`: the instance on which a recipe is served best by a goal. What is known of models, hardware and prices comes
-together here; the arithmetic is `domain.planner`'s."""
+"""`--target auto`: the instance on which a recipe is served best by a goal. What is known of models, hardware and
+prices comes together here; the arithmetic is `domain.planner`'s."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def choice(
 ) -> Choice:
     """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
     draft = models.draft_of(workspace, model, recipe)
-    return _choice(_Question(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or Goal()))
+    return _choice(
+        _Question(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or Goal())
+    )
 
 
 def settled(workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> str:
@@ -59,7 +61,8 @@ def candidates(
 ) -> list[Candidate]:
     """The recipe on each of these targets: valid with an estimate, or the reasons.
 
-    With a goal, a recipe that states no tensor parallel degree is tried with every one the target has, and the best is kept.
+    With a goal, a recipe that states no tensor parallel degree is tried with every one the target has, and the best is
+    kept.
     """
     return [_candidate(model, recipe, where, targets.facts(where, model, draft), load, goal) for where in places]
 
@@ -94,10 +97,14 @@ def fitting(workspace: Workspace, model: ModelFacts, recipe: Recipe, most: int =
     for where in targets.hardwares(workspace).targets():
         plan = check.check(model, recipe, targets.facts(where, model, draft), suggest=False).plan
         if plan is not None:
-            found.append(Fitting(
-                target=where.name, price_per_hour=where.price_per_hour, tensor_parallel=plan.tensor_parallel,
-                replicas=plan.replicas,
-            ))  # fmt: skip
+            found.append(
+                Fitting(
+                    target=where.name,
+                    price_per_hour=where.price_per_hour,
+                    tensor_parallel=plan.tensor_parallel,
+                    replicas=plan.replicas,
+                )
+            )
     return sorted(found, key=lambda each: (each.price_per_hour is None, each.price_per_hour or 0.0, each.target))[:most]
 
 
@@ -105,7 +112,13 @@ class _Question:
     """What a choice depends on, the same where its content is the same: a page asks it anew at every click."""
 
     def __init__(
-        self, model: ModelFacts, recipe: Recipe, draft: ModelFacts | None, known: Hardwares, load: ExpectedLoad, goal: Goal
+        self,
+        model: ModelFacts,
+        recipe: Recipe,
+        draft: ModelFacts | None,
+        known: Hardwares,
+        load: ExpectedLoad,
+        goal: Goal,
     ) -> None:
         self.model, self.recipe, self.draft, self.known, self.load, self.goal = model, recipe, draft, known, load, goal
         prices = tuple((row.name, row.sagemaker_usd_per_hour, row.price_as_of) for row in known.instances.values())
@@ -121,23 +134,29 @@ class _Question:
 
 @lru_cache(maxsize=64)
 def _choice(question: _Question) -> Choice:
-    found = candidates(question.model, question.recipe, question.draft, question.known.targets(), question.load, question.goal)
+    found = candidates(
+        question.model, question.recipe, question.draft, question.known.targets(), question.load, question.goal
+    )
     return choose(found, question.goal)
 
 
 def context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: float | None = None) -> Context:
-    """What an estimate needs beside the model and the recipe. `price_per_hour` in USD takes the place of the target's own."""
+    """What an estimate needs beside the model and the recipe. `price_per_hour` in USD takes the place of the target's
+    own."""
     own = where.price_per_hour
     return Context(
-        target=where.name, facts=facts, load=load, runs=targets.runs(where),
+        target=where.name,
+        facts=facts,
+        load=load,
+        runs=targets.runs(where),
         price_per_hour=price_per_hour if price_per_hour is not None else own,
         price_note="as given" if price_per_hour is not None else pricelist.note(where.instance),
-    )  # fmt: skip
+    )
 
 
 def place(workspace: Workspace, found: Choice) -> Target:
-    """The instance that won; where none did, where to ask what would work instead: one that fits but misses the goal, else the
-    one that can serve most methods, and of those the one with the most memory."""
+    """The instance that won; where none did, where to ask what would work instead: one that fits but misses the goal,
+    else the one that can serve most methods, and of those the one with the most memory."""
     fits = [found.winner.target] if found.winner else [loser.target for loser in found.losers if loser.fits]
     return targets.find(workspace, fits[0]) if fits else max(targets.hardwares(workspace).targets(), key=_abilities)
 

@@ -51,7 +51,8 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
 
 
 def of(model: ModelCard, recipe: Recipe) -> str | None:
-    """The file that the recipe is calibrated with, once it was found good for it; None for the bundled text, or none at all.
+    """The file that the recipe is calibrated with, once it was found good for it; None for the bundled text, or none at
+    all.
 
     Raises InvalidWorkload where it is not there or will not do, InvalidModel where the tokenizer is another model's.
     """
@@ -74,9 +75,15 @@ def named(recipe: Recipe) -> str | None:
     """
     if not methods.reads_text(recipe):
         return None
-    found = [step.calibration for step in recipe.steps if isinstance(step, Quantize | Prune) and step.calibration != "bundled"]
+    found = [
+        step.calibration
+        for step in recipe.steps
+        if isinstance(step, Quantize | Prune) and step.calibration != "bundled"
+    ]
     path = paths.file(found[0]) if found else None
     if found and path is None:
         shown = found[0][:MAX_SHOWN]
-        raise InvalidWorkload(f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out.")
+        raise InvalidWorkload(
+            f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out."
+        )
     return str(path) if path else None

@@ -1,4 +1,5 @@
-"""What a person chose, resolved once: a model, a recipe and a target with all that the rules may know, and their verdict.
+"""What a person chose, resolved once: a model, a recipe and a target with all that the rules may know, and their
+verdict.
 
 A page or a command resolves its case and hands it on: to the estimate, to whatever shows the verdict, to the job.
 """
@@ -31,8 +32,9 @@ from backend.service.workspace import Workspace
 class Case:
     """A model and a recipe on one target, and whether the rules let them be.
 
-    `asked` is the target as it was written, `target` the one it means: of `auto` the instance that `choice` names, or where
-    nothing meets the goal the one to say so for. `verdict` is the recipe's there, of `auto` at the degree that was chosen.
+    `asked` is the target as it was written, `target` the one it means: of `auto` the instance that `choice` names, or
+    where nothing meets the goal the one to say so for. `verdict` is the recipe's there, of `auto` at the degree that
+    was chosen.
     """
 
     model: ModelFacts
@@ -56,13 +58,19 @@ class Case:
 
 
 def resolve(
-    workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str = "local", goal: Goal | None = None,
-    load: ExpectedLoad | None = None, *, probe: bool = False,
-) -> Case:  # fmt: skip
+    workspace: Workspace,
+    model: ModelFacts,
+    recipe: Recipe,
+    target: str = "local",
+    goal: Goal | None = None,
+    load: ExpectedLoad | None = None,
+    *,
+    probe: bool = False,
+) -> Case:
     """The case of that model and recipe on that target; goal and load are what `auto` chooses by.
 
-    With `probe` this machine's speed is measured where it is not known yet, which takes seconds and only an estimate needs.
-    Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that is none.
+    With `probe` this machine's speed is measured where it is not known yet, which takes seconds and only an estimate
+    needs. Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that is none.
     """
     draft = models.draft_of(workspace, model, recipe)
     choice = auto.choice(workspace, model, recipe, goal, load) if target == "auto" else None
@@ -74,7 +82,9 @@ def resolve(
     facts = _brought(workspace, recipe, targets.facts(where, model, draft))
     verdict = _looked_at(workspace, model, recipe, techniques.decide(workspace, model, served, facts))
     if verdict.plan is not None and choice is not None and choice.winner is not None:
-        verdict = verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})})
+        verdict = verdict.model_copy(
+            update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})}
+        )
     return Case(model, recipe, target, where, facts, verdict, goal, choice)
 
 
@@ -92,7 +102,9 @@ def _looked_at(workspace: Workspace, model: ModelFacts, recipe: Recipe, verdict:
         reason = Reason(rule="model-files", message=against, source="the model's files, read by transformers")
         known = {each.message for each in verdict.reasons}
         reasons = verdict.reasons if against in known else (reason, *verdict.reasons)
-        return verdict.model_copy(update={"plan": None, "reasons": reasons, "suggestion": None, "suggestion_target": None})
+        return verdict.model_copy(
+            update={"plan": None, "reasons": reasons, "suggestion": None, "suggestion_target": None}
+        )
     if verdict.plan is None:
         return verdict
     notes = (*verdict.plan.notes, *found.sentences)
@@ -119,7 +131,8 @@ def served_over(recipe: Recipe, degree: int) -> Recipe:
 class Addition(Frozen):
     """A step this version can do, and why it cannot be added to a recipe; None where it can.
 
-    `instead` is the nearest recipe that has it: the step put in the place of another of its technique, or what else would work.
+    `instead` is the nearest recipe that has it: the step put in the place of another of its technique, or what else
+    would work.
     """
 
     step: Step
@@ -140,16 +153,21 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
     found = []
     for step in map(_plain_step, supported()):
         longer = recipe.model_copy(update={"steps": (*recipe.steps, step)})
-        brought = [r.message for r in check.check(model, longer, beside, suggest=False).reasons if r.message not in known]
+        brought = [
+            r.message for r in check.check(model, longer, beside, suggest=False).reasons if r.message not in known
+        ]
         instead = _instead(model, recipe, verdict, step, facts.model_copy(update={"draft": own})) if brought else None
         found.append(Addition(step=step, reason=brought[0] if brought else None, instead=instead))
     return found
 
 
 def _instead(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, facts: Facts) -> Recipe | None:
-    """A valid recipe, other than the one there is with its `own` verdict, that has a step of this technique and method."""
+    """A valid recipe, other than the one there is with its `own` verdict, that has a step of this technique and
+    method."""
     others = tuple(other for other in recipe.steps if other.technique != step.technique)
-    place = next((number for number, other in enumerate(recipe.steps) if other.technique == step.technique), len(others))
+    place = next(
+        (number for number, other in enumerate(recipe.steps) if other.technique == step.technique), len(others)
+    )
     swapped = recipe.model_copy(update={"steps": (*others[:place], step, *others[place:])})
     verdict = own if swapped == recipe else check.check(model, swapped, facts)
     nearest = swapped if verdict.valid else verdict.suggestion

@@ -1,4 +1,5 @@
-"""From a case on a `neuron:` target to the plan of its compilation and the key under which its result is found again."""
+"""From a case on a `neuron:` target to the plan of its compilation and the key under which its result is found
+again."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from backend.service.plans.optimize import Prepared, sentence
 from backend.service.workspace import Workspace
 
 COMPILER, GB = "neuronx-cc", 1e9
-NO_COMPILER = f"{COMPILER} is not installed here, so its version is not in the key yet: where it compiles, the key is another."
+NO_COMPILER = (
+    f"{COMPILER} is not installed here, so its version is not in the key yet: where it compiles, the key is another."
+)
 
 
 class CompilationPreview(Frozen):
@@ -54,16 +57,20 @@ class CompilationPreview(Frozen):
     def rows(self) -> list[tuple[str, str]]:
         """One a field of the key, which comes first since it is what finds the result again; then what a core holds."""
         held = f"{self.weights_bytes / GB:.1f} GB of weights, {self.cache_bytes / GB:.1f} GB of cache"
-        room = f"up to {self.runtime_bytes / GB:.1f} GB of program and scratchpad, of {self.core_memory_bytes / GB:.1f} GB"
+        room = (
+            f"up to {self.runtime_bytes / GB:.1f} GB of program and scratchpad, of {self.core_memory_bytes / GB:.1f} GB"
+        )
         fields = {name: value for name, value in self.plan.fields.items() if name != "stack"}
         hour = self.price_per_hour
         price = "unknown" if hour is None else f"{hour:,.4g} USD{pricelist.off(self.discount)}"
         return [
-            ("key", self.key), ("stack", f"{self.stack} ({self.plan.stack})"),
+            ("key", self.key),
+            ("stack", f"{self.stack} ({self.plan.stack})"),
             *((name.replace("_", " "), _shown(value)) for name, value in fields.items()),
-            ("cores", f"{self.plan.tensor_parallel} of {self.cores}"), ("a core holds", f"{held}, {room}"),
+            ("cores", f"{self.plan.tensor_parallel} of {self.cores}"),
+            ("a core holds", f"{held}, {room}"),
             ("price per hour", price),
-        ]  # fmt: skip
+        ]
 
 
 def _shown(value: Any) -> str:
@@ -87,17 +94,25 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
     room = cores.room(case.model, case.recipe, device, plan.tensor_parallel, draft)
     return CompilationPreview(
-        target=case.asked, stack=stack.title, key=plan.key, plan=plan, cores=cores.logical(device).units,
-        core_memory_bytes=cores.logical(device).memory_bytes, weights_bytes=room.weights_per_device,
-        cache_bytes=plan.batch * plan.positions * room.kv_bytes_per_token, runtime_bytes=room.runtime[1],
-        price_per_hour=case.target.price_per_hour, discount=case.target.discount,
+        target=case.asked,
+        stack=stack.title,
+        key=plan.key,
+        plan=plan,
+        cores=cores.logical(device).units,
+        core_memory_bytes=cores.logical(device).memory_bytes,
+        weights_bytes=room.weights_per_device,
+        cache_bytes=plan.batch * plan.positions * room.kv_bytes_per_token,
+        runtime_bytes=room.runtime[1],
+        price_per_hour=case.target.price_per_hour,
+        discount=case.target.discount,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
         lookup=cached.look(plan, compiled.of(workspace.settings).entries()),
-    )  # fmt: skip
+    )
 
 
 def prepare(workspace: Workspace, case: Case, *, seed: int = 0, found: CompilationPreview | None = None) -> Prepared:
-    """A job that compiles here for that instance; what the cache has needs no engine. `found`: its preview, where it is known.
+    """A job that compiles here for that instance; what the cache has needs no engine. `found`: its preview, where it is
+    known.
 
     Raises what `preview` does, UnknownModel without weights, EngineMissing, NotEnoughDisk, QuotaExceeded.
     """
@@ -110,7 +125,13 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0, found: Compilati
     collecting.check_disk(workspace, need.disk_bytes)
     collecting.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(
-        model=model, recipe=case.recipe, plan=case.verdict.plan, target=case.asked, deployment=optimize.deployment(case),
-        draft=case.draft if isinstance(case.draft, ModelCard) else None, neuron=found.plan, seed=seed,
-    )  # fmt: skip
+        model=model,
+        recipe=case.recipe,
+        plan=case.verdict.plan,
+        target=case.asked,
+        deployment=optimize.deployment(case),
+        draft=case.draft if isinstance(case.draft, ModelCard) else None,
+        neuron=found.plan,
+        seed=seed,
+    )
     return Prepared(spec=spec, need=need)

@@ -1,6 +1,7 @@
 """The estimate of a case, corrected by the newest evaluation of the same model, recipe and hardware.
 
-Only evaluations against the model itself are looked at, and of those the newest SEARCHED: a document is a few dozen kilobytes.
+Only evaluations against the model itself are looked at, and of those the newest SEARCHED: a document is a few dozen
+kilobytes.
 """
 
 from __future__ import annotations
@@ -40,10 +41,15 @@ class Measured(NamedTuple):
 
 
 def of(
-    workspace: Workspace, case: Case, load: ExpectedLoad | None = None, *, acceptance: float | None = None,
+    workspace: Workspace,
+    case: Case,
+    load: ExpectedLoad | None = None,
+    *,
+    acceptance: float | None = None,
     price_per_hour: float | None = None,
-) -> Estimate:  # fmt: skip
-    """What the case needs and roughly gives under that load. `price_per_hour` in USD is for machines without a published price.
+) -> Estimate:
+    """What the case needs and roughly gives under that load. `price_per_hour` in USD is for machines without a
+    published price.
 
     Raises ImpossibleStack with every reason where the case is not valid.
     """
@@ -51,9 +57,13 @@ def of(
 
 
 def at(
-    workspace: Workspace, case: Case, loads: Sequence[ExpectedLoad], *, acceptance: float | None = None,
+    workspace: Workspace,
+    case: Case,
+    loads: Sequence[ExpectedLoad],
+    *,
+    acceptance: float | None = None,
     price_per_hour: float | None = None,
-) -> list[Estimate]:  # fmt: skip
+) -> list[Estimate]:
     """Like `of`, one a load: what was measured is looked up once."""
     if case.verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
@@ -74,7 +84,9 @@ def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | N
     with workspace.store.read() as session:
         ids = history.evaluation_ids(session, baseline=model.id, limit=SEARCHED)
     found = (each for identity in ids for each in _variants(workspace.store, identity))
-    return next((each for each in found if each.hardware == here and _same(each.variant, model, recipe) and each.levels), None)
+    return next(
+        (each for each in found if each.hardware == here and _same(each.variant, model, recipe) and each.levels), None
+    )
 
 
 @lru_cache(maxsize=512)
@@ -88,7 +100,13 @@ def _variants(store: Store, identity: str) -> tuple[Measured, ...]:
         return ()
     where = _hardware(document.hardware)
     return tuple(
-        Measured(identity, document.measured_at, where, result.variant, tuple(level for level in result.levels if _usable(level)))
+        Measured(
+            identity,
+            document.measured_at,
+            where,
+            result.variant,
+            tuple(level for level in result.levels if _usable(level)),
+        )
         for result in document.variants
     )
 
@@ -130,7 +148,9 @@ def _correction(case: Case, context: Context, measured: Measured) -> tuple[Calib
     concurrency = context.load.concurrency
     predicted = ((_predicted(case.model, case.recipe, context, level), level) for level in measured.levels)
     pairs = [(speed, level) for speed, level in predicted if speed is not None]
-    calibration = correction.calibrate(pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at)
+    calibration = correction.calibrate(
+        pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at
+    )
     if calibration is None:
         return None
     nearest = next(level for level in measured.levels if level.concurrency == calibration.concurrency)
@@ -159,9 +179,10 @@ def _predicted(model: ModelFacts, recipe: Recipe, context: Context, level: Level
     facts = context.facts
     assert facts.device is not None
     load = ExpectedLoad(
-        input_tokens=max(1, round(level.input_tokens or 1)), output_tokens=max(1, round(level.output_tokens or 1)),
+        input_tokens=max(1, round(level.input_tokens or 1)),
+        output_tokens=max(1, round(level.output_tokens or 1)),
         concurrency=level.concurrency,
-    )  # fmt: skip
+    )
     degree, draft = recipe.serving.tensor_parallel, facts.serving_draft(recipe)
     held = serving.sequences(
         serving.room(model, recipe, facts.device, degree, draft), recipe, load.input_tokens + load.output_tokens

@@ -1,4 +1,5 @@
-"""From a case on a `sagemaker:` target to a queued job that AWS runs: the exact requests, and every reason against them."""
+"""From a case on a `sagemaker:` target to a queued job that AWS runs: the exact requests, and every reason against
+them."""
 
 from __future__ import annotations
 
@@ -25,13 +26,12 @@ from backend.service.workspace import Workspace
 PREFIX = "sagemaker:"
 TRIAL = "j-0000000000"
 """Stands for a job's id in the name of a request that is only shown."""
-PRICE = (
-    "USD an hour of the instance that the result is for; SageMaker chooses the instance that the job runs on and bills that one."
-)
+PRICE = "USD an hour of the instance that the result is for; SageMaker chooses the instance that the job runs on and bills that one."
 
 
 class ManagedPreview(Frozen):
-    """`requests`: the parameters of each `create_optimization_job`; none where no job is needed, as `notes` then say."""
+    """`requests`: the parameters of each `create_optimization_job`; none where no job is needed, as `notes` then
+    say."""
 
     model: str
     target: str
@@ -51,10 +51,13 @@ def preview(workspace: Workspace, case: Case, given: Sequence[str]) -> ManagedPr
     found, _ = _requests(workspace, case, given)
     name = requests.job_name(TRIAL, 1)
     return ManagedPreview(
-        model=case.model.id, target=case.asked, requests=tuple(requests.named(each, name) for each in found.create),
-        notes=found.notes, price_per_hour=case.target.price_per_hour,
+        model=case.model.id,
+        target=case.asked,
+        requests=tuple(requests.named(each, name) for each in found.create),
+        notes=found.notes,
+        price_per_hour=case.target.price_per_hour,
         price=PRICE.replace("USD an hour", f"USD an hour{pricelist.off(case.target.discount)}", 1),
-    )  # fmt: skip
+    )
 
 
 def policy_text(workspace: Workspace, case: Case, given: Sequence[str]) -> str:
@@ -70,8 +73,8 @@ def submit(
 ) -> JobView:
     """Queue the job. `given`: `NAME=VALUE` settings, which count before the environment's.
 
-    Raises InvalidOptions for settings that lack or are wrong, ImpossibleStack with the nearest recipe that works, InvalidRecipe
-    where no job is needed.
+    Raises InvalidOptions for settings that lack or are wrong, ImpossibleStack with the nearest recipe that works,
+    InvalidRecipe where no job is needed.
     """
     workspace.check(Action.SUBMIT)
     found, settings = _requests(workspace, case, given)
@@ -82,10 +85,16 @@ def submit(
     if parent is not None:
         collecting.check_quota(workspace, estimate.need(parent, case.recipe, case.draft).disk_bytes)
     spec = ManagedSpec(
-        model=case.model.id, recipe=case.recipe, target=case.asked, request=request, region=settings.region, parent=parent,
+        model=case.model.id,
+        recipe=case.recipe,
+        target=case.asked,
+        request=request,
+        region=settings.region,
+        parent=parent,
         weights=case.model.path if isinstance(case.model, ModelCard) and not settings.source else None,
-        draft=case.draft if parent and isinstance(case.draft, ModelCard) else None, price_per_hour=case.target.price_per_hour,
-    )  # fmt: skip
+        draft=case.draft if parent and isinstance(case.draft, ModelCard) else None,
+        price_per_hour=case.target.price_per_hour,
+    )
     title = f"Optimize {case.model.id} with {case.recipe.name} on SageMaker for {case.target.name.removeprefix(PREFIX)}"
     return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
 
@@ -109,10 +118,12 @@ def _after(case: Case, settings: AwsSettings) -> list[str]:
     if _parent(case, settings) is not None:
         return [*found, "The result is fetched and becomes an artifact here."]
     why = (
-        "as asked for" if not settings.fetch
-        else "since no weights of the model are here to compare it with" if isinstance(case.model, PublishedModel)
+        "as asked for"
+        if not settings.fetch
+        else "since no weights of the model are here to compare it with"
+        if isinstance(case.model, PublishedModel)
         else "since only quantized weights become an artifact here"
-    )  # fmt: skip
+    )
     return [*found, f"The result stays in S3, {why}."]
 
 

@@ -34,7 +34,8 @@ class Prepared(Frozen):
 
 
 class Preview(Frozen):
-    """What a job would do. `spec` is None for a model that is known by published facts alone, which no job can work on."""
+    """What a job would do. `spec` is None for a model that is known by published facts alone, which no job can work
+    on."""
 
     plan: Plan
     need: Need
@@ -58,10 +59,11 @@ def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> Preview:
 
 
 def deployment(case: Case) -> Deployment | None:
-    """Where the result of a job is to be served: None for this machine, else the target, or the instance that `auto` chooses.
+    """Where the result of a job is to be served: None for this machine, else the target, or the instance that `auto`
+    chooses.
 
-    Raises InvalidRecipe for a target that no job can be for, ImpossibleStack where the recipe is not valid there or nothing meets
-    the goal.
+    Raises InvalidRecipe for a target that no job can be for, ImpossibleStack where the recipe is not valid there or
+    nothing meets the goal.
     """
     if case.asked.startswith("local"):
         return None
@@ -73,9 +75,12 @@ def deployment(case: Case) -> Deployment | None:
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
     made = Deployment(
-        target=case.target.name, tensor_parallel=case.verdict.plan.tensor_parallel,
-        replicas=case.verdict.plan.replicas, price_per_hour=case.target.price_per_hour, why="As asked.",
-    )  # fmt: skip
+        target=case.target.name,
+        tensor_parallel=case.verdict.plan.tensor_parallel,
+        replicas=case.verdict.plan.replicas,
+        price_per_hour=case.target.price_per_hour,
+        why="As asked.",
+    )
     choice = case.choice
     if choice is None:
         return made
@@ -96,7 +101,9 @@ def where(model: ModelFacts, deployment: Deployment | None, recipe: Recipe) -> s
     here = "The job runs on this machine."
     if deployment is None:
         return here
-    again = " What it compiles is for this machine: there the first start compiles anew." if recipe.step("compile") else ""
+    again = (
+        " What it compiles is for this machine: there the first start compiles anew." if recipe.step("compile") else ""
+    )
     return f"{here} Serving on {deployment.target} is planned and kept with the job: this version starts nothing there.{again}"
 
 
@@ -106,11 +113,11 @@ def no_weights(model: PublishedModel) -> str:
 
 
 def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
-    """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an instance is
-    where the result is meant to be served, and the recipe must be valid here too.
+    """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an
+    instance is where the result is meant to be served, and the recipe must be valid here too.
 
-    Raises UnknownModel where there are no weights, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload, NotEnoughDisk,
-    QuotaExceeded;
+    Raises UnknownModel where there are no weights, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload,
+    NotEnoughDisk, QuotaExceeded;
     ReadOnly in a demonstration.
     """
     workspace.check(Action.SUBMIT)
@@ -122,7 +129,8 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     placed = deployment(case)
     if case.facts.place == "neuron":
         raise InvalidRecipe(
-            f"`{case.asked}` is compiled for from Build or the command line: `whetstone optimize` with {{}} set to it.", "target"
+            f"`{case.asked}` is compiled for from Build or the command line: `whetstone optimize` with {{}} set to it.",
+            "target",
         )
     here = case if placed is None else cases.resolve(workspace, model, recipe)
     planned = here.verdict.plan
@@ -151,9 +159,13 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
 
 
 def submit(
-    workspace: Workspace, prepared: Prepared, *, submission: str | None = None, terms: Terms | None = None,
+    workspace: Workspace,
+    prepared: Prepared,
+    *,
+    submission: str | None = None,
+    terms: Terms | None = None,
     then: Follower | None = None,
-) -> JobView:  # fmt: skip
+) -> JobView:
     """Queue it, and with it what comes after it (`evaluations.following`)."""
     named = title(prepared.spec.model, prepared.spec.recipe)
     return jobs.submit(workspace, prepared.spec, named, submission=submission, terms=terms, then=then)

@@ -33,7 +33,8 @@ def of(job: JobView) -> PayoffMap | None:
 
 
 def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | None:
-    """The newest map of this model with these weights under these settings, by this vLLM on this machine; None without one."""
+    """The newest map of this model with these weights under these settings, by this vLLM on this machine; None without
+    one."""
     wanted = payoff.key(
         model.revision, payoff.weights_of(recipe), recipe.serving, engines.versions(workspace.settings), probe.probe()
     )
@@ -41,7 +42,8 @@ def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | 
 
 
 class Trained(NamedTuple):
-    """A draft that `train` made. `lengths`: its mean tokens a step at 1, 2, ... proposed, measured as it was trained."""
+    """A draft that `train` made. `lengths`: its mean tokens a step at 1, 2, ... proposed, measured as it was
+    trained."""
 
     shape: Shape
     lengths: tuple[float, ...]
@@ -66,7 +68,9 @@ def fitted(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
     if found is None or draft is None:
         return recipe
     tokens, _ = found.best_known(1, draft.shape, draft.lengths)
-    steps = (each.model_copy(update={"tokens": tokens}) if isinstance(each, Speculate) else each for each in recipe.steps)
+    steps = (
+        each.model_copy(update={"tokens": tokens}) if isinstance(each, Speculate) else each for each in recipe.steps
+    )
     return recipe.model_copy(update={"steps": tuple(steps)})
 
 

@@ -1,4 +1,5 @@
-"""What a model costs a million tokens: on the instance that was chosen, or on the one that makes its tokens cheapest."""
+"""What a model costs a million tokens: on the instance that was chosen, or on the one that makes its tokens
+cheapest."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ STREAMS = 16
 
 
 class ModelPrice(Frozen):
-    """USD a million output tokens, (least, most), estimated. `chosen`: the instance was named, else the cheapest a token."""
+    """USD a million output tokens, (least, most), estimated. `chosen`: the instance was named, else the cheapest a
+    token."""
 
     target: str
     chosen: bool
@@ -40,7 +42,9 @@ class ModelPrice(Frozen):
     @property
     def asked(self) -> str:
         """The load."""
-        return f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
+        return (
+            f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
+        )
 
     @property
     def where(self) -> str:
@@ -55,9 +59,12 @@ class ModelPrice(Frozen):
 
 
 def of(
-    workspace: Workspace, model: ModelFacts, recipe: Recipe = ORIGINAL, target: str | None = None,
+    workspace: Workspace,
+    model: ModelFacts,
+    recipe: Recipe = ORIGINAL,
+    target: str | None = None,
     asked: ExpectedLoad | None = None,
-) -> ModelPrice | None:  # fmt: skip
+) -> ModelPrice | None:
     """At the announcement's question answering load with 16 streams unless another is asked.
 
     None where the model generates nothing, the recipe is not valid there, or no price or speed is known.
@@ -71,10 +78,16 @@ def of(
         return None
     instance = targets.find(workspace, found.target).instance
     return ModelPrice(
-        target=found.target, chosen=target is not None, per_million_output=found.price_per_million_output,
-        per_hour=found.price_per_hour, region=instance.price_region if instance else None, note=found.price_note, load=wanted,
-        replicas=found.replicas, tensor_parallel=found.tensor_parallel,
-    )  # fmt: skip
+        target=found.target,
+        chosen=target is not None,
+        per_million_output=found.price_per_million_output,
+        per_hour=found.price_per_hour,
+        region=instance.price_region if instance else None,
+        note=found.price_note,
+        load=wanted,
+        replicas=found.replicas,
+        tensor_parallel=found.tensor_parallel,
+    )
 
 
 def estimated(

@@ -1,7 +1,7 @@
 """Recipes as text: bundled ones and files, YAML in and out.
 
-YAML is read strictly: safe types, no anchors or aliases, no key twice, nothing large. An alias lets a few lines stand for
-billions of values, and a recipe never needs one.
+YAML is read strictly: safe types, no anchors or aliases, no key twice, nothing large. An alias lets a few lines stand
+for billions of values, and a recipe never needs one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ BREAKS = frozenset("\x85\u2028\u2029\ufeff")
 def read_file(path: Path) -> Recipe:
     """A recipe file, or a bundled recipe by its name. Raises InvalidRecipe, RequestError."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
-        raise InvalidRecipe(f"No file has a name as long as {path.name[:20]}...: give a YAML file or a bundled recipe's name.")
+        raise InvalidRecipe(
+            f"No file has a name as long as {path.name[:20]}...: give a YAML file or a bundled recipe's name."
+        )
     bundled = ASSETS / "recipes" / f"{path.name.removesuffix('.yaml')}.yaml"
     paths.check_on_disk(path.resolve())
     actual = path if path.is_file() else bundled
@@ -93,4 +95,6 @@ def bundled_names() -> list[str]:
 
 def about(name: str) -> str:
     """What the bundled recipe of that name is, in a sentence: the comment that its file begins with."""
-    return (ASSETS / "recipes" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+    return (
+        (ASSETS / "recipes" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+    )

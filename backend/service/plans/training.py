@@ -30,8 +30,9 @@ LEAST_MINUTES = 1.0
 def prepare(workspace: Workspace, source: str, options: Training, prompts_path: str | None = None) -> TrainSpec:
     """Check everything that can be checked without starting.
 
-    Raises UnknownModel, InvalidModel, ImpossibleStack for a target that no draft can be trained for, InvalidWorkload for prompts
-    that will not do, InvalidOptions, NotEnoughMemory, NotEnoughDisk, QuotaExceeded; ReadOnly in a demonstration.
+    Raises UnknownModel, InvalidModel, ImpossibleStack for a target that no draft can be trained for, InvalidWorkload
+    for prompts that will not do, InvalidOptions, NotEnoughMemory, NotEnoughDisk, QuotaExceeded; ReadOnly in a
+    demonstration.
     """
     workspace.check(Action.SUBMIT)
     model = _target(workspace, source)
@@ -44,7 +45,9 @@ def prepare(workspace: Workspace, source: str, options: Training, prompts_path: 
     return TrainSpec(model=model, options=options, prompts_path=str(path) if path else None)
 
 
-def submit(workspace: Workspace, spec: TrainSpec, *, submission: str | None = None, terms: Terms | None = None) -> JobView:
+def submit(
+    workspace: Workspace, spec: TrainSpec, *, submission: str | None = None, terms: Terms | None = None
+) -> JobView:
     """Queue it."""
     return jobs.submit(workspace, spec, title(spec.model, spec.options), submission=submission, terms=terms)
 
@@ -79,7 +82,9 @@ def _target(workspace: Workspace, source: str) -> ModelCard:
             "original; the draft then serves the quantized one too."
         )
     if not model.generates:
-        raise ImpossibleStack(f"{model.id} generates no tokens, so nothing can be drafted for it: give a language model.")
+        raise ImpossibleStack(
+            f"{model.id} generates no tokens, so nothing can be drafted for it: give a language model."
+        )
     return model
 
 
@@ -87,8 +92,9 @@ def _check(model: ModelCard, options: Training) -> None:
     if options.steps is None and options.minutes < LEAST_MINUTES:
         raise InvalidOptions(
             f"is too small: {options.minutes:g} minutes end before a first checkpoint, since the model answers prompts first: "
-            f"give {LEAST_MINUTES:g} or more.", field="minutes",
-        )  # fmt: skip
+            f"give {LEAST_MINUTES:g} or more.",
+            field="minutes",
+        )
     if options.kind != "small":
         for name in ("layers", "hidden"):
             if getattr(options, name) is not None:
@@ -101,13 +107,15 @@ def _check(model: ModelCard, options: Training) -> None:
         if options.layers is not None and options.layers >= model.layers:
             raise InvalidOptions(
                 f"is too large: a draft of {options.layers} layers is no smaller than {model.id}, which has {model.layers}: give "
-                f"{max(1, model.layers // 8)}.", field="layers",
-            )  # fmt: skip
+                f"{max(1, model.layers // 8)}.",
+                field="layers",
+            )
     elif needs.parameters(model, options) >= model.parameters:
         raise InvalidOptions(
             f"is too large: such a draft has about {needs.parameters(model, options) / 1e6:.1f} M parameters and {model.id} "
-            f"{model.parameters / 1e6:.1f} M: give {_narrower(model, options)}.", field="hidden",
-        )  # fmt: skip
+            f"{model.parameters / 1e6:.1f} M: give {_narrower(model, options)}.",
+            field="hidden",
+        )
 
 
 def _narrower(model: ModelCard, options: Training) -> int:
@@ -130,5 +138,7 @@ def _check_room(workspace: Workspace, model: ModelCard, options: Training) -> No
         )
     free = probe.free_disk(workspace.settings.home)
     if free < disk:
-        raise NotEnoughDisk(f"This training needs {disk / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free: free some.")
+        raise NotEnoughDisk(
+            f"This training needs {disk / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free: free some."
+        )
     collecting.check_quota(workspace, 2 * needs.parameters(model, options))

@@ -1,4 +1,5 @@
-"""The figures of presets: estimated by the planner, measured by this home's evaluations and by those that come with Whetstone."""
+"""The figures of presets: estimated by the planner, measured by this home's evaluations and by those that come with
+Whetstone."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def names(workspace: Workspace, model: str) -> list[str]:
 
 
 def today(workspace: Workspace, preset: Preset, claim: Claim) -> str | None:
-    """A published comparison of prices held against today's; None for any other claim, or where a price is not known."""
+    """A published comparison of prices held against today's; None for any other claim, or where a price is not
+    known."""
     if claim.cheaper_than is None:
         return None
     try:

@@ -1,4 +1,5 @@
-"""Presets as one YAML file, read as strictly as a recipe: safe types, no anchors, no key or preset twice, nothing large."""
+"""Presets as one YAML file, read as strictly as a recipe: safe types, no anchors, no key or preset twice, nothing
+large."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def read_file(path: Path) -> list[Preset]:
             raise InvalidPreset(f"{path} has more than {MAX_BYTES // 1000} kB: export fewer presets at once.")
         return read(path.read_bytes())
     except OSError as error:
-        raise InvalidPreset(f"{path} cannot be read ({error.strerror}): give a file that `presets export` wrote.") from None
+        raise InvalidPreset(
+            f"{path} cannot be read ({error.strerror}): give a file that `presets export` wrote."
+        ) from None
 
 
 def read(content: bytes | str) -> list[Preset]:

@@ -34,7 +34,8 @@ Outcome = Literal["new", "replaced", "unchanged"]
 
 
 class Filter(Frozen):
-    """What must hold of a preset. `model`: an id, a hub id or a folder. `words`: all stand in its id, model or target."""
+    """What must hold of a preset. `model`: an id, a hub id or a folder. `words`: all stand in its id, model or
+    target."""
 
     model: str | None = None
     goal: str | None = None
@@ -58,7 +59,8 @@ KNOWN = ("origin", "owner", "hash", "created_at")
 
 
 class PresetView(Frozen):
-    """A preset with its figures. `today` holds each published claim against today's prices, None where that means nothing."""
+    """A preset with its figures. `today` holds each published claim against today's prices, None where that means
+    nothing."""
 
     preset: Preset
     origin: Origin
@@ -88,24 +90,37 @@ def _bundled() -> list[PresetRow]:
 
 def _row(preset: Preset, origin: Origin, rank: int = 0, owner: str = "") -> PresetRow:
     return PresetRow(
-        id=preset.id, model=preset.model, goal=preset.goal, origin=origin, target=preset.target, hash=preset.hash, rank=rank,
-        created_at=now(), document=preset.model_dump_json(), owner=owner,
-    )  # fmt: skip
+        id=preset.id,
+        model=preset.model,
+        goal=preset.goal,
+        origin=origin,
+        target=preset.target,
+        hash=preset.hash,
+        rank=rank,
+        created_at=now(),
+        document=preset.model_dump_json(),
+        owner=owner,
+    )
 
 
 def _known(row: PresetRow) -> KnownPreset:
     fields = {name: getattr(row, name) for name in KNOWN}
-    return KnownPreset.model_validate({"preset": read_stored(Preset, row.document, f"the stored preset {row.id}"), **fields})
+    return KnownPreset.model_validate(
+        {"preset": read_stored(Preset, row.document, f"the stored preset {row.id}"), **fields}
+    )
 
 
 def _synced(workspace: Workspace) -> None:
     if workspace.read_only:  # a demonstration was filled when it was made
         return
-    with suppress(StoreUnavailable):  # another program writes: what is there is shown, and the next look brings it up to date
+    # another program writes: what is there is shown, and the next look brings it up to date
+    with suppress(StoreUnavailable):
         sync(workspace.store)
 
 
-def listing(workspace: Workspace, chosen: Filter | None = None, *, limit: int = 100, offset: int = 0) -> list[KnownPreset]:
+def listing(
+    workspace: Workspace, chosen: Filter | None = None, *, limit: int = 100, offset: int = 0
+) -> list[KnownPreset]:
     """A person's own and imported ones first, latest first, then the bundled in the file's order."""
     _synced(workspace)
     where = _where(workspace, chosen or Filter())
@@ -133,7 +148,8 @@ def with_presets(workspace: Workspace) -> list[str]:
 
 
 def find(workspace: Workspace, preset_id: str) -> KnownPreset:
-    """Raises NotFound with the nearest ids, WrittenByNewer, InvalidPreset where what is stored under the id cannot be read."""
+    """Raises NotFound with the nearest ids, WrittenByNewer, InvalidPreset where what is stored under the id cannot be
+    read."""
     _synced(workspace)
     with workspace.store.read() as session:
         row = kept.find(session, preset_id)
@@ -154,14 +170,21 @@ def show(workspace: Workspace, preset_id: str) -> PresetView:
     return view(workspace, find(workspace, preset_id), preset_figures.Evaluated(workspace))
 
 
-def view(workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Evaluated, *, probe: bool = True) -> PresetView:
-    """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not measured."""
+def view(
+    workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Evaluated, *, probe: bool = True
+) -> PresetView:
+    """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not
+    measured."""
     preset = known.preset
     return PresetView(
-        preset=preset, origin=known.origin, owner=known.owner, hash=known.hash,
-        estimated=preset_figures.estimated(workspace, preset, probe=probe), measured=evaluated.of(preset),
+        preset=preset,
+        origin=known.origin,
+        owner=known.owner,
+        hash=known.hash,
+        estimated=preset_figures.estimated(workspace, preset, probe=probe),
+        measured=evaluated.of(preset),
         today=tuple(preset_figures.today(workspace, preset, claim) for claim in preset.published),
-    )  # fmt: skip
+    )
 
 
 def views(workspace: Workspace, known_presets: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
@@ -183,9 +206,16 @@ def apply(workspace: Workspace, preset_id: str, *, model: str | None = None, tar
 
 
 def save(
-    workspace: Workspace, preset_id: str, *, model: str, goal: str, recipe: Recipe, target: str = "local", summary: str = "",
+    workspace: Workspace,
+    preset_id: str,
+    *,
+    model: str,
+    goal: str,
+    recipe: Recipe,
+    target: str = "local",
+    summary: str = "",
     replace: bool = False,
-) -> KnownPreset:  # fmt: skip
+) -> KnownPreset:
     """Keep an own recipe as a preset. Raises InvalidPreset, UnknownModel, InvalidModel, InvalidRecipe, ReadOnly."""
     models.facts(workspace, model)
     fields = {"id": preset_id, "model": model, "goal": goal, "target": target, "summary": summary, "recipe": recipe}
@@ -202,8 +232,8 @@ def take(
 ) -> list[tuple[str, Outcome]]:
     """Put presets into the store: all of them or none. (id, what became of it) in their order.
 
-    Raises InvalidPreset where an id is taken by another preset (`replace` allows it for those that are not bundled) or a target
-    does not exist, ReadOnly in a demonstration.
+    Raises InvalidPreset where an id is taken by another preset (`replace` allows it for those that are not bundled) or
+    a target does not exist, ReadOnly in a demonstration.
     """
     workspace.check(Action.SAVE_PRESET)
     _synced(workspace)
@@ -221,7 +251,9 @@ def take(
         return outcomes
 
     ids = ", ".join(preset.id for preset in presets)
-    outcomes = workspace.change(Action.SAVE_PRESET, ids, put, detail=origin, changed=lambda made: set(made) != {"unchanged"})
+    outcomes = workspace.change(
+        Action.SAVE_PRESET, ids, put, detail=origin, changed=lambda made: set(made) != {"unchanged"}
+    )
     return [(preset.id, outcome) for preset, outcome in zip(presets, outcomes, strict=True)]
 
 
@@ -233,7 +265,9 @@ def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcom
     if present.origin == "bundled":
         raise InvalidPreset(f"`{preset.id}` comes with Whetstone and is another preset: give yours another id.")
     if not replace:
-        raise InvalidPreset(f"There is another preset `{preset.id}` already: rename one, or replace it ({{}}).", "replace")
+        raise InvalidPreset(
+            f"There is another preset `{preset.id}` already: rename one, or replace it ({{}}).", "replace"
+        )
     return "replaced"
 
 

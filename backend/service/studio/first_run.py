@@ -1,8 +1,10 @@
-"""The first run: the demo, queued once in a home that never had a job, or when a person asks for it; one step after the other.
+"""The first run: the demo, queued once in a home that never had a job, or when a person asks for it; one step after the
+other.
 
-Nothing is remembered but the jobs themselves. Each step has a submission key of its own, so that it is queued at most once
-whoever asks and however often; the next step is queued when the one before has succeeded. Cancelling a step therefore ends
-the demo, and resuming it carries the demo on. Where the model cannot be fetched, it goes on with the starter.
+Nothing is remembered but the jobs themselves. Each step has a submission key of its own, so that it is queued at most
+once whoever asks and however often; the next step is queued when the one before has succeeded. Cancelling a step
+therefore ends the demo, and resuming it carries the demo on. Where the model cannot be fetched, it goes on with the
+starter.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ State = Literal["active", "waiting", "done", "stopped", "failed"]
 
 
 class FirstRun(Frozen):
-    """How far the demo is: `number` of `steps` is the step of `job`, the latest that was queued. `why` says in a line which model
-    it runs on; None while that is not known.
+    """How far the demo is: `number` of `steps` is the step of `job`, the latest that was queued. `why` says in a line
+    which model it runs on; None while that is not known.
 
     `waiting`: the next step is not queued yet; `obstacle` says why it cannot be, None where it will be within seconds.
     """
@@ -57,10 +59,11 @@ def begin(workspace: Workspace) -> JobView | None:
 
 
 def advance(workspace: Workspace) -> JobView | None:
-    """Queue the first step in a home that never had a job, or the step after one that is done; None where nothing is due.
+    """Queue the first step in a home that never had a job, or the step after one that is done; None where nothing is
+    due.
 
-    The first step may ask a hub and a package index, which takes seconds. Raises RequestError where a step cannot be carried out
-    here: the engine it needs is missing, or disk.
+    The first step may ask a hub and a package index, which takes seconds. Raises RequestError where a step cannot be
+    carried out here: the engine it needs is missing, or disk.
     """
     done = _queued(workspace)
     if not done and (workspace.settings.no_demo or jobs.count(workspace) > 0):
@@ -158,7 +161,8 @@ def _why(workspace: Workspace, job_views: list[JobView]) -> str | None:
 
 def _state(job_views: list[JobView]) -> State:
     last = job_views[-1]
-    if last.state is JobState.CANCELLED or (last.ended and last.cancel_requested):  # asked to stop, it may succeed all the same
+    # asked to stop, it may succeed all the same
+    if last.state is JobState.CANCELLED or (last.ended and last.cancel_requested):
         return "stopped"
     if last.state is JobState.SUCCEEDED:
         return "done" if last.kind == JobKind.EVALUATE else "waiting"
@@ -176,7 +180,8 @@ def _obstacle(workspace: Workspace, done: list[JobView]) -> str | None:
 
 
 def stop(workspace: Workspace) -> JobView | None:
-    """Cancel the step that is queued or running, and with it the demo; None where none is, or it was made the person's own."""
+    """Cancel the step that is queued or running, and with it the demo; None where none is, or it was made the person's
+    own."""
     job_views = _queued(workspace)
     if not job_views or job_views[-1].ended or not job_views[-1].yields:
         return None

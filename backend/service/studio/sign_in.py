@@ -1,7 +1,8 @@
 """Who comes in where the studio asks people to sign in: an OIDC provider, and the roles that its claims give.
 
-It is set by environment variables or by `sign-in.toml` in the home, with the same names in small letters; a variable counts more.
-Nothing of it is in the repository, and the client's secret is in neither: the file or the variable that holds it is named.
+It is set by environment variables or by `sign-in.toml` in the home, with the same names in small letters; a variable
+counts more. Nothing of it is in the repository, and the client's secret is in neither: the file or the variable that
+holds it is named.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ HOW = (
 class SignIn(Frozen):
     """`secret_env` names the variable, `secret_file` the file that holds the client's secret: one of both.
 
-    `role_claim`: the claim that names a role, or a list of them, with dots into what is nested. `viewers`, `operators`, `admins`:
-    e-mail addresses that the provider has verified, or subjects. `name_claim`: what a person is called and owns things by;
-    without it the verified e-mail address, else the subject.
+    `role_claim`: the claim that names a role, or a list of them, with dots into what is nested. `viewers`, `operators`,
+    `admins`: e-mail addresses that the provider has verified, or subjects. `name_claim`: what a person is called and
+    owns things by; without it the verified e-mail address, else the subject.
     """
 
     oidc_metadata_url: str
@@ -71,7 +72,11 @@ class SignIn(Frozen):
     def _role(self, claims: Mapping[str, Any], names: set[str]) -> Role | None:
         """The highest of those that the claim and the lists give."""
         listed = {Role.VIEWER: self.viewers, Role.OPERATOR: self.operators, Role.ADMIN: self.admins}
-        lists = {role for role, people in listed.items() if names & {each if each in names else each.lower() for each in people}}
+        lists = {
+            role
+            for role, people in listed.items()
+            if names & {each if each in names else each.lower() for each in people}
+        }
         roles = {role for role in Role if {role.value, f"whetstone-{role}"} & set(_values(claims, self.role_claim))}
         return max(lists | roles, key=lambda role: role.rank, default=None)
 
@@ -115,7 +120,9 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RequestError(f"{file} cannot be read ({error}): correct it.") from None
     if unknown := set(found) - set(SIGN_IN):
-        raise RequestError(f"{file} has {', '.join(sorted(unknown))}, which nothing reads: it may have {', '.join(SIGN_IN)}.")
+        raise RequestError(
+            f"{file} has {', '.join(sorted(unknown))}, which nothing reads: it may have {', '.join(SIGN_IN)}."
+        )
     return found
 
 
@@ -127,7 +134,9 @@ def secret(sign_in: SignIn) -> str:
         file = Path(str(sign_in.oidc_secret_file)).expanduser()
         value, where = "", str(file)
         if paths.nameable(file.resolve(), configuration.load()):
-            raise RequestError(f"{where} holds the OIDC client's secret where operators may read files: move it elsewhere.")
+            raise RequestError(
+                f"{where} holds the OIDC client's secret where operators may read files: move it elsewhere."
+            )
         with suppress(OSError, ValueError):
             value = file.read_text(encoding="utf-8")
     if not value.strip():
@@ -136,16 +145,21 @@ def secret(sign_in: SignIn) -> str:
 
 
 def cookie_secret(settings: Settings) -> str:
-    """What cookies are signed with, made once in this home, for its owner alone; outside of what anybody may name as a path."""
+    """What cookies are signed with, made once in this home, for its owner alone; outside of what anybody may name as a
+    path."""
     file = settings.home / COOKIE_SECRET
-    with suppress(FileExistsError), os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE), "w") as made:
+    with (
+        suppress(FileExistsError),
+        os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE), "w") as made,
+    ):
         made.write(secrets.token_urlsafe(48))
     file.chmod(PRIVATE_FILE)  # one that was restored or copied
     return file.read_text()
 
 
 def for_web() -> tuple[SignIn, dict[str, str]] | None:
-    """Of the environment's home, with the `auth` section that `st.login` and `st.user` read; None where nobody has to sign in.
+    """Of the environment's home, with the `auth` section that `st.login` and `st.user` read; None where nobody has to
+    sign in.
 
     Raises RequestError as `configured` and `secret`.
     """
@@ -154,6 +168,9 @@ def for_web() -> tuple[SignIn, dict[str, str]] | None:
     if sign_in is None:
         return None
     return sign_in, {
-        "redirect_uri": sign_in.oidc_redirect_uri, "cookie_secret": cookie_secret(settings), "client_id": sign_in.oidc_client_id,
-        "client_secret": secret(sign_in), "server_metadata_url": sign_in.oidc_metadata_url,
-    }  # fmt: skip
+        "redirect_uri": sign_in.oidc_redirect_uri,
+        "cookie_secret": cookie_secret(settings),
+        "client_id": sign_in.oidc_client_id,
+        "client_secret": secret(sign_in),
+        "server_metadata_url": sign_in.oidc_metadata_url,
+    }

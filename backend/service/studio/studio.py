@@ -53,7 +53,8 @@ def check_port(port: int) -> None:
 
 
 def check_host(host: str, *, without_sign_in: bool) -> None:
-    """Raises RequestError for an address that others reach while nobody has to sign in, and where the sign-in is set wrongly."""
+    """Raises RequestError for an address that others reach while nobody has to sign in, and where the sign-in is set
+    wrongly."""
     found = sign_in.configured(settings.load())
     if found is not None:
         sign_in.secret(found)
@@ -63,8 +64,9 @@ def check_host(host: str, *, without_sign_in: bool) -> None:
         f"Nobody would have to sign in: on {host[:80]} everybody who reaches the studio could run jobs, read folders of this "
         f"machine and use its tokens. To have people sign in, {sign_in.HOW}; or leave {{}} out and reach it with "
         "`ssh -L 8501:127.0.0.1:8501 THIS-MACHINE`; or say that it is meant ({}).",
-        "host", "without_sign_in",
-    )  # fmt: skip
+        "host",
+        "without_sign_in",
+    )
 
 
 def begin_log() -> None:
@@ -75,14 +77,15 @@ def begin_log() -> None:
 
 
 def hosts() -> list[str]:
-    """Names and origins beside those of loopback that the web server answers to; of a sign-in where it leads back to."""
+    """Names and origins beside those of loopback that the web server answers to; of a sign-in where it leads back
+    to."""
     found = sign_in.configured(settings.load())
     return [*settings.load().hosts, *([found.origin] if found else [])]
 
 
 def names_elsewhere(chosen: settings.Settings) -> list[str]:
-    """Names in WHETSTONE_HOSTS under which others reach the studio, through a proxy or a tunnel; none where the owner says that
-    nobody else does."""
+    """Names in WHETSTONE_HOSTS under which others reach the studio, through a proxy or a tunnel; none where the owner
+    says that nobody else does."""
     written = [host if "://" in host else f"https://{host}" for host in chosen.hosts]
     names = [name for each in written if (name := urlsplit(each).hostname) and not is_loopback(name)]
     return [] if chosen.alone else names
@@ -94,8 +97,8 @@ def is_reached_by_others(workspace: Workspace, host: str) -> bool:
 
 
 def _open_to_whoever(workspace: Workspace, host: str) -> str | None:
-    """The sentence for a studio whose names are for others while nobody has to sign in; None where that is not so, or was meant
-    (`--without-sign-in` goes with another address)."""
+    """The sentence for a studio whose names are for others while nobody has to sign in; None where that is not so, or
+    was meant (`--without-sign-in` goes with another address)."""
     names = names_elsewhere(workspace.settings)
     if not names or not is_loopback(host) or sign_in.configured(workspace.settings):
         return None
@@ -106,7 +109,8 @@ def _open_to_whoever(workspace: Workspace, host: str) -> str | None:
 
 
 def uploads() -> tuple[Actor, int | None]:
-    """Who uploads where nobody signs in, and the bytes that one person's pages may hold, limited where others reach the studio.
+    """Who uploads where nobody signs in, and the bytes that one person's pages may hold, limited where others reach the
+    studio.
 
     Raises RequestError where WHETSTONE_ROLE is no role.
     """
@@ -114,7 +118,9 @@ def uploads() -> tuple[Actor, int | None]:
     return system_actor(chosen), MOST_UPLOADED_BYTES if chosen.shared else None
 
 
-def serve(workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None) -> None:
+def serve(
+    workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None
+) -> None:
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
     if metrics_port is not None:
         workspace = replace(workspace, settings=workspace.settings.model_copy(update={"metrics_port": metrics_port}))
@@ -146,7 +152,9 @@ def _tell_left(workspace: Workspace, say: Say) -> None:
     """A job outlives the studio."""
     for job in jobs.active(workspace):
         if job.state is JobState.RUNNING:
-            say(f"{job.id} ({job.title}) goes on: `whetstone up` shows it again, `whetstone jobs cancel {job.id}` ends it.")
+            say(
+                f"{job.id} ({job.title}) goes on: `whetstone up` shows it again, `whetstone jobs cancel {job.id}` ends it."
+            )
 
 
 def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> None:
@@ -166,8 +174,8 @@ def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> Non
 
 
 class _FirstRun(threading.Thread):
-    """Carries the demo on beside the studio, whose first page waits for nothing: a hub may take seconds to answer. What stands in
-    the demo's way is said once and looked at again after a while."""
+    """Carries the demo on beside the studio, whose first page waits for nothing: a hub may take seconds to answer. What
+    stands in the demo's way is said once and looked at again after a while."""
 
     def __init__(self, workspace: Workspace, say: Say, stopping: threading.Event) -> None:
         super().__init__(name="first-run", daemon=True)
@@ -212,9 +220,14 @@ def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> 
     if workspace.read_only:
         environment.pop("DATABASE_URL", None)
     return subprocess.Popen(
-        command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        command,
+        cwd=CHECKOUT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
         umask=supervisors.PRIVATE,
-    )  # fmt: skip
+    )
 
 
 def _await_ready(web: subprocess.Popen[bytes], port: int, stopping: threading.Event) -> None:

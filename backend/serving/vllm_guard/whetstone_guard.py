@@ -1,8 +1,9 @@
-"""An ASGI layer of vLLM's server that lets nobody in without its key. vLLM names it by `--middleware whetstone_guard.Guard`.
+"""An ASGI layer of vLLM's server that lets nobody in without its key. vLLM names it by `--middleware
+whetstone_guard.Guard`.
 
 vLLM's own check of VLLM_API_KEY is for paths that begin with /v1, /v2, /inference and /cohere
-(entrypoints/serve/middleware/authenticate.py of 0.32); /invocations, which answers prompts as well, /tokenize, /score and others
-stay open. Here all but /health needs it. Standard library only: it runs in the server's process.
+(entrypoints/serve/middleware/authenticate.py of 0.32); /invocations, which answers prompts as well, /tokenize, /score
+and others stay open. Here all but /health needs it. Standard library only: it runs in the server's process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ REFUSED = b'{"error": {"message": "This server needs its key as a bearer token."
 
 
 class Guard:
-    """The key is VLLM_API_KEY of the environment. Raises RuntimeError where that is not set, so that nothing is served open."""
+    """The key is VLLM_API_KEY of the environment. Raises RuntimeError where that is not set, so that nothing is served
+    open."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
         key = os.environ.get("VLLM_API_KEY")

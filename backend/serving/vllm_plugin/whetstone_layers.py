@@ -1,13 +1,15 @@
-"""Layers that are alike are compiled once: torch's hierarchical compilation (`torch.compiler.nested_compile_region`) in vLLM.
+"""Layers that are alike are compiled once: torch's hierarchical compilation (`torch.compiler.nested_compile_region`) in
+vLLM.
 
-vLLM 0.32 compiles a model on a processor as one graph, layer after layer, in Python on one core: a minute for 30 small layers
-that differ in nothing but their weights. Marked as a region, a layer is compiled the first time it is met and its code is used
-again for all others. Two checks of torch 2.13 stand in the way and are told what they do not know: an argument that may be
-written and is absent, such as the scale of a block of vLLM's attention, writes nothing; and the name of a layer, an object that
-is no tensor, differs from call to call as a tensor's storage does.
+vLLM 0.32 compiles a model on a processor as one graph, layer after layer, in Python on one core: a minute for 30 small
+layers that differ in nothing but their weights. Marked as a region, a layer is compiled the first time it is met and
+its code is used again for all others. Two checks of torch 2.13 stand in the way and are told what they do not know: an
+argument that may be written and is absent, such as the scale of a block of vLLM's attention, writes nothing; and the
+name of a layer, an object that is no tensor, differs from call to call as a tensor's storage does.
 
-Only kinds of layers and of weights that were tried are marked (decision 0040): vLLM's 4-bit kernels, for one, say that they write
-to their weights, which a region refuses. Runs under the serve environment's interpreter; imports nothing of Whetstone.
+Only kinds of layers and of weights that were tried are marked (decision 0040): vLLM's 4-bit kernels, for one, say that
+they write to their weights, which a region refuses. Runs under the serve environment's interpreter; imports nothing of
+Whetstone.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 ALIKE = ("LlamaDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
-"""Of vLLM's models: their `forward` takes positions, hidden states and the residual, which the first layer is without."""
+"""Of vLLM's models: their `forward` takes positions, hidden states and the residual, which the first layer is
+without."""
 PRODUCTS = ("UnquantizedLinearMethod", "CompressedTensorsW8A8Int8")
 """How a layer may multiply by its weights."""
 MOST = 1024
@@ -39,8 +42,8 @@ def install() -> None:
 
 
 def once(make: Callable[..., Any]) -> Callable[..., Any]:
-    """`make_layers` of vLLM's models, answering (start, end, layers), which are compiled once where they are alike. Each layer
-    says so for itself: a model and its draft may be of one class and of different weights."""
+    """`make_layers` of vLLM's models, answering (start, end, layers), which are compiled once where they are alike.
+    Each layer says so for itself: a model and its draft may be of one class and of different weights."""
 
     def make_layers(*arguments: Any, **options: Any) -> Any:
         made = make(*arguments, **options)
@@ -69,7 +72,8 @@ def is_plain(layer: Any) -> bool:
 
 
 def region(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `forward` as a part that is compiled once where it is `alike`; the first's, without a residual, as it is."""
+    """A layer's `forward` as a part that is compiled once where it is `alike`; the first's, without a residual, as it
+    is."""
     import torch
 
     marked = torch.compiler.nested_compile_region(plain, max_reuse_entries=MOST)
@@ -93,7 +97,8 @@ def present(known: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def of_one_kind(same: Callable[..., bool]) -> Callable[..., bool]:
-    """torch's comparison of what two calls of a region are given; objects that are no tensors are alike where their types are."""
+    """torch's comparison of what two calls of a region are given; objects that are no tensors are alike where their
+    types are."""
     import torch
 
     def _is_fake_tensor_same(new: Any, old: Any, *arguments: Any, check_storage: bool = True, **options: Any) -> bool:

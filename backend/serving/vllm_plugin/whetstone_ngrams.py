@@ -1,20 +1,26 @@
-"""Adaptive n-grams: a proposer for vLLM (`custom_class`) that knows how likely its guesses are, and proposes only what pays.
+"""Adaptive n-grams: a proposer for vLLM (`custom_class`) that knows how likely its guesses are, and proposes only what
+pays.
 
-Prompt lookup (Saxena 2023) proposes what followed the longest n-gram that repeats, always `k` tokens. Each of them is a row that
-the target computes, accepted or not: on a processor, or with many requests on any hardware, most rows of a rare repetition are
-wasted. Here every proposed token has a probability, and a guess ends where the next token is not worth its row:
+Prompt lookup (Saxena 2023) proposes what followed the longest n-gram that repeats, always `k` tokens. Each of them is a
+row that the target computes, accepted or not: on a processor, or with many requests on any hardware, most rows of a
+rare repetition are wasted. Here every proposed token has a probability, and a guess ends where the next token is not
+worth its row:
 
-- `guess`: the next token's distribution is that of what followed the last n tokens before, over all n from LONGEST down to 1, by
-  Witten and Bell's interpolation (Bell, Cleary and Witten 1990, method C, for n-grams: Chen and Goodman 1998, section 2.6): an
-  order that was seen s times with d different followers weighs s / (s + d) of what the longer ones left.
-- `Track`: what of it a target takes is learned while it answers, by request (a sampled answer takes less than a greedy one) and
+- `guess`: the next token's distribution is that of what followed the last n tokens before, over all n from LONGEST down
+to 1, by
+  Witten and Bell's interpolation (Bell, Cleary and Witten 1990, method C, for n-grams: Chen and Goodman 1998, section
+  2.6): an order that was seen s times with d different followers weighs s / (s + d) of what the longer ones left.
+- `Track`: what of it a target takes is learned while it answers, by request (a sampled answer takes less than a greedy
+one) and
   by the length of the repetition over all requests.
-- `Price.worth`: a row is worth computing if its token is accepted with at least that probability. So guesses get shorter where
+- `Price.worth`: a row is worth computing if its token is accepted with at least that probability. So guesses get
+shorter where
   more requests run together.
-- `Price.pays`: a step in which anything is verified costs more than its rows, so few guesses among many requests are left out.
+- `Price.pays`: a step in which anything is verified costs more than its rows, so few guesses among many requests are
+left out.
 
-Which tokens are accepted decides vLLM: answers are what they are without. Runs under the serve environment's interpreter; imports
-nothing of Whetstone.
+Which tokens are accepted decides vLLM: answers are what they are without. Runs under the serve environment's
+interpreter; imports nothing of Whetstone.
 """
 
 from __future__ import annotations
@@ -82,11 +88,11 @@ ON_CPU, ON_GPU = Price(0.08, 0.02), Price(0.01, 0.002)
 @compiled
 def places(
     text: Row, last: int, longest: int, recent: int, kinds: Row, follow: Row, match: Row, furthest: Row
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """Where `text[last]` stood before, the latest first: how many places, and how many different tokens followed.
 
-    `kinds` are those tokens and `furthest` the longest repetition before each; `follow` and `match` of each place: which, and how
-    long a repetition.
+    `kinds` are those tokens and `furthest` the longest repetition before each; `follow` and `match` of each place:
+    which, and how long a repetition.
     """
     count, different = 0, 0
     at = last - 1
@@ -126,13 +132,23 @@ def interpolated(follow: Row, match: Row, longest: int, different: int) -> Row:
 
 @compiled
 def guess(
-    text: Row, length: int, most: int, least: float, trust: float, by_match: Row, longest: int, recent: int,
-    tokens: Row, odds: Row, matched: Row, chances: Row,
-) -> int:  # fmt: skip
+    text: Row,
+    length: int,
+    most: int,
+    least: float,
+    trust: float,
+    by_match: Row,
+    longest: int,
+    recent: int,
+    tokens: Row,
+    odds: Row,
+    matched: Row,
+    chances: Row,
+) -> int:
     """Fill `tokens`, `odds`, `matched` and `chances` [most] with what may follow `text[:length]`; how many there are.
 
-    A guess ends where the chance that all of it is accepted, `chances`, falls below `least`: the product of odds, each times
-    `trust` and `by_match` [longest + 1] of the longest repetition that says so. `text` has room for `most` more.
+    A guess ends where the chance that all of it is accepted, `chances`, falls below `least`: the product of odds, each
+    times `trust` and `by_match` [longest + 1] of the longest repetition that says so. `text` has room for `most` more.
     """
     follow, match = np.empty(recent, np.int64), np.empty(recent, np.int64)
     kinds, furthest = np.empty(recent, np.int64), np.empty(recent, np.int64)
@@ -212,12 +228,14 @@ class Looking:
         self.found = tuple(np.empty(most, kind) for kind in (np.int64, np.float64, np.int64, np.float64))
 
     def propose(self, said: list[list[int]], lengths: Row, texts: Row) -> list[list[int]]:
-        """Tokens to verify for each row; none for those that got no token in this step, whose prompts are still read."""
+        """Tokens to verify for each row; none for those that got no token in this step, whose prompts are still
+        read."""
         requests = sum(map(bool, said))
         least = self.price.worth(requests)
         made = [
-            self._row(texts[row, : int(lengths[row])], own, least) if own else NOTHING.guess for row, own in enumerate(said)
-        ]  # fmt: skip
+            self._row(texts[row, : int(lengths[row])], own, least) if own else NOTHING.guess
+            for row, own in enumerate(said)
+        ]
         expected, rows = sum(sum(each.chances) for each in made), sum(len(each.tokens) for each in made)
         if not rows or not self.price.pays(expected, rows, requests):
             return [[] for _ in said]
@@ -255,5 +273,5 @@ class AdaptiveNgrams:
 
     def propose(
         self, sampled_token_ids: list[list[int]], num_tokens_no_spec: Row, token_ids_cpu: Row, **options: Any
-    ) -> list[list[int]]:  # fmt: skip
+    ) -> list[list[int]]:
         return self.looking.propose(sampled_token_ids, num_tokens_no_spec, token_ids_cpu)

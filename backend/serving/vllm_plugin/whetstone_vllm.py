@@ -1,37 +1,40 @@
-"""A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0 and what it
-costs there, synthetic acceptance, Medusa heads of a reduced vocabulary, seeds of prompts that are read in parts, 8-bit products
-of models in the form of transformers, and starts.
+"""A vLLM plugin, loaded by every process of a CPU server: mends the compile cache, speculation above temperature 0 and
+what it costs there, synthetic acceptance, Medusa heads of a reduced vocabulary, seeds of prompts that are read in
+parts, 8-bit products of models in the form of transformers, and starts.
 
-vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU backend's
-functions have: Inductor's plain function has not, so every start compiled again.
+vLLM 0.32 saves what it compiled on CPU, and asks what it loads again for `finalize_loading`, which only its own GPU
+backend's functions have: Inductor's plain function has not, so every start compiled again.
 
-vLLM 0.32's CPU stand-in for `expand_kernel` hands its C++ code an int64 copy of the output and never copies it back, so that a
-float tensor, the temperatures of the batch, stays uninitialised: the target's probabilities become noise, nearly every draft
-token is refused and the answers are gibberish.
+vLLM 0.32's CPU stand-in for `expand_kernel` hands its C++ code an int64 copy of the output and never copies it back, so
+that a float tensor, the temperatures of the batch, stays uninitialised: the target's probabilities become noise, nearly
+every draft token is refused and the answers are gibberish.
 
-vLLM 0.32 draws noise over the whole vocabulary for every request of a step in which any has a draft, for the one token that may
-have to stand in for a refused one: at 16 requests that costs a processor a fifth of its tokens. `sparing` draws it for the
-refused ones alone, with the kernel that draws tokens elsewhere.
+vLLM 0.32 draws noise over the whole vocabulary for every request of a step in which any has a draft, for the one token
+that may have to stand in for a refused one: at 16 requests that costs a processor a fifth of its tokens. `sparing`
+draws it for the refused ones alone, with the kernel that draws tokens elsewhere.
 
-vLLM 0.32's CPU stand-ins for the kernels of rejection sampling assert that nobody asks for `rejection_sample_method: synthetic`,
-by which the payoff map makes a draft be accepted as often as it wants; `synthetic` does what their Triton originals do.
+vLLM 0.32's CPU stand-ins for the kernels of rejection sampling assert that nobody asks for `rejection_sample_method:
+synthetic`, by which the payoff map makes a draft be accepted as often as it wants; `synthetic` does what their Triton
+originals do.
 
-vLLM 0.32's Medusa heads take the reduced vocabulary of a checkpoint, `token_map`, but do not say that they did, so that its check
-of what was loaded ends the server ("not initialized from checkpoint: {'token_map'}"); `mapped` says it.
+vLLM 0.32's Medusa heads take the reduced vocabulary of a checkpoint, `token_map`, but do not say that they did, so that
+its check of what was loaded ends the server ("not initialized from checkpoint: {'token_map'}"); `mapped` says it.
 
-vLLM 0.32 draws a token for every request of a step, also for one whose prompt is not read whole yet, and takes such a draw back:
-the request's own generator, which it has where it came with a seed, is turned back by an offset. Those of a processor have none,
-and the server ends ("CPU Generator does not use offset"). `undrawn` lets such requests draw from the common one instead.
+vLLM 0.32 draws a token for every request of a step, also for one whose prompt is not read whole yet, and takes such a
+draw back: the request's own generator, which it has where it came with a seed, is turned back by an offset. Those of a
+processor have none, and the server ends ("CPU Generator does not use offset"). `undrawn` lets such requests draw from
+the common one instead.
 
-vLLM 0.32 multiplies by 8-bit weights with another kernel where a processor has AMX, which takes matrices alone: a model that
-vLLM serves in the form of transformers (Phi) hands it [1, tokens, hidden], and the server ends at its first request ("mat1 must
-be a 2D tensor"). `flat` makes a matrix of it, as vLLM does for its kernel elsewhere.
+vLLM 0.32 multiplies by 8-bit weights with another kernel where a processor has AMX, which takes matrices alone: a model
+that vLLM serves in the form of transformers (Phi) hands it [1, tokens, hidden], and the server ends at its first
+request ("mat1 must be a 2D tensor"). `flat` makes a matrix of it, as vLLM does for its kernel elsewhere.
 
-vLLM 0.32 begins the engine's process anew on CPU, for the sake of workers whose threads it binds: everything is imported a second
-time. Where the model runs in the engine's own process (decision 0020) it is forked, before anything was computed.
+vLLM 0.32 begins the engine's process anew on CPU, for the sake of workers whose threads it binds: everything is
+imported a second time. Where the model runs in the engine's own process (decision 0020) it is forked, before anything
+was computed.
 
-vLLM 0.32 hashes that there is speculation at all into the name of what it compiles, so that a model and the same model with
-n-grams, which compute the same graph, were each compiled; `same_graph` hashes those alike (decision 0039).
+vLLM 0.32 hashes that there is speculation at all into the name of what it compiles, so that a model and the same model
+with n-grams, which compute the same graph, were each compiled; `same_graph` hashes those alike (decision 0039).
 
 vLLM 0.32 compiles every layer of a model anew, though all are alike: see whetstone_layers.py (decision 0040).
 
@@ -56,7 +59,9 @@ LAYERS = "WHETSTONE_LAYERS"
 WEIGHTLESS = ("ngram", "custom_class", "suffix")
 """Ways to guess tokens that look at no state of the model's."""
 SAMPLER = "vllm.v1.sample.rejection_sampler"
-EXPAND, GREEDY, RANDOM = (f"{SAMPLER}.{name}_kernel" for name in ("expand", "rejection_greedy_sample", "rejection_random_sample"))
+EXPAND, GREEDY, RANDOM = (
+    f"{SAMPLER}.{name}_kernel" for name in ("expand", "rejection_greedy_sample", "rejection_random_sample")
+)
 
 
 def expand(
@@ -67,7 +72,8 @@ def expand(
     replace_to: float,
     MAX_NUM_TOKENS: int | None = None,
 ) -> None:
-    """output[tokens] = values[batch], each repeated over its request's tokens; `cumulative` [batch] counts tokens up to each.
+    """output[tokens] = values[batch], each repeated over its request's tokens; `cumulative` [batch] counts tokens up to
+    each.
 
     `replace_from` becomes `replace_to` on the way. Any dtype, written in place.
     """
@@ -88,11 +94,12 @@ def synthetic(
     rates: torch.Tensor,
     chosen: torch.Tensor | None = None,
 ) -> None:
-    """Fill `output` [batch, most drafted + 1]: each request's drafted tokens while `uniform` lies below the conditional rate of
-    their position (and none is padding, -1), then the target's own token from `instead`, or `bonus` where none was refused.
+    """Fill `output` [batch, most drafted + 1]: each request's drafted tokens while `uniform` lies below the conditional
+    rate of their position (and none is padding, -1), then the target's own token from `instead`, or `bonus` where none
+    was refused.
 
-    `cumulative` [batch] counts drafted tokens up to each request; `drafted`, `instead` and `uniform` are of all of them; `rates`
-    of positions. `chosen` [batch]: only those requests.
+    `cumulative` [batch] counts drafted tokens up to each request; `drafted`, `instead` and `uniform` are of all of
+    them; `rates` of positions. `chosen` [batch]: only those requests.
     """
     import torch
 
@@ -112,10 +119,17 @@ def greedy(plain: Callable[..., None]) -> Callable[..., None]:
     """vLLM's greedy kernel with synthetic acceptance; `plain` is its own, for all else."""
 
     def rejection_greedy_sample(
-        output_token_ids: Any, cu_num_draft_tokens: Any, draft_token_ids: Any, target_argmax: Any, bonus_token_ids: Any,
-        is_greedy: Any, max_spec_len: Any, uniform_probs: Any = None, synthetic_conditional_rates: Any = None,
+        output_token_ids: Any,
+        cu_num_draft_tokens: Any,
+        draft_token_ids: Any,
+        target_argmax: Any,
+        bonus_token_ids: Any,
+        is_greedy: Any,
+        max_spec_len: Any,
+        uniform_probs: Any = None,
+        synthetic_conditional_rates: Any = None,
         SYNTHETIC_MODE: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         asked = (output_token_ids, cu_num_draft_tokens, draft_token_ids, target_argmax, bonus_token_ids)
         if SYNTHETIC_MODE:
             synthetic(*asked, uniform_probs, synthetic_conditional_rates, is_greedy)
@@ -129,10 +143,21 @@ def random(plain: Callable[..., None]) -> Callable[..., None]:
     """The same of the kernel for requests above temperature 0."""
 
     def rejection_random_sample(
-        output_token_ids: Any, cu_num_draft_tokens: Any, draft_token_ids: Any, draft_probs: Any, target_probs: Any,
-        bonus_token_ids: Any, recovered_token_ids: Any, uniform_probs: Any, is_greedy: Any, max_spec_len: Any, vocab_size: Any,
-        synthetic_conditional_rates: Any = None, NO_DRAFT_PROBS: bool = False, SYNTHETIC_MODE: bool = False,
-    ) -> None:  # fmt: skip
+        output_token_ids: Any,
+        cu_num_draft_tokens: Any,
+        draft_token_ids: Any,
+        draft_probs: Any,
+        target_probs: Any,
+        bonus_token_ids: Any,
+        recovered_token_ids: Any,
+        uniform_probs: Any,
+        is_greedy: Any,
+        max_spec_len: Any,
+        vocab_size: Any,
+        synthetic_conditional_rates: Any = None,
+        NO_DRAFT_PROBS: bool = False,
+        SYNTHETIC_MODE: bool = False,
+    ) -> None:
         asked = (output_token_ids, cu_num_draft_tokens, draft_token_ids)
         if SYNTHETIC_MODE:
             rest = (recovered_token_ids, bonus_token_ids, uniform_probs, synthetic_conditional_rates)
@@ -144,36 +169,60 @@ def random(plain: Callable[..., None]) -> Callable[..., None]:
     return rejection_random_sample
 
 
-def sparing(plain: Callable[..., torch.Tensor], uniform: Callable[..., torch.Tensor], draw: Callable[..., torch.Tensor]) -> Any:
+def sparing(
+    plain: Callable[..., torch.Tensor], uniform: Callable[..., torch.Tensor], draw: Callable[..., torch.Tensor]
+) -> Any:
     """vLLM's `rejection_sample` for requests above temperature 0; `plain` is its own, for all else.
 
-    A drafted token is accepted with min(1, p / q); the first that is not is replaced by one drawn from max(0, p - q), scaled
-    (Leviathan et al. 2023, section 2.3). `uniform` is vLLM's generate_uniform_probs; `draw(logits [n, V], seeds [n])` draws a
-    token for each row.
+    A drafted token is accepted with min(1, p / q); the first that is not is replaced by one drawn from max(0, p - q),
+    scaled (Leviathan et al. 2023, section 2.3). `uniform` is vLLM's generate_uniform_probs; `draw(logits [n, V], seeds
+    [n])` draws a token for each row.
     """
     import torch
 
     def rejection_sample(
-        draft_token_ids: Any, num_draft_tokens: list[int], max_spec_len: int, cu_num_draft_tokens: Any, draft_probs: Any,
-        target_logits: Any, bonus_token_ids: Any, sampling_metadata: Any, synthetic_mode: bool = False,
-        synthetic_conditional_rates: Any = None, use_fp64_gumbel: bool = False,
-    ) -> torch.Tensor:  # fmt: skip
+        draft_token_ids: Any,
+        num_draft_tokens: list[int],
+        max_spec_len: int,
+        cu_num_draft_tokens: Any,
+        draft_probs: Any,
+        target_logits: Any,
+        bonus_token_ids: Any,
+        sampling_metadata: Any,
+        synthetic_mode: bool = False,
+        synthetic_conditional_rates: Any = None,
+        use_fp64_gumbel: bool = False,
+    ) -> torch.Tensor:
         if synthetic_mode or use_fp64_gumbel or sampling_metadata.all_greedy:
             return plain(
-                draft_token_ids, num_draft_tokens, max_spec_len, cu_num_draft_tokens, draft_probs, target_logits,
-                bonus_token_ids, sampling_metadata, synthetic_mode, synthetic_conditional_rates, use_fp64_gumbel,
-            )  # fmt: skip
+                draft_token_ids,
+                num_draft_tokens,
+                max_spec_len,
+                cu_num_draft_tokens,
+                draft_probs,
+                target_logits,
+                bonus_token_ids,
+                sampling_metadata,
+                synthetic_mode,
+                synthetic_conditional_rates,
+                use_fp64_gumbel,
+            )
         drafted, own = draft_token_ids.long().unsqueeze(1), sampling_metadata.generators
         odds = (target_logits.gather(1, drafted).squeeze(1) - target_logits.logsumexp(-1)).exp()
         if draft_probs is not None:
-            odds = odds / draft_probs.gather(1, drafted).squeeze(1)  # infinite, and accepted, where the draft never says it
+            # infinite, and accepted, where the draft never says it
+            odds = odds / draft_probs.gather(1, drafted).squeeze(1)
         accepted = uniform(len(odds), num_draft_tokens, own, odds.device) <= odds
         greedy = _greedy_rows(sampling_metadata, num_draft_tokens)
         if greedy:
             accepted[greedy] = target_logits[greedy].argmax(-1) == drafted[greedy].squeeze(1)
         kept, refused = _kept(accepted.tolist(), num_draft_tokens)
-        instead = dict(zip(refused, _instead(refused, drafted, draft_probs, target_logits, own, draw, {*greedy}), strict=True))
-        output = torch.full((len(num_draft_tokens), max_spec_len + 1), -1, dtype=torch.int32, device=target_logits.device)
+        instead = dict(
+            zip(refused, _instead(refused, drafted, draft_probs, target_logits, own, draw, {*greedy}), strict=True)
+        )
+        output = torch.full(
+            (len(num_draft_tokens), max_spec_len + 1), -1, dtype=torch.int32, device=target_logits.device
+        )
         said, further, first = draft_token_ids.tolist(), bonus_token_ids.flatten().tolist(), 0
         for request, (count, drafts) in enumerate(zip(kept, num_draft_tokens, strict=True)):
             after = further[request] if count == drafts else instead[request, first + count]
@@ -211,7 +260,7 @@ def _kept(accepted: list[bool], drafts: list[int]) -> tuple[list[int], list[tupl
 
 def _instead(
     refused: list[tuple[int, int]], drafted: Any, draft_probs: Any, logits: Any, own: Any, draw: Any, greedy: set[int]
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """A token of the target's for each."""
     import torch
 
@@ -257,8 +306,8 @@ def mapped(load: Callable[..., set[str]]) -> Callable[..., set[str]]:
 
 
 def undrawn(sample: Callable[..., Any], settle: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The model runner's `_sample`, and `_bookkeeping_sync` that follows it: between them requests whose token is not kept are
-    without their generators, which so stay where they were."""
+    """The model runner's `_sample`, and `_bookkeeping_sync` that follows it: between them requests whose token is not
+    kept are without their generators, which so stay where they were."""
 
     def _sample(runner: Any, *arguments: Any, **options: Any) -> Any:
         own = runner.input_batch.generators
@@ -276,7 +325,8 @@ def undrawn(sample: Callable[..., Any], settle: Callable[..., Any]) -> tuple[Cal
 
 
 def flat(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`CPUInt8ScaledMMLinearKernel._apply_weights_sgl` for an input [..., in] of any number of dimensions: [..., out]."""
+    """`CPUInt8ScaledMMLinearKernel._apply_weights_sgl` for an input [..., in] of any number of dimensions: [...,
+    out]."""
 
     def _apply_weights_sgl(kernel: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         found = product(kernel, layer, x.reshape(-1, x.shape[-1]), bias)
@@ -307,7 +357,9 @@ def register() -> None:
 
     if not hasattr(rejection_sampler.rejection_sample, "sparing"):
         rejection_sampler.rejection_sample = sparing(
-            rejection_sampler.rejection_sample, rejection_sampler.generate_uniform_probs, torch.ops._C.fused_gumbel_argmax
+            rejection_sampler.rejection_sample,
+            rejection_sampler.generate_uniform_probs,
+            torch.ops._C.fused_gumbel_argmax,
         )
     if not hasattr(torch.compiler.load_compiled_function, "finalizable"):
         torch.compiler.load_compiled_function = finalizable(torch.compiler.load_compiled_function)

@@ -1,4 +1,5 @@
-"""An evaluation job: servers up, slots in ABBA order, records kept, quality beside the speed, one document and a report."""
+"""An evaluation job: servers up, slots in ABBA order, records kept, quality beside the speed, one document and a
+report."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ from backend.worker.resources import PeakMemory
 
 
 def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Fill the channel's output: evaluation.json, records.parquet, runs.json, report.html, and task_samples.jsonl for tasks."""
+    """Fill the channel's output: evaluation.json, records.parquet, runs.json, report.html, and task_samples.jsonl for
+    tasks."""
     scored, asked = spec.options.quality and not spec.continues, spec.options.tasks and not spec.continues
     progress = ChannelProgress(
         channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5 + spec.options.lossless
@@ -57,7 +59,11 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
 
 
 def _run(
-    spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory, progress: ChannelProgress, settings: configuration.Settings
+    spec: EvaluateSpec,
+    channel: JobChannel,
+    memory: PeakMemory,
+    progress: ChannelProgress,
+    settings: configuration.Settings,
 ) -> dict[str, Any]:
     options, earlier = spec.options, kept.read(spec.continues) if spec.continues else None
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
@@ -77,7 +83,9 @@ def _run(
         measurement.run(pool)
         measurement.check_answers()
         tasks.score(pool, measurement.lost)
-        kept_answers = lossless.measure(pool, workload.prompts, measurement.lost, progress) if spec.options.lossless else {}
+        kept_answers = (
+            lossless.measure(pool, workload.prompts, measurement.lost, progress) if spec.options.lossless else {}
+        )
     scored = options.quality and not earlier
     qualities = _qualities(measurement, settings) if scored else {}
     progress.phase("report", "Writing the report", weight=0.5)
@@ -88,35 +96,45 @@ def _run(
 
 def _qualities(measurement: Measurement, settings: configuration.Settings) -> dict[int, Quality]:
     spec, folder = measurement.spec, measurement.channel.work
-    scores = measure(spec.variants, measurement.progress, folder, kept=settings.kept_scoring, text=spec.options.quality_text)
+    scores = measure(
+        spec.variants, measurement.progress, folder, kept=settings.kept_scoring, text=spec.options.quality_text
+    )
     matches = compare_answers(spec.variants[0], measurement.answers, measurement.again)
     served = told.figures(measurement.told)
-    return {index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()}
+    return {
+        index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()
+    }
 
 
 def _hardware(on_processor: bool, settings: configuration.Settings) -> dict[str, Any]:
-    """What is here, on a cluster which of its nodes, and how fast its memory is read where that is what serving waits for. Before
-    any server is up."""
+    """What is here, on a cluster which of its nodes, and how fast its memory is read where that is what serving waits
+    for. Before any server is up."""
     node = {"node": settings.node} if settings.node else {}
     return {**probe.probe(), **node, **({BANDWIDTH: speed.processor(settings.cache).bandwidth} if on_processor else {})}
 
 
 def _step(variant: Variant) -> StepBytes | None:
-    """What a step of the variant reads; None where that is not one thing: of experts, of a target and its draft, of a URL. What
-    was compiled for Neuron reads no file of the model's."""
+    """What a step of the variant reads; None where that is not one thing: of experts, of a target and its draft, of a
+    URL. What was compiled for Neuron reads no file of the model's."""
     if variant.model_path is None or variant.speculation is not None or variant.neuron is not None:
         return None
     card = read_card(Path(variant.model_path))
     looked_up = 0 if card.tied_embeddings else sizes(card).embedding * BYTES.get(card.dtype, 2)
     return (
-        None if card.experts else StepBytes(weights=card.weights_bytes - looked_up, cache_a_token=kv_bytes(card, variant.serving))
+        None
+        if card.experts
+        else StepBytes(weights=card.weights_bytes - looked_up, cache_a_token=kv_bytes(card, variant.serving))
     )
 
 
 def _document(
-    measurement: Measurement, pool: ServerPool, qualities: dict[int, Quality], tasks: Tasks, hardware: dict[str, Any],
+    measurement: Measurement,
+    pool: ServerPool,
+    qualities: dict[int, Quality],
+    tasks: Tasks,
+    hardware: dict[str, Any],
     kept_answers: dict[int, Lossless],
-) -> Evaluation:  # fmt: skip
+) -> Evaluation:
     spec, scores = measurement.spec, tasks.scores()
     results = []
     for index, variant in enumerate(spec.variants):
@@ -137,7 +155,9 @@ def _document(
                 peak_rss_bytes=max(peaks, default=None),
                 speculates=pool.speculates(index),
                 weights_sha256=before.weights_sha256 if before else folders.served_files(variant),
-                findings=proving.findings(variant, pool.evidence.get(index, []), levels, before.findings if before else []),
+                findings=proving.findings(
+                    variant, pool.evidence.get(index, []), levels, before.findings if before else []
+                ),
                 lossless=before.lossless if before else kept_answers.get(index),
                 lost=measurement.lost.get(index),
             )
@@ -146,7 +166,11 @@ def _document(
 
 
 def _compared(
-    measurement: Measurement, results: list[VariantResult], mode: str, hardware: dict[str, Any], task_warnings: Sequence[str]
+    measurement: Measurement,
+    results: list[VariantResult],
+    mode: str,
+    hardware: dict[str, Any],
+    task_warnings: Sequence[str],
 ) -> Evaluation:
     """With the verdicts, at the level that is left where others were seen before."""
     spec, earlier = measurement.spec, measurement.earlier.document if measurement.earlier else None
@@ -163,11 +187,19 @@ def _compared(
         warnings += filter(None, [between_starts.warning(results, comparison, sessions)])
     return Evaluation(
         schema=SCHEMA,
-        variants=results, comparison=comparison, workload=measurement.workload.about(spec.workload_reading), hardware=hardware,
-        versions=engines.versions(configuration.load()), options=options, interleave=mode,
+        variants=results,
+        comparison=comparison,
+        workload=measurement.workload.about(spec.workload_reading),
+        hardware=hardware,
+        versions=engines.versions(configuration.load()),
+        options=options,
+        interleave=mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        warnings=warnings, continues=spec.continues.evaluation if spec.continues else None, sessions=sessions, looks=looks,
-    )  # fmt: skip
+        warnings=warnings,
+        continues=spec.continues.evaluation if spec.continues else None,
+        sessions=sessions,
+        looks=looks,
+    )
 
 
 def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> list[str]:
@@ -182,7 +214,9 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     if options.quality and told.stays_here(variants, options.quality_text):
         found.append("The held-out text was not sent to endpoints: what is said as served is of the bundled text.")
     if options.sweep:
-        found.append("Each variant was searched by itself, so its levels are its own and there is no verdict between variants.")
+        found.append(
+            "Each variant was searched by itself, so its levels are its own and there is no verdict between variants."
+        )
     elif options.most_blocks < 5:
         said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
         found.append(f"{said} figures but no verdict: five or more do.")
@@ -210,8 +244,8 @@ def at_sagemaker(name: str, remote: Remote) -> list[str]:
 
 
 def former_quantization(variants: Sequence[Variant]) -> list[str]:
-    """What the originals lost before they came here, or lose as they are stored, a sentence each: every quality is against them
-    as they are."""
+    """What the originals lost before they came here, or lose as they are stored, a sentence each: every quality is
+    against them as they are."""
     folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
     records = [(folder, import_record) for folder in folders if (import_record := record.read(Path(folder)))]
     names = {variant.model_path: variant.name for variant in variants}
@@ -225,7 +259,8 @@ def former_quantization(variants: Sequence[Variant]) -> list[str]:
 
 
 def _layout(folder: Path) -> StoredWeights | None:
-    """How an original's weights are stored where they are not plain; None also where the folder is no model any more."""
+    """How an original's weights are stored where they are not plain; None also where the folder is no model any
+    more."""
     try:
         return read_card(folder).stored
     except (InvalidModel, UnknownModel):

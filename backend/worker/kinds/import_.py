@@ -1,4 +1,5 @@
-"""An import job: downloads a model at the revision that was asked for, checks it, and leaves it for the supervisor to publish."""
+"""An import job: downloads a model at the revision that was asked for, checks it, and leaves it for the supervisor to
+publish."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ SHARED = "Another import fetches the same files: this one waits for it, and take
 def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """`model` is the card, `path` where the folder will lie, `staged` where it lies until then.
 
-    Raises UnknownModel, AccessRefused, SourceUnreachable, InvalidModel, DownloadFailed, NotEnoughDisk, JobCancelled. What
-    was fetched stays for the next attempt.
+    Raises UnknownModel, AccessRefused, SourceUnreachable, InvalidModel, DownloadFailed, NotEnoughDisk, JobCancelled.
+    What was fetched stays for the next attempt.
     """
     from backend.catalog.cards.card import read_card
     from backend.catalog.remote import sources as remote
@@ -71,7 +72,9 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     left = sum(wanted.values()) - here
     free = probe.free_disk(staged)
     if free < left:
-        raise NotEnoughDisk(f"{left / 1e9:.2f} GB are still to be fetched and {free / 1e9:.2f} GB of disk are free: free some.")
+        raise NotEnoughDisk(
+            f"{left / 1e9:.2f} GB are still to be fetched and {free / 1e9:.2f} GB of disk are free: free some."
+        )
     kept = f"; {here / 1e6:.1f} MB are here already" if here else ""
     progress.phase("download", f"Downloading {left / 1e6:.1f} MB{kept}", total=left, unit="bytes", weight=0.97)
     download(source, wanted, staged, progress.advance)

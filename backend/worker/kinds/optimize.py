@@ -49,7 +49,8 @@ ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
 RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
 """Of the manifest, what the job's own result says too."""
 FITTING = "bits"
-"""The name of what is kept to go on from: what groups of linears were measured to lose, and attempts that missed the floor."""
+"""The name of what is kept to go on from: what groups of linears were measured to lose, and attempts that missed the
+floor."""
 
 
 class Optimization:
@@ -61,7 +62,9 @@ class Optimization:
         pruning = self._planned("prune")
         self.recovers = pruning is not None and "recover" in pruning.options
         weights = {"prune": 14.0 if self.recovers else 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
-        expected = 1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
+        expected = (
+            1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
+        )
         self.progress = ChannelProgress(channel, expected, reckoned(spec))
         self.facts: dict[str, Any] = {}
 
@@ -89,7 +92,9 @@ class Optimization:
         if draft is not None:
             copy_model(draft, self.channel.output / "draft")
         device = self.spec.target == "local:neuron"
-        self.facts |= neuron.run(plan, Path(self.spec.model.path), draft, self.channel.output, self.progress, device=device)
+        self.facts |= neuron.run(
+            plan, Path(self.spec.model.path), draft, self.channel.output, self.progress, device=device
+        )
 
     def _prune(self, step: PlannedStep) -> None:
         """Alone. Before a quantization both are one pass over the weights, which `_quantize` makes."""
@@ -106,11 +111,15 @@ class Optimization:
         dropped = {name: value for name, value in pruning.options.items() if name != "recover"} if pruning else None
         model, reads = Path(self.spec.model.path), reads_text(self.spec.recipe)
         request = QuantizeRequest(
-            model_dir=model, out_dir=self.model, **asked(options), seed=self.spec.seed,
+            model_dir=model,
+            out_dir=self.model,
+            **asked(options),
+            seed=self.spec.seed,
             pruning=Pruning(**dropped) if dropped else None,
-            calibration_texts=calibration_texts(self.spec.calibration_path, model) if reads else [], devices=devices(),
+            calibration_texts=calibration_texts(self.spec.calibration_path, model) if reads else [],
+            devices=devices(),
             work_dir=self.channel.resume(),
-        )  # fmt: skip
+        )
         make = partial(self._changed, engine, options)
         if pruning and self.recovers:
             recover = Recover(**pruning.options["recover"])
@@ -123,7 +132,8 @@ class Optimization:
         self.facts |= {"calibration": calibration, "versions": quantize.versions}
 
     def _changed(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
-        """The weights of the request's model rewritten by the engine, with a precision for each group where the plan says so."""
+        """The weights of the request's model rewritten by the engine, with a precision for each group where the plan
+        says so."""
         if "eight_bits" not in options:
             return run_engine(engine, request, self.progress)
         folder = self.channel.resume(FITTING)
@@ -157,9 +167,13 @@ class Optimization:
         draft = str(self.channel.output / "draft") if self.spec.draft else None
         speculation = Speculation.of(step, draft, configuration.load().classes(step.method)) if step else None
         return Variant(
-            name=recipe.name, source=self.spec.model.id, kind="artifact", model_path=str(self.model), serving=recipe.serving,
+            name=recipe.name,
+            source=self.spec.model.id,
+            kind="artifact",
+            model_path=str(self.model),
+            serving=recipe.serving,
             speculation=speculation,
-        )  # fmt: skip
+        )
 
     def _scored(self, folder: Path) -> dict[str, Any]:
         from backend.evaluate.quality import quality
@@ -177,9 +191,10 @@ class Optimization:
     def _score(self) -> dict[str, Any]:
         scored = self._scored(self.model)
         found: dict[str, Any] = {
-            "perplexity_before": scored["perplexity_original"], "perplexity_after": scored["perplexity"],
+            "perplexity_before": scored["perplexity_original"],
+            "perplexity_after": scored["perplexity"],
             **{name: scored[name] for name in (*SCORES[2:], "text", "text_sha256", "windows", "tokens")},
-        }  # fmt: skip
+        }
         self.facts["quality"] = found
         return found
 
@@ -191,7 +206,8 @@ class Optimization:
             found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
             self.facts["recovery"]["quality"] = found
             self.progress.note(gained(found))
-        if self.facts.get("bits") is not None:  # beside what was predicted, which leaves out how errors meet, so it is too low
+        # beside what was predicted, which leaves out how errors meet, so it is too low
+        if self.facts.get("bits") is not None:
             self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
         if missed := fallback.missed(self.spec.recipe.limits, self.facts["quality"]):
             raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")
@@ -201,8 +217,8 @@ class Optimization:
 
 
 def reckoned(spec: OptimizeSpec) -> dict[str, float]:
-    """Seconds of each phase by the planner's formula, so that progress goes with time; nothing where an engine or a recovery has
-    phases of its own."""
+    """Seconds of each phase by the planner's formula, so that progress goes with time; nothing where an engine or a
+    recovery has phases of its own."""
     step = spec.recipe.step("prune")
     if any(each.engine not in {"native", "vllm"} for each in spec.plan.steps) or getattr(step, "recover", None):
         return {}
@@ -222,11 +238,20 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         work.run()
         work.progress.phase("manifest", "Hashing every file", weight=0.5)
         manifest = Manifest(
-            job=channel.job, parent=spec.model, recipe=spec.recipe, recipe_hash=spec.recipe.hash,
-            files=folders.describe(channel.output), bytes_before=spec.model.weights_bytes, bytes_after=weight_bytes(work.model),
-            draft=spec.draft, hardware=probe.probe(), seed=spec.seed, peak_rss_bytes=memory.peak,
-            seconds=round(time.monotonic() - began, 2), **work.facts,
-        )  # fmt: skip
+            job=channel.job,
+            parent=spec.model,
+            recipe=spec.recipe,
+            recipe_hash=spec.recipe.hash,
+            files=folders.describe(channel.output),
+            bytes_before=spec.model.weights_bytes,
+            bytes_after=weight_bytes(work.model),
+            draft=spec.draft,
+            hardware=probe.probe(),
+            seed=spec.seed,
+            peak_rss_bytes=memory.peak,
+            seconds=round(time.monotonic() - began, 2),
+            **work.facts,
+        )
         folders.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include=RESULT)
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
@@ -268,7 +293,8 @@ def weight_bytes(folder: Path) -> int:
 def copy_model(source: Path, destination: Path) -> None:
     """Copy what a server needs and nothing that could run code: safetensors, JSON, tokenizer files.
 
-    Raises ModelDamaged where no weights are there: the folder may have gone since the job was submitted, or lie on another host.
+    Raises ModelDamaged where no weights are there: the folder may have gone since the job was submitted, or lie on
+    another host.
     """
     from backend.layered import tokenizers
     from backend.layered.source import weight_files

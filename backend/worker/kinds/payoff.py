@@ -1,6 +1,8 @@
-"""A payoff job: one target served alone and with drafts of random weights, side by side; the map that follows from their steps.
+"""A payoff job: one target served alone and with drafts of random weights, side by side; the map that follows from
+their steps.
 
-Each slot (a server, a number of streams, a round) is kept as soon as it is measured, so that a resumed job goes on from there.
+Each slot (a server, a number of streams, a round) is kept as soon as it is measured, so that a resumed job goes on from
+there.
 """
 
 from __future__ import annotations
@@ -42,14 +44,15 @@ from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
 FEWEST_STEPS, STEPS_OF_ALL = 16, 192
-"""Of a server a slot, and of all its streams together where they are few and each step is short: an answer is as long as so many
-are expected to make it. Half a second of one stream differed by 15 % from round to round, on a quiet machine."""
+"""Of a server a slot, and of all its streams together where they are few and each step is short: an answer is as long
+as so many are expected to make it. Half a second of one stream differed by 15 % from round to round, on a quiet
+machine."""
 WARM_STEPS = 6
 
 
 class Slot(Frozen):
-    """What one server did under one number of streams in one round, in seconds: the median time between two chunks of a stream,
-    which is a step, and the median time a token."""
+    """What one server did under one number of streams in one round, in seconds: the median time between two chunks of a
+    stream, which is a step, and the median time a token."""
 
     step_s: float
     token_s: float
@@ -71,7 +74,8 @@ class Server(NamedTuple):
 
 
 def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Measure, and answer with the map as the result's document. Raises ServerFailed, WorkError where nothing was answered."""
+    """Measure, and answer with the map as the result's document. Raises ServerFailed, WorkError where nothing was
+    answered."""
     settings, began = configuration.load(), time.monotonic()
     progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0)
     with here(spec.variants, settings, progress) as (target,):
@@ -81,9 +85,14 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
         options = EvaluateOptions(concurrency=spec.streams, max_tokens=measured.longest)
         workload = parse(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
         pool = ServerPool(
-            [server.variant for server in servers], options, partial(engines.server_python, settings), channel.side_log,
-            settings.cache / "vllm", progress, cache_tokens(workload.prompts, options, measured.longest),
-        )  # fmt: skip
+            [server.variant for server in servers],
+            options,
+            partial(engines.server_python, settings),
+            channel.side_log,
+            settings.cache / "vllm",
+            progress,
+            cache_tokens(workload.prompts, options, measured.longest),
+        )
         key = payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
         with pool:
             progress.phase("start", "Starting servers", weight=2.0)
@@ -112,7 +121,9 @@ class Measured:
     asked: ClassVar[Mapping[str, Any]] = {}
     """Of the load's plan, where it is another than plain text at temperature 0: costs do not hang on it."""
 
-    def __init__(self, spec: PayoffSpec, servers: Sequence[Server], channel: JobChannel, progress: ChannelProgress) -> None:
+    def __init__(
+        self, spec: PayoffSpec, servers: Sequence[Server], channel: JobChannel, progress: ChannelProgress
+    ) -> None:
         self.spec, self.servers, self._channel, self._progress = spec, servers, channel, progress
         self._folder = channel.resume("slots")
         self.slots: dict[tuple[int, int, int], Slot] = {}
@@ -145,12 +156,16 @@ class Measured:
                 tokens = [each.token_s / base.token_s for each, base in zip(own, plain, strict=True)]
                 accepted = [each.accepted for each in own if each.accepted is not None]
                 yield Point(
-                    streams=streams, tokens=server.probe.tokens if server.probe else 0, draft=server.shape,
-                    step_s=statistics.geometric_mean(each.step_s for each in own), relative=statistics.geometric_mean(relative),
+                    streams=streams,
+                    tokens=server.probe.tokens if server.probe else 0,
+                    draft=server.shape,
+                    step_s=statistics.geometric_mean(each.step_s for each in own),
+                    relative=statistics.geometric_mean(relative),
                     factor=factor_ci95(relative) if server.probe else None,
                     accepted=statistics.fmean(accepted) if accepted else None,
-                    token_relative=statistics.geometric_mean(tokens) if server.probe else None, rounds=self.spec.rounds,
-                )  # fmt: skip
+                    token_relative=statistics.geometric_mean(tokens) if server.probe else None,
+                    rounds=self.spec.rounds,
+                )
 
     def forget(self) -> None:
         """Once there is a map nobody goes on from the slots."""
@@ -159,7 +174,11 @@ class Measured:
     def disturbed(self) -> list[str]:
         worst = neighbours.worst(slot.disturbance for slot in self.slots.values() if slot.disturbance)
         words = neighbours.words(worst) if worst else None
-        return [f"The machine was not quiet ({words} at the worst): measure again for a narrower interval."] if words else []
+        return (
+            [f"The machine was not quiet ({words} at the worst): measure again for a narrower interval."]
+            if words
+            else []
+        )
 
     def _kept(self, place: tuple[int, int, int]) -> Slot | None:
         path = self._path(place)
@@ -195,9 +214,17 @@ class Measured:
         self._runs += 1
         first = self._runs * max(self.spec.streams)
         plan = LoadPlan(
-            url=endpoint.url, model=str(endpoint.served_name), prompts=self.spec.prompts, load=Load("closed", streams),
-            requests=streams, warmup_requests=0, max_tokens=tokens, ignore_eos=True, first_line=first, **self.asked,
-        )  # fmt: skip
+            url=endpoint.url,
+            model=str(endpoint.served_name),
+            prompts=self.spec.prompts,
+            load=Load("closed", streams),
+            requests=streams,
+            warmup_requests=0,
+            max_tokens=tokens,
+            ignore_eos=True,
+            first_line=first,
+            **self.asked,
+        )
         return run_level(plan, self._channel.work / f"slot-{self._runs}")[0]
 
 
@@ -211,13 +238,18 @@ def _tokens(server: Server, count: int) -> int:
 
 
 def _times(records: Sequence[RequestRecord]) -> dict[str, float]:
-    """Raises WorkError where no answer came in several chunks. The first gap of an answer holds the prompts of other streams."""
-    good = [record for record in records if record.ok and len(record.chunk_times) > 3 and (record.output_tokens or 0) > 1]
+    """Raises WorkError where no answer came in several chunks. The first gap of an answer holds the prompts of other
+    streams."""
+    good = [
+        record for record in records if record.ok and len(record.chunk_times) > 3 and (record.output_tokens or 0) > 1
+    ]
     if not good:
         first = next((record.error for record in records if record.error), "no reason given")
         raise WorkError(f"None of {len(records)} requests was answered ({first.rstrip('.')}): see the log.")
     gaps = [
-        later - earlier for record in good for earlier, later in zip(record.chunk_times[1:], record.chunk_times[2:], strict=False)
+        later - earlier
+        for record in good
+        for earlier, later in zip(record.chunk_times[1:], record.chunk_times[2:], strict=False)
     ]
     spans = [(record.chunk_times[-1] - record.chunk_times[0]) / _after_first(record) for record in good]
     return {"step_s": statistics.median(gaps), "token_s": statistics.median(spans)}
@@ -232,7 +264,14 @@ def _after_first(record: RequestRecord) -> float:
 def _map(key: MapKey, target: Variant, card: ModelCard, measured: Measured, seconds: float) -> PayoffMap:
     points = tuple(measured.points())
     return PayoffMap(
-        key=key, model=target.source, parameters=card.parameters, points=points, costs=payoff.fit(points),
-        error=payoff.error_factor(payoff.held_out(points)), measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(seconds, 1), hardware=json.loads(json.dumps(probe.probe())), warnings=tuple(measured.disturbed()),
-    )  # fmt: skip
+        key=key,
+        model=target.source,
+        parameters=card.parameters,
+        points=points,
+        costs=payoff.fit(points),
+        error=payoff.error_factor(payoff.held_out(points)),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(seconds, 1),
+        hardware=json.loads(json.dumps(probe.probe())),
+        warnings=tuple(measured.disturbed()),
+    )

@@ -65,7 +65,9 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
         "summary": f"{why} {attention.tokens:,.0f} tokens were generated in {_minutes(seconds)}.",
         "served_seconds": seconds,
         "generated_tokens": int(attention.tokens),
-        "ready_seconds": {variant.source: server.started_seconds for variant, server in zip(spec.variants, servers, strict=True)},
+        "ready_seconds": {
+            variant.source: server.started_seconds for variant, server in zip(spec.variants, servers, strict=True)
+        },
         "peak_rss_bytes": memory.peak,
     }
 
@@ -80,13 +82,15 @@ def _start(
         _check_room(variant, servers)
         log = channel.side_log(f"server-{number}")
         python, cache = engines.server_python(settings, variant), settings.cache / "vllm"
-        servers.append(stack.enter_context(VllmServer(variant, python=python, log=log, cache_root=cache, progress=progress)))
+        servers.append(
+            stack.enter_context(VllmServer(variant, python=python, log=log, cache_root=cache, progress=progress))
+        )
     return servers
 
 
 def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
-    """By the largest server that is up, as an evaluation decides whether to keep its servers up together: what it holds, and what
-    it held only while it started."""
+    """By the largest server that is up, as an evaluation decides whether to keep its servers up together: what it
+    holds, and what it held only while it started."""
     needed = max((room(server, 1) for server in servers), default=0.0)
     if (free := probe.free_memory()) < needed:
         raise WorkError(
@@ -99,11 +103,15 @@ def _announcement(spec: ServeSpec, servers: Sequence[VllmServer]) -> Event:
     names = " and ".join(variant.name for variant in spec.variants)
     endpoints = [
         {
-            "source": variant.source, "name": variant.name, "url": server.url, "served_name": server.served_name,
-            "ready_seconds": server.started_seconds, "key_file": str(server.key_file),
+            "source": variant.source,
+            "name": variant.name,
+            "url": server.url,
+            "served_name": server.served_name,
+            "ready_seconds": server.started_seconds,
+            "key_file": str(server.key_file),
         }
         for variant, server in zip(spec.variants, servers, strict=True)
-    ]  # fmt: skip
+    ]
     message = f"Serving {names} until stopped, or unused for {spec.idle_minutes:g} minutes"
     return Event(kind="phase", phase="serve", message=message, progress=1.0, data={"endpoints": endpoints})
 

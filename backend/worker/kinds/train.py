@@ -25,8 +25,8 @@ RESULT = {"seconds", "peak_rss_bytes", "bytes_after", "training"}
 
 
 def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Fill the channel's output with an artifact; the result document's own part. What the target answered and the state of the
-    training stay for the next attempt until it has succeeded.
+    """Fill the channel's output with an artifact; the result document's own part. What the target answered and the
+    state of the training stay for the next attempt until it has succeeded.
 
     Raises InvalidWorkload, and what `engines.drafts.train` does.
     """
@@ -37,7 +37,9 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     target = Path(spec.model.path)
     given = prompts.read(spec.prompts_path, target)
     if given.left_out:
-        progress.note(f"{given.left_out} prompts of {given.name} are left out: held out for evaluations, or there twice.")
+        progress.note(
+            f"{given.left_out} prompts of {given.name} are left out: held out for evaluations, or there twice."
+        )
     draft = channel.output / "draft"
     draft.mkdir(parents=True)
     with recovery.stages(channel.resume()):
@@ -56,18 +58,30 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     return {**manifest.model_dump(mode="json", include=RESULT), "artifact": manifest.id}
 
 
-def _manifest(spec: TrainSpec, channel: JobChannel, training: dict[str, Any], memory: PeakMemory, seconds: float) -> Manifest:
+def _manifest(
+    spec: TrainSpec, channel: JobChannel, training: dict[str, Any], memory: PeakMemory, seconds: float
+) -> Manifest:
     """Written, with the card that readers of model folders look for."""
     draft, hardware = channel.output / "draft", probe.probe()
     files.write(draft / "README.md", drafts.card(spec.model.id, training, hardware))
     recipe = Recipe(
-        name=drafts.title(spec.options), steps=(Speculate(method=METHODS[spec.options.kind], tokens=spec.options.tokens),)
+        name=drafts.title(spec.options),
+        steps=(Speculate(method=METHODS[spec.options.kind], tokens=spec.options.tokens),),
     )
     manifest = Manifest(
-        job=channel.job, parent=spec.model, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(channel.output),
-        bytes_before=spec.model.weights_bytes, bytes_after=sum(file.stat().st_size for file in draft.glob("*.safetensors")),
-        training=training, versions=training["versions"], hardware=hardware, seed=spec.options.seed, peak_rss_bytes=memory.peak,
+        job=channel.job,
+        parent=spec.model,
+        recipe=recipe,
+        recipe_hash=recipe.hash,
+        files=folders.describe(channel.output),
+        bytes_before=spec.model.weights_bytes,
+        bytes_after=sum(file.stat().st_size for file in draft.glob("*.safetensors")),
+        training=training,
+        versions=training["versions"],
+        hardware=hardware,
+        seed=spec.options.seed,
+        peak_rss_bytes=memory.peak,
         seconds=round(seconds, 2),
-    )  # fmt: skip
+    )
     folders.write_manifest(channel.output, manifest)
     return manifest

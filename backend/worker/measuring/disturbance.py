@@ -1,4 +1,5 @@
-"""What disturbed a measurement: processor time that others used meanwhile, time the hypervisor withheld, thermal throttling.
+"""What disturbed a measurement: processor time that others used meanwhile, time the hypervisor withheld, thermal
+throttling.
 
 From /proc and /sys of Linux. Knows nothing of loads and servers.
 """
@@ -41,10 +42,12 @@ class Watch:
         others = (last.busy_s - first.busy_s) - (last.own_s - first.own_s)
         known = first.throttled is not None and last.throttled is not None
         return Disturbance(
-            seconds=seconds, cores=os.cpu_count() or 1, others=max(0.0, others) / seconds,
+            seconds=seconds,
+            cores=os.cpu_count() or 1,
+            others=max(0.0, others) / seconds,
             stolen=max(0.0, last.stolen_s - first.stolen_s) / seconds,
             throttled=(last.throttled or 0) - (first.throttled or 0) if known else None,
-        )  # fmt: skip
+        )
 
 
 def words(disturbance: Disturbance) -> str | None:

@@ -39,4 +39,6 @@ def _moved(variant: Variant, folder: Path) -> Variant:
     if speculation is not None and speculation.draft_path is not None:
         speculation = speculation.model_copy(update={"draft_path": str(folder / "draft")})
     cache = str(folder / "compile_cache") if variant.compile_cache else None
-    return variant.model_copy(update={"model_path": str(folder / "model"), "speculation": speculation, "compile_cache": cache})
+    return variant.model_copy(
+        update={"model_path": str(folder / "model"), "speculation": speculation, "compile_cache": cache}
+    )

@@ -1,4 +1,5 @@
-"""What an evaluation keeps beside its document and its requests, so that it can be continued as if it had never ended."""
+"""What an evaluation keeps beside its document and its requests, so that it can be continued as if it had never
+ended."""
 
 from __future__ import annotations
 
@@ -33,13 +34,18 @@ def write(folder: Path, runs: Mapping[Key, Sequence[Run]], task_warnings: Iterab
     """All of each run but its requests, which `records` keeps."""
     kept = [
         {
-            "variant": variant, "load": load.key, "block": block,
-            "audit": run.audit.model_dump(mode="json"), "disturbance": run.disturbance.model_dump(mode="json"),
-            "joules": run.joules, "counted": run.counted, "hits": run.hits,
+            "variant": variant,
+            "load": load.key,
+            "block": block,
+            "audit": run.audit.model_dump(mode="json"),
+            "disturbance": run.disturbance.model_dump(mode="json"),
+            "joules": run.joules,
+            "counted": run.counted,
+            "hits": run.hits,
         }
         for (variant, load), blocks in runs.items()
         for block, run in enumerate(blocks)
-    ]  # fmt: skip
+    ]
     (folder / RUNS).write_text(json.dumps({"task_warnings": list(task_warnings), "runs": kept}))
 
 
@@ -57,10 +63,14 @@ def read(continued: Continued) -> Earlier:
             records = requests[names[each["variant"]], each["load"], each["block"]]
             runs.setdefault((each["variant"], loads[each["load"]]), []).append(
                 Run(
-                    records, Audit.model_validate(each["audit"]), Disturbance.model_validate(each["disturbance"]),
-                    each["joules"], each["counted"], Hits(*each["hits"]),
+                    records,
+                    Audit.model_validate(each["audit"]),
+                    Disturbance.model_validate(each["disturbance"]),
+                    each["joules"],
+                    each["counted"],
+                    Hits(*each["hits"]),
                 )
-            )  # fmt: skip
+            )
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise NotContinued(
             f"What {continued.evaluation} measured can no longer be read ({type(error).__name__}): measure again."

@@ -22,7 +22,8 @@ LONGEST_PROMPT = 512
 
 
 class Sizes(NamedTuple):
-    """How much is asked: greedy answers of so many tokens, `at_once` where the engine is held against itself, and samples."""
+    """How much is asked: greedy answers of so many tokens, `at_once` where the engine is held against itself, and
+    samples."""
 
     prompts: int = 24
     tokens: int = 48
@@ -44,11 +45,16 @@ class Arm(NamedTuple):
     drafted: tuple[int, int]
 
 
-def measure(pool: ServerPool, prompts: Sequence[Prompt], lost: dict[int, str], progress: Progress) -> dict[int, Lossless]:
-    """By variant index, those that speculate and are served here. A server that goes away costs its own figure alone."""
+def measure(
+    pool: ServerPool, prompts: Sequence[Prompt], lost: dict[int, str], progress: Progress
+) -> dict[int, Lossless]:
+    """By variant index, those that speculate and are served here. A server that goes away costs its own figure
+    alone."""
     variants = list(pool.variants)
     asked = [index for index, each in enumerate(variants) if index not in lost and speculates(each)]
-    progress.phase("lossless", "Comparing answers with and without speculation", total=2 * len(asked), unit="servers", weight=1.0)
+    progress.phase(
+        "lossless", "Comparing answers with and without speculation", total=2 * len(asked), unit="servers", weight=1.0
+    )
     arms: dict[int, Arm | None] = {}
     pairs: dict[int, int] = {}
     for number, index in enumerate(asked):  # those that are up first
@@ -59,7 +65,9 @@ def measure(pool: ServerPool, prompts: Sequence[Prompt], lost: dict[int, str], p
         arms[place] = arms[place] if place in arms else _arm(pool, place, prompts, progress)
         progress.advance(len(asked) + number + 1)
     both = {index: (arms[index], arms[place]) for index, place in pairs.items()}
-    return {index: held_against(one, other) for index, (one, other) in both.items() if one is not None and other is not None}
+    return {
+        index: held_against(one, other) for index, (one, other) in both.items() if one is not None and other is not None
+    }
 
 
 def speculates(variant: Variant) -> bool:
@@ -68,7 +76,9 @@ def speculates(variant: Variant) -> bool:
 
 def without(variant: Variant) -> Variant:
     """The same, but that nothing is guessed; its compile cache is of another graph."""
-    return variant.model_copy(update={"speculation": None, "compile_cache": None, "name": f"{variant.name} without speculation"})
+    return variant.model_copy(
+        update={"speculation": None, "compile_cache": None, "name": f"{variant.name} without speculation"}
+    )
 
 
 def twin(pool: ServerPool, index: int) -> int:
@@ -100,7 +110,9 @@ def asked_of(server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat
     before = _drafted(server)
     if sizes.sampled_prompts:
         _samples(server, tokens[0], 1, number + 2)  # thrown away: from here on no two servers draw the same numbers
-    samples = [_samples(server, prompt, sizes.samples, sizes.sampled_tokens) for prompt in tokens[: sizes.sampled_prompts]]
+    samples = [
+        _samples(server, prompt, sizes.samples, sizes.sampled_tokens) for prompt in tokens[: sizes.sampled_prompts]
+    ]
     return Arm(greedy, at_once, samples, (between - start, _drafted(server) - before))
 
 

@@ -1,4 +1,5 @@
-"""What one evaluation gathers: every run of the schedule, or a sweep a variant. Knows nothing of the document made of it."""
+"""What one evaluation gathers: every run of the schedule, or a sweep a variant. Knows nothing of the document made of
+it."""
 
 from __future__ import annotations
 
@@ -39,9 +40,13 @@ class Measurement:
     """What one evaluation gathers, slot by slot."""
 
     def __init__(
-        self, spec: EvaluateSpec, channel: JobChannel, workload: Workload, progress: ChannelProgress,
+        self,
+        spec: EvaluateSpec,
+        channel: JobChannel,
+        workload: Workload,
+        progress: ChannelProgress,
         earlier: Earlier | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
         self.earlier = earlier
         self.runs: dict[Key, list[Run]] = dict(earlier.runs) if earlier else {}
@@ -69,7 +74,8 @@ class Measurement:
         """Variant -> start of its server that was warmed."""
 
     def run(self, pool: ServerPool) -> None:
-        """Load every slot of the schedule. Each slot has warm-up requests of its own beside the first pass over all levels."""
+        """Load every slot of the schedule. Each slot has warm-up requests of its own beside the first pass over all
+        levels."""
         options = self.spec.options
         mode = "restart" if pool.mode == "restart" else "resident"
         if mode == "resident":
@@ -85,7 +91,9 @@ class Measurement:
             for slot in runs_of_block:
                 self._measure(slot, pool)
                 name, load = self.spec.variants[slot.variant].name, self.loads[slot.level]
-                self.progress.advance(next(done), variant=name, concurrency=_streams(load), load=load.words, block=block)
+                self.progress.advance(
+                    next(done), variant=name, concurrency=_streams(load), load=load.words, block=block
+                )
             self.blocks = block + 1
             if self._is_decided():
                 break
@@ -108,19 +116,22 @@ class Measurement:
             return False
         alpha = rule.levels(options.max_blocks)[places.index(self.blocks)]
         results = [
-            VariantResult(name=each.name, variant=each, levels=self.levels(i)) for i, each in enumerate(self.spec.variants)
+            VariantResult(name=each.name, variant=each, levels=self.levels(i))
+            for i, each in enumerate(self.spec.variants)
         ]
         compared = compare(results, alpha)
         missing = len(rule.undecided(compared))
         self.looks.append(Look(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=missing))
         of = sum(higher_is_better(row.metric) for row in compared)
-        self.progress.note(f"After {self.blocks} of at most {options.max_blocks} blocks {of - missing} of {of} are decided.")
+        self.progress.note(
+            f"After {self.blocks} of at most {options.max_blocks} blocks {of - missing} of {of} are decided."
+        )
         return missing == 0
 
     @contextmanager
     def _kept(self, variant: int) -> Iterator[None]:
-        """A server that is gone takes nothing with it that was measured, its own or others'; with nothing yet, the evaluation
-        fails, and so does one that goes on from another, which is there as it was."""
+        """A server that is gone takes nothing with it that was measured, its own or others'; with nothing yet, the
+        evaluation fails, and so does one that goes on from another, which is there as it was."""
         try:
             yield
         except (EndpointUnreachable, ServerFailed) as error:
@@ -178,7 +189,8 @@ class Measurement:
             self.progress.advance(index + 1)
 
     def _warm(self, variant: int, endpoint: Endpoint) -> None:
-        """One answer a stream at every level, thrown away: buffers, thread pools and kernels of each batch size exist then."""
+        """One answer a stream at every level, thrown away: buffers, thread pools and kernels of each batch size exist
+        then."""
         if self._warmed.get(variant) == endpoint.starts:
             return
         for concurrency in lines.warm_streams(self.spec.options):
@@ -188,7 +200,11 @@ class Measurement:
     def levels(self, variant: int) -> list[Level]:
         """Those that were measured, also before a server went away."""
         options, of, found = self.spec.options, self.spec.variants[variant], self.swept.get(variant, [])
-        done = [each.load for each in found] if options.sweep else [load for load in self.loads if (variant, load) in self.runs]
+        done = (
+            [each.load for each in found]
+            if options.sweep
+            else [load for load in self.loads if (variant, load) in self.runs]
+        )
         levels = [runs.level(load, self.runs[variant, load], options, of, self._kinds) for load in done]
         return load_plans.mark(levels, found, options) if options.sweep else levels
 
@@ -206,7 +222,9 @@ class Measurement:
             kinds = Counter(record.status for record in asked)
             first = next((record.error for record in asked if record.error), "no reason given")
             told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
-            raise WorkError(f"Every one of {len(asked):,} requests failed ({told}; the first: {first.rstrip('.')}): see the log.")
+            raise WorkError(
+                f"Every one of {len(asked):,} requests failed ({told}; the first: {first.rstrip('.')}): see the log."
+            )
 
     def disturbed(self) -> str | None:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
@@ -217,9 +235,7 @@ class Measurement:
             return None
         (variant, load), (_, words) = max(found.items(), key=lambda row: row[1][0].others + row[1][0].stolen)
         where = f"while `{self.spec.variants[variant].name}` was measured at {load.words}"
-        return (
-            f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {words}): small differences may be chance."
-        )
+        return f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {words}): small differences may be chance."
 
     def rows(self) -> Iterator[Measured]:
         """All that was measured, level by level."""
@@ -229,7 +245,9 @@ class Measurement:
     def _run(self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None) -> Run:
         """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""
         before, watch, joules_before = endpoint.counters(), neighbours.Watch(), energy.read()
-        plan = self._plan(variant, endpoint, load, self._prompts(), requests).model_copy(update={"first_line": first_line})
+        plan = self._plan(variant, endpoint, load, self._prompts(), requests).model_copy(
+            update={"first_line": first_line}
+        )
         records, audit = self._load(plan)
         disturbance = watch.disturbance()
         joules = energy.used(joules_before, energy.read()) if endpoint.server is not None else None
@@ -249,9 +267,11 @@ class Measurement:
         told = all(r.output_tokens is not None for r in good)
         rate = tokens / seconds if seconds > 0 and told else None
         self.progress.point(
-            variant=self.spec.variants[slot.variant].name, concurrency=_streams(self.loads[slot.level]), block=slot.block,
+            variant=self.spec.variants[slot.variant].name,
+            concurrency=_streams(self.loads[slot.level]),
+            block=slot.block,
             output_tokens_per_s=rate,
-        )  # fmt: skip
+        )
 
     def _answer(self, variant: int, endpoint: Endpoint) -> Answers:
         """Greedy answers, None for a request that failed."""
@@ -267,16 +287,25 @@ class Measurement:
         self.fresh.sent(variant, plan, records, {}, block_of(endpoint.counters()))
         return records
 
-    def _plan(self, variant: int, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None) -> LoadPlan:
+    def _plan(
+        self, variant: int, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None
+    ) -> LoadPlan:
         bearer = self.spec.options.bearer_env if endpoint.server is None else None
         model = endpoint.served_name or models(endpoint.url, bearer)[0]
         plan = load_plans.plan(
-            load, self.spec.options, url=endpoint.url, model=model, prompts=str(prompts), bearer=bearer, requests=requests
+            load,
+            self.spec.options,
+            url=endpoint.url,
+            model=model,
+            prompts=str(prompts),
+            bearer=bearer,
+            requests=requests,
         )
         return self.fresh.plan(variant, plan)
 
     def _prompts(self, *, plain: bool = False) -> Path:
-        """All lines of the workload, in its order; `plain`: the first turns alone, where the load is made of conversations."""
+        """All lines of the workload, in its order; `plain`: the first turns alone, where the load is made of
+        conversations."""
         path = self.channel.work / ("prompts-plain.jsonl" if plain else "prompts.jsonl")
         if not path.exists():
             prompts = self.workload.prompts

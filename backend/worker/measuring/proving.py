@@ -1,4 +1,5 @@
-"""What proves of each variant that it was served as asked: its servers' evidence, held against its config.json and its recipe.
+"""What proves of each variant that it was served as asked: its servers' evidence, held against its config.json and its
+recipe.
 
 The servers of an evaluation hand their evidence over as they stop; what is judged of it is `domain.evaluation.proof`.
 """
@@ -19,7 +20,8 @@ from backend.domain.evaluation.proof.record import Finding, worst
 def findings(
     variant: Variant, starts: Sequence[Evidence], levels: Sequence[Level], before: Sequence[Finding] = ()
 ) -> list[Finding]:
-    """`before`: those of the evaluation that this one continues. What is served is sized by its files, without a draft's."""
+    """`before`: those of the evaluation that this one continues. What is served is sized by its files, without a
+    draft's."""
     files = list(Path(variant.model_path).glob("*.safetensors")) if variant.model_path else []
     asked = variant.model_copy(update={"bytes_on_disk": sum(file.stat().st_size for file in files) or None})
     return worst([before, judged.findings(asked, config_of(variant), starts, levels)])

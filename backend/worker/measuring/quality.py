@@ -1,5 +1,5 @@
-"""The quality of each variant of an evaluation: perplexity and KL divergence on the saved weights, scored once a model, and the
-greedy answers of what is served to the same prompts, against the baseline's."""
+"""The quality of each variant of an evaluation: perplexity and KL divergence on the saved weights, scored once a model,
+and the greedy answers of what is served to the same prompts, against the baseline's."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ Scores = dict[str, Any]
 def measure(
     variants: Sequence[Variant], progress: Progress, folder: Path, *, kept: Path | None = None, text: str | None = None
 ) -> dict[int, Quality]:
-    """Quality by variant index, on the bundled text of that name or a file (None: what suits the original). A URL's weights
-    cannot be scored: `scored` says unavailable. `folder` takes large hidden states, `kept` those of originals from one scoring to
-    the next.
+    """Quality by variant index, on the bundled text of that name or a file (None: what suits the original). A URL's
+    weights cannot be scored: `scored` says unavailable. `folder` takes large hidden states, `kept` those of originals
+    from one scoring to the next.
 
-    What the manifest of an artifact holds of the same text is not scored again. Speculative decoding and compilation keep the
-    weights, so such a variant has its weights' score; what serving changed shows in the greedy match.
+    What the manifest of an artifact holds of the same text is not scored again. Speculative decoding and compilation
+    keep the weights, so such a variant has its weights' score; what serving changed shows in the greedy match.
     """
     qualities = {
-        index: Quality(scored="unavailable", note="The weights behind a URL cannot be read.") for index in range(len(variants))
+        index: Quality(scored="unavailable", note="The weights behind a URL cannot be read.")
+        for index in range(len(variants))
     }
     scorer = _Scorer(progress, folder, kept)
     # Those that are known first: what an artifact was scored against, its original came to.
@@ -72,7 +73,11 @@ class _Scorer:
             return None
         if quality.get("text_sha256") != text.sha256:
             return None
-        return {**quality, "perplexity": quality["perplexity_after"], "perplexity_original": quality["perplexity_before"]}
+        return {
+            **quality,
+            "perplexity": quality["perplexity_after"],
+            "perplexity_original": quality["perplexity_before"],
+        }
 
     def _scored(self, original: str, model: str, text: HeldOut) -> Scores:
         from backend.evaluate.quality import quality
@@ -101,10 +106,11 @@ def _identity(folder: str) -> str:
 
 
 def compare_answers(baseline: Variant, answers: dict[int, Answers], again: Answers | None) -> dict[int, dict[str, Any]]:
-    """The agreement figures of `Quality` by variant index; those over tokens only where the baseline's tokenizer is at hand.
+    """The agreement figures of `Quality` by variant index; those over tokens only where the baseline's tokenizer is at
+    hand.
 
-    Without a pair that both answered there are no figures, only that none of so many were compared. The baseline's own are of
-    what it answered when it was asked `again`: no variant can be expected to agree more.
+    Without a pair that both answered there are no figures, only that none of so many were compared. The baseline's own
+    are of what it answered when it was asked `again`: no variant can be expected to agree more.
     """
     if 0 not in answers:
         return {}

@@ -1,7 +1,8 @@
-"""Every request of an evaluation as one Parquet file: variant, load (its key), block, the record's fields, its latencies.
+"""Every request of an evaluation as one Parquet file: variant, load (its key), block, the record's fields, its
+latencies.
 
-The requests of one load, of all variants, are one row group: a screen reads one load at a time. Latencies stand as figures of
-their own, so that nobody has to read every chunk of every answer for them.
+The requests of one load, of all variants, are one row group: a screen reads one load at a time. Latencies stand as
+figures of their own, so that nobody has to read every chunk of every answer for them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def write_records(path: Path, names: Sequence[str], measured: Iterable[Measured]
     loads = groupby(sorted(measured, key=lambda level: level.load), key=lambda level: level.load)
     with pyarrow.parquet.ParquetWriter(path, _schema(), compression="zstd") as file:
         for _, levels in loads:
-            table = pyarrow.Table.from_pylist([row for level in levels for row in _rows(names, level)], schema=_schema())
+            table = pyarrow.Table.from_pylist(
+                [row for level in levels for row in _rows(names, level)], schema=_schema()
+            )
             file.write_table(table, row_group_size=max(1, len(table)))
 
 
@@ -67,7 +70,9 @@ def _schema() -> Any:
     fields = {name: _plain(field.annotation) for name, field in RequestRecord.model_fields.items()}
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     kinds[tuple] = pyarrow.list_(pyarrow.float64())
-    return pyarrow.schema([(name, kinds[kind]) for name, kind in {**head, **fields, **dict.fromkeys(LIMITED, float)}.items()])
+    return pyarrow.schema(
+        [(name, kinds[kind]) for name, kind in {**head, **fields, **dict.fromkeys(LIMITED, float)}.items()]
+    )
 
 
 def _plain(annotation: Any) -> type:

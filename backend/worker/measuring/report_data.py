@@ -25,7 +25,9 @@ def extras(evaluation: Evaluation, measurement: Measurement) -> Extras:
 class InMemory:
     """A `Source` over the runs of an evaluation."""
 
-    def __init__(self, names: Sequence[str], rows: Sequence[Measured], workload: Workload, options: EvaluateOptions) -> None:
+    def __init__(
+        self, names: Sequence[str], rows: Sequence[Measured], workload: Workload, options: EvaluateOptions
+    ) -> None:
         self._names, self._workload, self._options = names, workload, options
         self._runs = {(names[row.variant], row.load): row.runs for row in rows}
 
@@ -36,7 +38,9 @@ class InMemory:
         return next(iter(self._of(name, level)), ())
 
     def pairs(self, level: Level, name: str) -> Iterator[Pair]:
-        for block, (ours, theirs) in enumerate(zip(self._of(self._names[0], level), self._of(name, level), strict=False)):
+        for block, (ours, theirs) in enumerate(
+            zip(self._of(self._names[0], level), self._of(name, level), strict=False)
+        ):
             for record, other in order.pairs(ours, theirs):
                 yield block, self._prompt(record), record.text, other.text
 

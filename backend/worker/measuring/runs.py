@@ -1,4 +1,5 @@
-"""What one run of a load gathers, and the level that the runs of one load make. Knows nothing of schedules and searches."""
+"""What one run of a load gathers, and the level that the runs of one load make. Knows nothing of schedules and
+searches."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from backend.worker.measuring import disturbance as neighbours
 
 
 class Run(NamedTuple):
-    """One run of one load. `joules` by counter, None of a server that was not started here; `counted` what the server's own
-    counters say of its time; `hits` of its prefix cache."""
+    """One run of one load. `joules` by counter, None of a server that was not started here; `counted` what the server's
+    own counters say of its time; `hits` of its prefix cache."""
 
     records: list[RequestRecord]
     audit: Audit
@@ -28,8 +29,11 @@ class Run(NamedTuple):
     hits: Hits
 
 
-def level(load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Variant, kinds: Sequence[str | None] = ()) -> Level:
-    """All its runs as one level, with who disturbed them most and the energy they took. `kinds`: of the workload's lines."""
+def level(
+    load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Variant, kinds: Sequence[str | None] = ()
+) -> Level:
+    """All its runs as one level, with who disturbed them most and the energy they took. `kinds`: of the workload's
+    lines."""
     audits = [run.audit for run in runs]
     drafted = drafting.of([run.counted for run in runs], [record for run in runs for record in run.records], kinds)
     made = summarise(
@@ -41,9 +45,12 @@ def level(load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Va
     )
     worst = neighbours.worst(run.disturbance for run in runs)
     audit = made.audit.model_copy(update={"disturbance": worst})
-    spent = [(run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None]
+    spent = [
+        (run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None
+    ]
     return with_hits(
-        made.model_copy(update={"audit": audit, "energy": added(spent), "drafting": drafted}), [run.hits for run in runs]
+        made.model_copy(update={"audit": audit, "energy": added(spent), "drafting": drafted}),
+        [run.hits for run in runs],
     )
 
 
@@ -53,4 +60,6 @@ def pricing(options: EvaluateOptions, variant: Variant) -> Pricing | None:
     if hour is None:
         return None
     taken = variant.remote.discount if variant.remote and options.discount else 0.0
-    return Pricing(per_hour=hour / (1 - taken), discount=options.discount, input_output_ratio=options.input_output_ratio)
+    return Pricing(
+        per_hour=hour / (1 - taken), discount=options.discount, input_output_ratio=options.input_output_ratio
+    )

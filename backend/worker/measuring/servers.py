@@ -22,8 +22,8 @@ TOGETHER = 2
 
 
 def room(server: VllmServer, others: int, together: int = 1) -> float:
-    """Bytes that so many others like this one take beside it: what each holds once it is up, and what so many at a time hold only
-    while they start."""
+    """Bytes that so many others like this one take beside it: what each holds once it is up, and what so many at a time
+    hold only while they start."""
     held = server.held_bytes()
     return HEADROOM * held * others + together * max(0, server.peak_rss_bytes - held)
 
@@ -61,7 +61,8 @@ class ServerPool:
         held_tokens: int | None = None,
         mode: str | None = None,
     ) -> None:
-        """`python`: the interpreter that serves a variant. `mode`: that of an evaluation which is continued, else as asked."""
+        """`python`: the interpreter that serves a variant. `mode`: that of an evaluation which is continued, else as
+        asked."""
         self.variants, self.options = list(variants), options
         self._python, self._log, self._cache, self._progress = python, log, cache, progress
         self._held_tokens = held_tokens
@@ -128,8 +129,9 @@ class ServerPool:
         return degrees <= neuron.cores() and room(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()
 
     def _together(self, ours: list[int]) -> int:
-        """How many of the others start at a time: on a processor two, where memory allows and nobody asked for the time that a
-        start takes. A start spends half of its time on one core, and a GPU's servers would each find the other's memory."""
+        """How many of the others start at a time: on a processor two, where memory allows and nobody asked for the time
+        that a start takes. A start spends half of its time on one core, and a GPU's servers would each find the other's
+        memory."""
         processor = all(is_cpu_build(self._python(self.variants[index])) for index in ours)
         both = processor and not self.options.starts_apart and self._fits(ours, TOGETHER)
         return TOGETHER if both else 1
@@ -142,9 +144,13 @@ class ServerPool:
             variant = self.variants[index]
             self._progress.note(f"Starting vLLM for {variant.name}.")
             waiting[index] = self._up[index] = VllmServer(
-                variant, python=self._python(variant), log=self._log(f"server-{index}"), cache_root=self._cache,
-                progress=self._progress, held_tokens=self._held_tokens,
-            )  # fmt: skip
+                variant,
+                python=self._python(variant),
+                log=self._log(f"server-{index}"),
+                cache_root=self._cache,
+                progress=self._progress,
+                held_tokens=self._held_tokens,
+            )
             waiting[index].begin()
         while waiting:
             for index in [index for index, server in waiting.items() if server.look()]:

@@ -1,4 +1,5 @@
-"""The lm-eval tasks of an evaluation: made before a server starts, scored on every served variant after it was measured."""
+"""The lm-eval tasks of an evaluation: made before a server starts, scored on every served variant after it was
+measured."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ class Tasks:
         self._progress.phase("tasks", "Scoring tasks", total=len(variants), unit="variants", weight=2.0)
         for index in range(len(variants)):
             if index in lost:
-                self.warnings.append(f"`{variants[index].name}` was not scored on the tasks, since it stopped answering.")
+                self.warnings.append(
+                    f"`{variants[index].name}` was not scored on the tasks, since it stopped answering."
+                )
             else:
                 self._variant(index, self._python, pool)
             self._progress.advance(index + 1)
@@ -68,12 +71,17 @@ class Tasks:
             )
 
     def _server(self, variant: Variant, endpoint: Endpoint) -> tasks.Server:
-        """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads none."""
+        """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads
+        none."""
         if variant.model_path is not None:
             key = bearer(None, address(endpoint.url))
-            return tasks.Server(endpoint.url, endpoint.served_name or "", self._tokenizer(Path(variant.model_path)), key)
+            return tasks.Server(
+                endpoint.url, endpoint.served_name or "", self._tokenizer(Path(variant.model_path)), key
+            )
         if variant.remote is not None:
-            raise WorkError("lm-eval asks plain HTTP addresses, and an endpoint of SageMaker takes signed requests only.")
+            raise WorkError(
+                "lm-eval asks plain HTTP addresses, and an endpoint of SageMaker takes signed requests only."
+            )
         if self._spec.shared:
             raise WorkError(
                 "others reach this studio, and lm-eval follows redirects and looks names up by itself: score addresses on a "
@@ -88,7 +96,9 @@ class Tasks:
             if not why:
                 self._progress.note(f"{variant.name} reads the tokens of {other.name}: its tasks are asked in them.")
                 place = address(endpoint.url)
-                return tasks.Server(place.base, model, self._tokenizer(Path(other.model_path)), bearer(bearer_env, place))
+                return tasks.Server(
+                    place.base, model, self._tokenizer(Path(other.model_path)), bearer(bearer_env, place)
+                )
         raise WorkError(why)
 
     def _tokenizer(self, folder: Path) -> Path:

@@ -1,4 +1,5 @@
-"""What a server tells of its next-token probabilities on held-out text, asked in the time it is up for the load anyway."""
+"""What a server tells of its next-token probabilities on held-out text, asked in the time it is up for the load
+anyway."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ Windows = Sequence[Sequence[Told]]
 def windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
     """Token ids to ask with; none where the baseline's tokenizer is not at hand or the text is too short.
 
-    The first variant is the baseline. A person's own text is not sent to an address: then the bundled text is taken for all.
+    The first variant is the baseline. A person's own text is not sent to an address: then the bundled text is taken for
+    all.
     """
     if variants[0].model_path is None:
         return []
@@ -34,7 +36,9 @@ def windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
     folder = Path(variants[0].model_path)
     sent = None if stays_here(variants, text) else text
     try:
-        found: list[list[int]] = quality.window_tokens(folder, held_out.read(sent, folder).documents, LENGTH, WINDOWS).tolist()
+        found: list[list[int]] = quality.window_tokens(
+            folder, held_out.read(sent, folder).documents, LENGTH, WINDOWS
+        ).tolist()
     except InvalidWorkload:
         return []
     return found
@@ -50,7 +54,8 @@ def ask(endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | N
     try:
         name = endpoint.served_name or models(endpoint.url, bearer_env)[0]
         return [_one(endpoint, name, window, bearer_env) for window in tokens] or None
-    except (WhetstoneError, ValueError, LookupError):  # a server that tells no probabilities, or not so many, loses nothing else
+    # a server that tells no probabilities, or not so many, loses nothing else
+    except (WhetstoneError, ValueError, LookupError):
         return None
 
 

@@ -1,7 +1,9 @@
-"""Quantizes with a precision for each group of linears: within an average of bits, or raised until the quality floor holds.
+"""Quantizes with a precision for each group of linears: within an average of bits, or raised until the quality floor
+holds.
 
-Groups are measured once; every attempt is quantized whole and scored as it would be kept. What was measured and what was missed
-lies in a folder, so that a job that was stopped goes on with the attempt it was at. Knows no channel and no manifest.
+Groups are measured once; every attempt is quantized whole and scored as it would be kept. What was measured and what
+was missed lies in a folder, so that a job that was stopped goes on with the attempt it was at. Knows no channel and no
+manifest.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ Score = Callable[[], Mapping[str, Any]]
 
 
 class Fitting:
-    """`options` are the planned step's, with `eight_bits` and perhaps `target_bits`; `folder` outlives an attempt of the job."""
+    """`options` are the planned step's, with `eight_bits` and perhaps `target_bits`; `folder` outlives an attempt of
+    the job."""
 
     def __init__(
         self, request: QuantizeRequest, options: Mapping[str, Any], limits: Limits, folder: Path, progress: Progress
@@ -71,7 +74,9 @@ class Fitting:
             return None
         chosen = fallback.within(self.groups, self.candidates, self.target)
         bits, kinds = precision.average(self.groups, chosen), len(set(chosen))
-        self.progress.note(f"{bits:.2f} bits a weight on average in {kinds} precisions, at most {self.target:g} were asked for.")
+        self.progress.note(
+            f"{bits:.2f} bits a weight on average in {kinds} precisions, at most {self.target:g} were asked for."
+        )
         return chosen
 
     def _next(self, last: Chosen | None, quality: Mapping[str, Any]) -> Chosen:
@@ -89,7 +94,9 @@ class Fitting:
             )
         bits = precision.average(self.groups, chosen)
         self.progress.phase(
-            "raise", f"Try {tries + 1} of at most {MOST_TRIES}: {bits:.2f} bits a weight, since {attempt.missed}", weight=0.0
+            "raise",
+            f"Try {tries + 1} of at most {MOST_TRIES}: {bits:.2f} bits a weight, since {attempt.missed}",
+            weight=0.0,
         )
         return chosen
 
@@ -108,10 +115,12 @@ class Fitting:
 
     def _attempt(self, chosen: Chosen, quality: Mapping[str, Any]) -> Attempt:
         return Attempt(
-            average_bits=precision.average(self.groups, chosen), kl_mean=quality["kl_mean"],
-            perplexity_increase=fallback.increase(quality), missed=fallback.missed(self.limits, quality),
+            average_bits=precision.average(self.groups, chosen),
+            kl_mean=quality["kl_mean"],
+            perplexity_increase=fallback.increase(quality),
+            missed=fallback.missed(self.limits, quality),
             raised={name: each.name for name, each in self._others(chosen).items()},
-        )  # fmt: skip
+        )
 
     def _told(self, chosen: Chosen | None, attempts: list[Attempt]) -> dict[str, Any] | None:
         if chosen is None:

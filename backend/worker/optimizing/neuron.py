@@ -1,4 +1,5 @@
-"""The compile step of a job for Neuron: fetched from the cache, or compiled by its stack in its environment and put there."""
+"""The compile step of a job for Neuron: fetched from the cache, or compiled by its stack in its environment and put
+there."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from backend.hardware import engines
 from backend.serving.neuron import FOLDER
 
 
-def run(plan: CompilePlan, model: Path, draft: Path | None, output: Path, progress: Progress, *, device: bool) -> dict[str, Any]:
+def run(
+    plan: CompilePlan, model: Path, draft: Path | None, output: Path, progress: Progress, *, device: bool
+) -> dict[str, Any]:
     """Fill `output`/compiled; what the manifest says of it. `device`: the job has one to show it on.
 
     Raises EngineMissing, WorkError with the compiler's own sentence.
@@ -41,10 +44,14 @@ def _compile(
 
     python = engines.engine_python(configuration.load(), STACKS[plan.stack].environment)
     for name in persistent.clean(graphs):
-        progress.warn(f"The graph {name} failed in an earlier compilation and would not be tried again: its entry was removed.")
+        progress.warn(
+            f"The graph {name} failed in an earlier compilation and would not be tried again: its entry was removed."
+        )
     folder.mkdir(parents=True)
     graphs.mkdir(parents=True, exist_ok=True)
-    request = CompileRequest(plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=device)
+    request = CompileRequest(
+        plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=device
+    )
     compile_result = CompileResult.model_validate(outside.ask(plan.stack, python, request, progress))
     if (here := compile_result.versions.get("neuronx-cc")) != plan.compiler:
         raise WorkError(f"The compiler is {here} and the job was planned for {plan.compiler}: submit it again.")

@@ -1,6 +1,8 @@
-"""Pruning, recovery and quantization of one job in a row, each from what the one before it wrote, none done twice on resuming.
+"""Pruning, recovery and quantization of one job in a row, each from what the one before it wrote, none done twice on
+resuming.
 
-The pruned and the recovered weights are checkpoints in 16 bit beside the job's scratch space; they go with the job's success.
+The pruned and the recovered weights are checkpoints in 16 bit beside the job's scratch space; they go with the job's
+success.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ class _Done(Left):
 
 
 def rewrite(
-    request: QuantizeRequest, options: Recover, progress: Progress, quantize: Callable[[QuantizeRequest], QuantizeResult]
+    request: QuantizeRequest,
+    options: Recover,
+    progress: Progress,
+    quantize: Callable[[QuantizeRequest], QuantizeResult],
 ) -> tuple[QuantizeResult, dict[str, Any]]:
-    """Fill the request's `out_dir`, by `quantize` where a method is asked for; the answer's second part is the recovery's own,
-    for the manifest: what was asked, what came of it, and the loss curve.
+    """Fill the request's `out_dir`, by `quantize` where a method is asked for; the answer's second part is the
+    recovery's own, for the manifest: what was asked, what came of it, and the loss curve.
 
-    `request` asks for pruning, and a method or none; its `work_dir` is where stages are kept. Raises what the engines raise.
+    `request` asks for pruning, and a method or none; its `work_dir` is where stages are kept. Raises what the engines
+    raise.
     """
     from backend.engines import native
     from backend.engines.base import QuantizeResult
@@ -48,15 +54,32 @@ def rewrite(
 
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
     alone = request.model_copy(
-        update={"method": None, "bits": 16, "group_size": None, "symmetric": True, "tuning": {}, "out_dir": folder / PRUNED,
-                "work_dir": folder / "prune"}
-    )  # fmt: skip
-    pruned, _ = _once(folder / PRUNED, request.model_dir, alone, QuantizeResult, lambda: native.quantize(alone, progress))
+        update={
+            "method": None,
+            "bits": 16,
+            "group_size": None,
+            "symmetric": True,
+            "tuning": {},
+            "out_dir": folder / PRUNED,
+            "work_dir": folder / "prune",
+        }
+    )
+    pruned, _ = _once(
+        folder / PRUNED, request.model_dir, alone, QuantizeResult, lambda: native.quantize(alone, progress)
+    )
     asked = RecoverRequest(
-        original_dir=request.model_dir, pruned_dir=folder / PRUNED, out_dir=folder / RECOVERED, options=options,
-        linears=tuple(str(layer["name"]) for layer in pruned.layers), texts=request.calibration_texts, samples=request.samples,
-        length=request.length, seed=request.seed, device=request.devices[0], work_dir=folder / "recover",
-    )  # fmt: skip
+        original_dir=request.model_dir,
+        pruned_dir=folder / PRUNED,
+        out_dir=folder / RECOVERED,
+        options=options,
+        linears=tuple(str(layer["name"]) for layer in pruned.layers),
+        texts=request.calibration_texts,
+        samples=request.samples,
+        length=request.length,
+        seed=request.seed,
+        device=request.devices[0],
+        work_dir=folder / "recover",
+    )
     found, took = _once(folder / RECOVERED, folder / PRUNED, asked, RecoverResult, lambda: recover(asked, progress))
     later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
     made = quantize(request.model_copy(update=later)) if request.method else _moved(request, folder, pruned)
@@ -68,8 +91,9 @@ def rewrite(
 
 def _once(
     folder: Path, source: Path, base_model: BaseModel, kind: type[Made], make: Callable[[], Made]
-) -> tuple[Made, float]:  # fmt: skip
-    """What `make` answers, and the seconds it took; from an earlier attempt where that had finished the same from the same."""
+) -> tuple[Made, float]:
+    """What `make` answers, and the seconds it took; from an earlier attempt where that had finished the same from the
+    same."""
     from backend.engines.native.files import resume
     from backend.layered.source import weight_files
 
@@ -113,7 +137,8 @@ def scored(
 
 @contextmanager
 def stages(folder: Path) -> Iterator[None]:
-    """What lies between the steps goes when the job has succeeded, and where it would only stay in the way of another attempt."""
+    """What lies between the steps goes when the job has succeeded, and where it would only stay in the way of another
+    attempt."""
     try:
         yield
     except (DiskFull, QualityFloorMissed):

@@ -1,8 +1,8 @@
 """What the fake AWS account holds and how its operations are registered.
 
-A module adds operations with `@operation("sagemaker", "CreateOptimizationJob")`: the request's parameters in, the answer's out,
-both checked against botocore's service model (`shapes.py`). What is REST (`sagemaker-runtime`) is a `@route`. What only a test
-does (end a job, let a probe fail) is a `@lever`.
+A module adds operations with `@operation("sagemaker", "CreateOptimizationJob")`: the request's parameters in, the
+answer's out, both checked against botocore's service model (`shapes.py`). What is REST (`sagemaker-runtime`) is a
+`@route`. What only a test does (end a job, let a probe fail) is a `@lever`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Clock:
 class Fault:
     """Of the next `times` requests for `operation` ("*": any) after `after` of them.
 
-    `do`: an error's code, a status from 500 on, "cut" (half of the answer's body), "drop" (no answer, nothing done) or "lost"
-    (done, and no answer).
+    `do`: an error's code, a status from 500 on, "cut" (half of the answer's body), "drop" (no answer, nothing done) or
+    "lost" (done, and no answer).
     """
 
     do: str | int

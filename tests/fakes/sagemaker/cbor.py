@@ -1,4 +1,5 @@
-"""Bodies of Smithy's RPC v2 protocol, in which botocore speaks to CloudWatch (RFC 8949, the few kinds of item that it needs)."""
+"""Bodies of Smithy's RPC v2 protocol, in which botocore speaks to CloudWatch (RFC 8949, the few kinds of item that it
+needs)."""
 
 from __future__ import annotations
 

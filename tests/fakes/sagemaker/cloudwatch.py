@@ -1,6 +1,8 @@
-"""CloudWatch: alarms on the number of invocations, which go off when nothing was asked for as long as they say; and metrics.
+"""CloudWatch: alarms on the number of invocations, which go off when nothing was asked for as long as they say; and
+metrics.
 
-Both read the table `invocations`: of each endpoint when, microseconds of the model, and whether its status was 500 or more.
+Both read the table `invocations`: of each endpoint when, microseconds of the model, and whether its status was 500 or
+more.
 """
 
 from __future__ import annotations
@@ -69,7 +71,11 @@ def metric_data(account: Account, request: dict[str, Any]) -> dict[str, Any]:
         for each in request["MetricDataQueries"]
     }
     for name, at, value in found[first : first + 1]:
-        empty[name] |= {"Timestamps": [moment(at)], "Values": [float(value)], "StatusCode": "PartialData" if more else "Complete"}
+        empty[name] |= {
+            "Timestamps": [moment(at)],
+            "Values": [float(value)],
+            "StatusCode": "PartialData" if more else "Complete",
+        }
     return {"MetricDataResults": list(empty.values()), "NextToken": more}
 
 
@@ -83,7 +89,9 @@ def _values(account: Account, asked: dict[str, Any], begin: float, end: float) -
     for each in _of(account, name):
         if begin <= each[0] < end:
             periods.setdefault(int((each[0] - begin) // asked["Period"]), []).append(each)
-    values = {number: _statistic(rows, asked["Metric"]["MetricName"], asked["Stat"]) for number, rows in periods.items()}
+    values = {
+        number: _statistic(rows, asked["Metric"]["MetricName"], asked["Stat"]) for number, rows in periods.items()
+    }
     return [(begin + number * asked["Period"], value) for number, value in values.items() if value is not None]
 
 

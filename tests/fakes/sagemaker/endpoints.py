@@ -1,8 +1,8 @@
 """Models, configurations, endpoints with their autoscaling, and the log that a container writes.
 
-An endpoint is Creating for a while by the account's clock, then InService or Failed (lever `endpoint_plan`); it writes vLLM's
-lines into its log. The lever `container` sets what the container does: which quantization it reads in the weights, whether it
-ignores a draft.
+An endpoint is Creating for a while by the account's clock, then InService or Failed (lever `endpoint_plan`); it writes
+vLLM's lines into its log. The lever `container` sets what the container does: which quantization it reads in the
+weights, whether it ignores a draft.
 """
 
 from __future__ import annotations
@@ -118,7 +118,11 @@ def create_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]
     _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
     plan = {"creating_s": CREATING_S, "ends": "InService", "reason": None, **account.tables["endpoint plan"]}
     arn = _create(
-        account, "endpoints", "endpoint", request["EndpointName"], {**request, "plan": plan, "deleted": None, "update": None}
+        account,
+        "endpoints",
+        "endpoint",
+        request["EndpointName"],
+        {**request, "plan": plan, "deleted": None, "update": None},
     )
     _start(account, request)
     return {"EndpointArn": arn}
@@ -136,15 +140,18 @@ def _start(account: Account, request: dict[str, Any]) -> None:
     if wanted and "model" in wanted and wanted["model"] not in staged:
         wanted = None
     said = (
-        f"SpeculativeConfig(method='{wanted['method']}', model={wanted.get('model')!r}, num_spec_tokens=4)" if wanted else "None"
+        f"SpeculativeConfig(method='{wanted['method']}', model={wanted.get('model')!r}, num_spec_tokens=4)"
+        if wanted
+        else "None"
     )
     quantization = does.get("quantization", "compressed-tensors")
     account.tables["speculates"][request["EndpointName"]] = wanted is not None
     write(
-        account, request["EndpointName"],
+        account,
+        request["EndpointName"],
         f"INFO Initializing a V1 LLM engine (v0.32.0) with config: model='/opt/ml/model', speculative_config={said}, "
         f"tokenizer='/opt/ml/model', quantization={quantization}, quantization_config=None, enforce_eager=False",
-    )  # fmt: skip
+    )
 
 
 def write(account: Account, name: str, line: str) -> None:
@@ -166,7 +173,9 @@ def update_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]
     before = account.tables["configurations"][row["EndpointConfigName"]]["ProductionVariants"][0]
     scaled = f"endpoint/{request['EndpointName']}/variant/AllTraffic" in account.tables["targets"]
     if scaled and before["InstanceType"] != configuration["ProductionVariants"][0]["InstanceType"]:
-        raise Refused("ValidationException", "The variant is registered as a scalable target with another instance type.")
+        raise Refused(
+            "ValidationException", "The variant is registered as a scalable target with another instance type."
+        )
     plan = {"updating_s": UPDATING_S, "seen_s": 0, "ends": "InService", "reason": None, **account.tables["update plan"]}
     row["update"] = {**request, "at": account.clock.now, "plan": plan, "done": False}
     return {"EndpointArn": row["arn"]}
@@ -209,12 +218,16 @@ def describe_endpoint(account: Account, request: dict[str, Any]) -> dict[str, An
     count = account.tables["configurations"].get(row["EndpointConfigName"], {}).get("ProductionVariants", [{}])[0]
     running = count.get("InitialInstanceCount", 1) if now == "InService" else 0
     return {
-        "EndpointName": request["EndpointName"], "EndpointArn": row["arn"], "EndpointConfigName": row["EndpointConfigName"],
-        "EndpointStatus": now, "FailureReason": row.get("reason") or (row["plan"]["reason"] if now == "Failed" else None),
+        "EndpointName": request["EndpointName"],
+        "EndpointArn": row["arn"],
+        "EndpointConfigName": row["EndpointConfigName"],
+        "EndpointStatus": now,
+        "FailureReason": row.get("reason") or (row["plan"]["reason"] if now == "Failed" else None),
         "PendingDeploymentSummary": pending if now == "Updating" else None,
-        "CreationTime": moment(row["created"]), "LastModifiedTime": moment(row["created"]),
+        "CreationTime": moment(row["created"]),
+        "LastModifiedTime": moment(row["created"]),
         "ProductionVariants": [{"VariantName": "AllTraffic", "CurrentInstanceCount": running}],
-    }  # fmt: skip
+    }
 
 
 @operation("sagemaker", "DeleteEndpoint")
@@ -230,11 +243,14 @@ def list_endpoints(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     rows, more = _page(account, request, "endpoints")
     found = [
         {
-            "EndpointName": name, "EndpointArn": row["arn"], "CreationTime": moment(row["created"]),
-            "LastModifiedTime": moment(row["created"]), "EndpointStatus": status(account, row),
+            "EndpointName": name,
+            "EndpointArn": row["arn"],
+            "CreationTime": moment(row["created"]),
+            "LastModifiedTime": moment(row["created"]),
+            "EndpointStatus": status(account, row),
         }
         for name, row in rows
-    ]  # fmt: skip
+    ]
     return {"Endpoints": found, "NextToken": more}
 
 

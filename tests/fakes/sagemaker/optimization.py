@@ -1,7 +1,7 @@
 """Optimization jobs: STARTING, INPROGRESS, then COMPLETED or FAILED by the account's clock; STOPPING, then STOPPED.
 
-A bucket is not looked at: what the job would have written is its output location alone. The lever `plan` says how the jobs go
-whose name holds `name`; `end` ends one at once, as another person or the service would.
+A bucket is not looked at: what the job would have written is its output location alone. The lever `plan` says how the
+jobs go whose name holds `name`; `end` ends one at once, as another person or the service would.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from tests.fakes.sagemaker.shapes import moment
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi18.0.0-cu128"
 FINAL = frozenset({"COMPLETED", "FAILED", "STOPPED"})
 TYPES = {
-    "ModelQuantizationConfig": "Quantization", "ModelCompilationConfig": "Compilation", "ModelShardingConfig": "Sharding",
+    "ModelQuantizationConfig": "Quantization",
+    "ModelCompilationConfig": "Compilation",
+    "ModelShardingConfig": "Sharding",
     "ModelSpeculativeDecodingConfig": "SpeculativeDecoding",
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -88,11 +90,16 @@ def describe(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     reason = job.plan.reason or "The model cannot be quantized." if status == "FAILED" else None
     kept = {name: value for name, value in job.request.items() if name != "Tags"}
     return {
-        **kept, "OptimizationJobArn": job.arn, "OptimizationJobStatus": status, "CreationTime": moment(job.created),
-        "LastModifiedTime": moment(ended or started or job.created), "FailureReason": reason,
-        "OptimizationStartTime": moment(started) if started else None, "OptimizationEndTime": moment(ended) if ended else None,
+        **kept,
+        "OptimizationJobArn": job.arn,
+        "OptimizationJobStatus": status,
+        "CreationTime": moment(job.created),
+        "LastModifiedTime": moment(ended or started or job.created),
+        "FailureReason": reason,
+        "OptimizationStartTime": moment(started) if started else None,
+        "OptimizationEndTime": moment(ended) if ended else None,
         "OptimizationOutput": {"RecommendedInferenceImage": job.plan.image} if status == "COMPLETED" else {},
-    }  # fmt: skip
+    }
 
 
 @operation("sagemaker", "ListOptimizationJobs")
@@ -100,13 +107,16 @@ def listed(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     now, wanted = account.clock.now, request.get("NameContains", "")
     found = [
         {
-            "OptimizationJobName": name, "OptimizationJobArn": job.arn, "CreationTime": moment(job.created),
-            "OptimizationJobStatus": job.status(now), "DeploymentInstanceType": job.request["DeploymentInstanceType"],
+            "OptimizationJobName": name,
+            "OptimizationJobArn": job.arn,
+            "CreationTime": moment(job.created),
+            "OptimizationJobStatus": job.status(now),
+            "DeploymentInstanceType": job.request["DeploymentInstanceType"],
             "OptimizationTypes": [TYPES[key] for config in job.request["OptimizationConfigs"] for key in config],
         }
         for name, job in sorted(jobs(account).items(), key=lambda each: -each[1].created)
         if wanted in name and request.get("StatusEquals") in {None, job.status(now)}
-    ]  # fmt: skip
+    ]
     first, size = int(request.get("NextToken") or 0), request.get("MaxResults", 10)
     more = str(first + size) if first + size < len(found) else None
     return {"OptimizationJobSummaries": found[first : first + size], "NextToken": more}
@@ -116,14 +126,18 @@ def listed(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 def stop(account: Account, request: dict[str, Any]) -> None:
     job = _found(account, request)
     if job.status(account.clock.now) in FINAL:
-        raise Refused("ValidationException", f"The job {request['OptimizationJobName']} has ended and cannot be stopped.")
+        raise Refused(
+            "ValidationException", f"The job {request['OptimizationJobName']} has ended and cannot be stopped."
+        )
     job.stop_at = job.stop_at or account.clock.now
 
 
 @operation("sagemaker", "DeleteOptimizationJob")
 def delete(account: Account, request: dict[str, Any]) -> None:
     if _found(account, request).status(account.clock.now) not in FINAL:
-        raise Refused("ValidationException", f"The job {request['OptimizationJobName']} is running and cannot be deleted.")
+        raise Refused(
+            "ValidationException", f"The job {request['OptimizationJobName']} is running and cannot be deleted."
+        )
     del jobs(account)[request["OptimizationJobName"]]
 
 

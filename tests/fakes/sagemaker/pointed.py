@@ -28,7 +28,12 @@ def point(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:
     no_credentials(monkeypatch, folder)
     signer.cache_clear()
     named = {f"AWS_ENDPOINT_URL_{service}": url for service in SERVICES}
-    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": REGION, **named}.items():
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_DEFAULT_REGION": REGION,
+        **named,
+    }.items():
         monkeypatch.setenv(name, value)
 
 

@@ -1,10 +1,10 @@
 """sagemaker-runtime: signed invocations of endpoints in service, whole or as an event stream.
 
-What stands behind an endpoint is a container of a few words (lever `container`: `seconds` that each takes by the metrics, the
-`status` with which it fails), or (`url`) an OpenAI-compatible server, to which the request is forwarded as SageMaker does.
-`split`: at most so many bytes a PayloadPart. `breaks`: {"after": parts, and "kind"
-with the exception's other fields, or nothing: then the connection closes}. When each part was written stands in the table `sent`,
-a list an answer, in seconds of `time.perf_counter`.
+What stands behind an endpoint is a container of a few words (lever `container`: `seconds` that each takes by the
+metrics, the `status` with which it fails), or (`url`) an OpenAI-compatible server, to which the request is forwarded as
+SageMaker does. `split`: at most so many bytes a PayloadPart. `breaks`: {"after": parts, and "kind" with the exception's
+other fields, or nothing: then the connection closes}. When each part was written stands in the table `sent`, a list an
+answer, in seconds of `time.perf_counter`.
 """
 
 from __future__ import annotations
@@ -86,9 +86,11 @@ def _forward(account: Account, request: Request) -> tuple[str, Iterator[bytes]]:
 
 def _model_error(account: Account, status: int, said: str) -> Refused:
     document = {
-        "ErrorCode": "CLIENT_ERROR_FROM_MODEL", "LogStreamArn": account.arn("log-group", "x", "logs"),
-        "OriginalMessage": said, "OriginalStatusCode": status,
-    }  # fmt: skip
+        "ErrorCode": "CLIENT_ERROR_FROM_MODEL",
+        "LogStreamArn": account.arn("log-group", "x", "logs"),
+        "OriginalMessage": said,
+        "OriginalStatusCode": status,
+    }
     return Refused("ModelError", f"Received client error ({status}) from primary", 424, document)
 
 

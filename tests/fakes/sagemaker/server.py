@@ -1,7 +1,9 @@
-"""The account's HTTP end, in this process (`serving`) or in one of its own (`python -m tests.fakes.sagemaker` prints its port).
+"""The account's HTTP end, in this process (`serving`) or in one of its own (`python -m tests.fakes.sagemaker` prints
+its port).
 
-A request is AWS JSON (X-Amz-Target) or one of the routes, signed for its service. For tests only: POST /-/NAME pulls a lever;
-`clock` {"advance": s} or {"speed": x}, `faults` [{...}], `reset` and `log` are always there. `Levers` is the other end of that.
+A request is AWS JSON (X-Amz-Target) or one of the routes, signed for its service. For tests only: POST /-/NAME pulls a
+lever; `clock` {"advance": s} or {"speed": x}, `faults` [{...}], `reset` and `log` are always there. `Levers` is the
+other end of that.
 """
 
 from __future__ import annotations

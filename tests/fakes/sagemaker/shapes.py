@@ -1,5 +1,5 @@
-"""Requests and answers held to botocore's service model, and to what the service checks and botocore does not: enum values,
-patterns and most lengths."""
+"""Requests and answers held to botocore's service model, and to what the service checks and botocore does not: enum
+values, patterns and most lengths."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from botocore.validate import ParamValidator
 from tests.fakes.sagemaker.account import Refused
 
 CLASSES = {
-    r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{M}": "", r"\p{S}": "", r"\p{P}": "", r"\p{Print}": r"\S",
-    r"\p{Alnum}": r"\w", r"\uD800\uDC00-\uDBFF\uDFFF": "",
-}  # fmt: skip
-"""Java's classes of letters, numbers and spaces as Python has them, near enough; its surrogates are no characters here."""
+    r"\p{L}": r"\w",
+    r"\p{N}": r"\d",
+    r"\p{Z}": r"\s",
+    r"\p{M}": "",
+    r"\p{S}": "",
+    r"\p{P}": "",
+    r"\p{Print}": r"\S",
+    r"\p{Alnum}": r"\w",
+    r"\uD800\uDC00-\uDBFF\uDFFF": "",
+}
+"""Java's classes of letters, numbers and spaces as Python has them, near enough; its surrogates are no characters
+here."""
 
 
 @cache
@@ -66,7 +74,11 @@ def _errors(value: Any, shape: Shape, name: str) -> Any:
     elif kind == "string":
         yield from _text_errors(value, shape, name)
     most = shape.metadata.get("max")
-    if most is not None and kind != "blob" and (value if kind in {"integer", "long", "float", "double"} else len(value)) > most:
+    if (
+        most is not None
+        and kind != "blob"
+        and (value if kind in {"integer", "long", "float", "double"} else len(value)) > most
+    ):
         yield f"Value '{value}' at '{name}' failed to satisfy constraint: Member must be at most {most}"
 
 

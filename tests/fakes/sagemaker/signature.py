@@ -1,4 +1,5 @@
-"""Signature Version 4 as AWS checks it, by its published steps and without botocore, for credentials whose secret is `s`."""
+"""Signature Version 4 as AWS checks it, by its published steps and without botocore, for credentials whose secret is
+`s`."""
 
 from __future__ import annotations
 

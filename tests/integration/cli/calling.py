@@ -1,4 +1,5 @@
-"""The command line from a test: in the test's own process, which takes a moment, or as a process of its own, as a user has it."""
+"""The command line from a test: in the test's own process, which takes a moment, or as a process of its own, as a user
+has it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,12 @@ class Answer(NamedTuple):
 def whetstone(home: Path, *arguments: object) -> Answer:
     """Run `whetstone ARGUMENTS` here, through its entry point."""
     out, err = StringIO(), StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
         patch.setenv("WHETSTONE_HOME", str(home))
         patch.setattr(sys, "argv", ["whetstone", *map(str, arguments)])
         main()
@@ -44,5 +50,7 @@ def process(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 def one_sentence(done: Answer | subprocess.CompletedProcess[str], code: int = 2) -> str:
     """The sentence of a call that failed so, with nothing on standard output and no traceback."""
     assert (done.returncode, done.stdout) == (code, ""), done
-    assert done.stderr.startswith("whetstone: ") and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, done
+    assert done.stderr.startswith("whetstone: ") and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, (
+        done
+    )
     return done.stderr

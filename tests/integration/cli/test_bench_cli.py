@@ -1,4 +1,5 @@
-"""`whetstone bench` as a user meets it: every mode, what is refused before it starts, and a server that dies on the way."""
+"""`whetstone bench` as a user meets it: every mode, what is refused before it starts, and a server that dies on the
+way."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def levels(home: Path, *arguments: object) -> list[dict[str, Any]]:
         (["--connections", "0"], "--connections is wrong"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_before_anything_is_sent(tmp_path: Path, options: list[str], says: str) -> None:
+def test_what_is_wrong_is_said_in_one_sentence_before_anything_is_sent(
+    tmp_path: Path, options: list[str], says: str
+) -> None:
     assert says in one_sentence(whetstone(tmp_path, "bench", "http://127.0.0.1:9", *options))
 
 
@@ -65,7 +68,9 @@ def test_rates_are_levels_of_the_contract_with_their_rate(exact: str, tmp_path: 
 
 
 def test_a_ramp_and_chat_sessions_of_a_built_in_workload(exact: str, tmp_path: Path) -> None:
-    (level,) = levels(tmp_path, exact, "--ramp", "0:40", "--seconds", 0.5, "--workload", "chat", "--chat", "--max-tokens", 4)
+    (level,) = levels(
+        tmp_path, exact, "--ramp", "0:40", "--seconds", 0.5, "--workload", "chat", "--chat", "--max-tokens", 4
+    )
     assert (level["load"], level["steady_output_tokens_per_s"]) == ({"mode": "ramp", "value": 40}, None)
     assert level["requests"] > 10  # ten conversations, and their further turns
 
@@ -132,5 +137,7 @@ def test_errors_are_named_beside_the_table(tmp_path: Path) -> None:
         uncounted = whetstone(tmp_path, "bench", url, "--model", "no_usage", "--concurrency", 1, "--requests", 2)
     assert (done.returncode, uncounted.returncode) == (1, 0), "where every request failed, the work did"
     assert "2 of 2 requests failed: 2 malformed" in done.stdout
-    assert done.stderr.splitlines()[-1].startswith("whetstone: Every one of 2 requests failed (2 malformed): ask the endpoint")
+    assert done.stderr.splitlines()[-1].startswith(
+        "whetstone: Every one of 2 requests failed (2 malformed): ask the endpoint"
+    )
     assert "2 answers came without a token count" in uncounted.stdout

@@ -12,8 +12,16 @@ from backend.catalog.bundled import published
 from tests.integration.cli.calling import one_sentence, whetstone
 
 KEYS = {
-    "id", "origin", "family", "published", "checked", "preoptimized", "precompiled", "parameters", "kv_bytes_per_token"
-}  # fmt: skip
+    "id",
+    "origin",
+    "family",
+    "published",
+    "checked",
+    "preoptimized",
+    "precompiled",
+    "parameters",
+    "kv_bytes_per_token",
+}
 
 
 def test_the_73_models_are_listed_with_the_published_cells_and_ours_beside(tmp_path: Path) -> None:
@@ -22,7 +30,10 @@ def test_the_73_models_are_listed_with_the_published_cells_and_ours_beside(tmp_p
     with published.MATRIX.open() as file:
         matrix = {row["jumpstart_model_id"]: row for row in csv.DictReader(file)}
     for row in found:
-        assert row["published"] == {name: matrix[row["id"]][name] for name in row["published"]} and len(row["published"]) == 3
+        assert (
+            row["published"] == {name: matrix[row["id"]][name] for name in row["published"]}
+            and len(row["published"]) == 3
+        )
         assert all(cell["supported"] == (cell["reason"] == "") for cell in row["checked"].values())
     assert sum(row["preoptimized"] for row in found) == 11 and sum(row["precompiled"] for row in found) == 8
     assert {row["origin"] for row in json.loads(whetstone(tmp_path, "catalog", "list", "--json").stdout)} == {

@@ -1,4 +1,5 @@
-"""The command line as a user meets it: exit codes, one sentence on standard error, one JSON document on standard output."""
+"""The command line as a user meets it: exit codes, one sentence on standard error, one JSON document on standard
+output."""
 
 from __future__ import annotations
 
@@ -151,7 +152,8 @@ def test_recipe_check_answers_with_reasons_and_a_suggestion(tmp_path: Path) -> N
 
 
 def test_what_has_no_room_here_is_refused_before_the_start(tmp_path: Path) -> None:
-    """Memory is looked at before disk. A card is read from headers alone, so a file with a huge hole in it is a huge model."""
+    """Memory is looked at before disk. A card is read from headers alone, so a file with a huge hole in it is a huge
+    model."""
     model = tmp_path / "model"
     shutil.copytree(STARTER, model, ignore=shutil.ignore_patterns("*.safetensors"))
     size = 1 << 43
@@ -164,7 +166,10 @@ def test_what_has_no_room_here_is_refused_before_the_start(tmp_path: Path) -> No
 
 
 def test_doctor_and_engines_answer_as_json(tmp_path: Path) -> None:
-    assert {item["subject"] for item in json.loads(whetstone(tmp_path, "doctor", "--json").stdout)} >= {"Disk", "Database"}
+    assert {item["subject"] for item in json.loads(whetstone(tmp_path, "doctor", "--json").stdout)} >= {
+        "Disk",
+        "Database",
+    }
     engines = {item["name"]: item for item in json.loads(whetstone(tmp_path, "engines", "list", "--json").stdout)}
     assert engines["serve"]["installed"] is True and engines["neuron"]["reason"]
 
@@ -179,5 +184,7 @@ def test_doctor_and_engines_answer_as_json(tmp_path: Path) -> None:
         (("--continue", "e-1", "--blocks", 2), "no evaluation e-1"),
     ],
 )
-def test_more_blocks_are_asked_of_an_evaluation_and_of_nothing_else(tmp_path: Path, words: tuple[object, ...], says: str) -> None:
+def test_more_blocks_are_asked_of_an_evaluation_and_of_nothing_else(
+    tmp_path: Path, words: tuple[object, ...], says: str
+) -> None:
     assert says in refused(tmp_path / "home", "evaluate", *words)

@@ -28,7 +28,17 @@ def told(home: Path, *arguments: str) -> Any:
 
 
 def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Path) -> None:
-    asked = ("optimize", "starter", "--recipe", "w8a8", "--then-evaluate", "--priority", "high", "--idempotency-key", "nightly")
+    asked = (
+        "optimize",
+        "starter",
+        "--recipe",
+        "w8a8",
+        "--then-evaluate",
+        "--priority",
+        "high",
+        "--idempotency-key",
+        "nightly",
+    )
     first = told(home, *asked)
     assert told(home, *asked)["id"] == first["id"]
     second, again = told(home, "jobs", "list")

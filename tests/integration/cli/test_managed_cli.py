@@ -1,4 +1,5 @@
-"""`whetstone optimize --target sagemaker:...` as a user meets it: the exact requests, refusals, and a kill -9 in its life."""
+"""`whetstone optimize --target sagemaker:...` as a user meets it: the exact requests, refusals, and a kill -9 in its
+life."""
 
 from __future__ import annotations
 
@@ -24,17 +25,21 @@ def test_a_dry_run_prints_the_exact_requests_and_starts_nothing(tmp_path: Path) 
     document = json.loads(done.stdout)
     (request,) = document["requests"]
     assert request == {
-        "OptimizationJobName": "whetstone-j-0000000000-1", "RoleArn": ROLE, "DeploymentInstanceType": "ml.g6.12xlarge",
+        "OptimizationJobName": "whetstone-j-0000000000-1",
+        "RoleArn": ROLE,
+        "DeploymentInstanceType": "ml.g6.12xlarge",
         "ModelSource": {"S3": {"S3Uri": f"{SOURCE}/", "ModelAccessConfig": {"AcceptEula": True}}},
         "OptimizationConfigs": [{"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_QUANTIZE": "awq"}}}],
         "OutputConfig": {"S3OutputLocation": f"{OUTPUT}/whetstone-j-0000000000-1/"},
         "StoppingCondition": {"MaxRuntimeInSeconds": 36000},
-    }  # fmt: skip
+    }
     assert document["price_per_hour"] > 0 and document["notes"]
     assert json.loads(whetstone(tmp_path, "jobs", "list", "--json").stdout) == []
     text = whetstone(tmp_path, *CASE, "--recipe", "awq", *AWS, "--dry-run").stdout
     policy = json.loads(whetstone(tmp_path, *CASE, "--recipe", "awq", *AWS, "--as", "policy").stdout)
-    assert [each["Sid"] for each in policy["Statement"]] == ["Job", "Role"], "neither an upload nor a result that comes back"
+    assert [each["Sid"] for each in policy["Statement"]] == ["Job", "Role"], (
+        "neither an upload nor a result that comes back"
+    )
     assert "1 call of AWS." in text and "SageMaker chooses the instance that the job runs on" in text
 
 
@@ -44,7 +49,10 @@ def test_weights_that_lie_here_are_uploaded_first_and_the_result_becomes_an_arti
     document = json.loads(whetstone(tmp_path, *case, *sent).stdout)
     (request,) = document["requests"]
     assert request["ModelSource"] == {"S3": {"S3Uri": "s3://models/ours/SHA256-OF-THE-FILES/"}}
-    assert any("are uploaded first" in note for note in document["notes"]) and "becomes an artifact" in document["notes"][-1]
+    assert (
+        any("are uploaded first" in note for note in document["notes"])
+        and "becomes an artifact" in document["notes"][-1]
+    )
     left = json.loads(whetstone(tmp_path, *case, *sent, "--aws", "fetch=no").stdout)["notes"][-1]
     assert left == "The result stays in S3, as asked for."
     assert "upload=s3://BUCKET/PREFIX" in one_sentence(whetstone(tmp_path, *case, *sent[:4]))
@@ -66,8 +74,10 @@ def test_a_draft_alone_makes_no_job_and_needs_no_setting(tmp_path: Path) -> None
         (("--recipe", "awq", *AWS, "--then-evaluate"), "--then-evaluate goes with jobs that run here"),
         (("--recipe", "awq", *AWS, "--target", "local"), "--aws goes with a target such as sagemaker:ml.g6.12xlarge"),
     ],
-)  # fmt: skip
-def test_what_lacks_or_is_wrong_is_one_sentence_before_any_work(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+)
+def test_what_lacks_or_is_wrong_is_one_sentence_before_any_work(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
     assert said in one_sentence(whetstone(tmp_path, *CASE, *arguments))
 
 
@@ -77,7 +87,9 @@ def test_the_environment_says_what_is_always_so(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("WHETSTONE_AWS_KMS_KEY", "alias/k")
     done = whetstone(tmp_path, *CASE, "--recipe", "awq", "--aws", "source=model:m-1", "--dry-run", "--json")
     (request,) = json.loads(done.stdout)["requests"]
-    assert request["OutputConfig"]["KmsKeyId"] == "alias/k" and request["ModelSource"] == {"SageMakerModel": {"ModelName": "m-1"}}
+    assert request["OutputConfig"]["KmsKeyId"] == "alias/k" and request["ModelSource"] == {
+        "SageMakerModel": {"ModelName": "m-1"}
+    }
 
 
 @pytest.mark.process
@@ -97,5 +109,7 @@ def test_a_supervisor_killed_after_the_submit_is_followed_by_one_that_finds_the_
             assert second.wait(60) == 0
         found = json.loads(whetstone(home, "jobs", "show", job, "--json").stdout)
         assert found["state"] == "succeeded" and found["attempt"] == 1
-        assert found["result"]["output"] == f"{OUTPUT}/whetstone-{job}-1/" and "djl-inference" in found["result"]["image"]
+        assert (
+            found["result"]["output"] == f"{OUTPUT}/whetstone-{job}-1/" and "djl-inference" in found["result"]["image"]
+        )
         assert len(account.asked("CreateOptimizationJob")) == 1

@@ -1,5 +1,5 @@
-"""All of the managed path by the command line, from a recipe to nothing left: jobs that are stopped, fail and succeed, then an
-endpoint that is deployed, proven, evaluated, updated and deleted."""
+"""All of the managed path by the command line, from a recipe to nothing left: jobs that are stopped, fail and succeed,
+then an endpoint that is deployed, proven, evaluated, updated and deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ SERVED = ("--instance", "ml.g6.12xlarge")
 
 
 def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with elsewhere() as account, running("s3.py") as s3, running("exact_server.py", "--ttft-ms", 5, "--rate", 400) as url:
+    with (
+        elsewhere() as account,
+        running("s3.py") as s3,
+        running("exact_server.py", "--ttft-ms", 5, "--rate", 400) as url,
+    ):
         bucket = beside(s3, "weights", monkeypatch, tmp_path)
         point(monkeypatch, tmp_path, account.url)
         monkeypatch.setenv("WHETSTONE_AWS_ROLE", ROLE)
@@ -41,7 +45,9 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
         try:
             eventually("three jobs at AWS", lambda: len(account.asked("CreateOptimizationJob")) == 3, 60)
             assert whetstone(home, "jobs", "cancel", stopped).returncode == 0
-            account.pull("end", {"name": f"whetstone-{failed}-1", "ends": "FAILED", "reason": "The weights are not there."})
+            account.pull(
+                "end", {"name": f"whetstone-{failed}-1", "ends": "FAILED", "reason": "The weights are not there."}
+            )
             account.pull("end", {"name": f"whetstone-{made}-1", "ends": "COMPLETED"})
             account.pull("clock", {"speed": 600})
             states = {job: until_ended(opened, job).state for job in (stopped, failed, made)}
@@ -49,7 +55,9 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
             assert "The weights are not there (" in str(jobs.show(opened, failed).error)
             pauses.skip(monkeypatch, lambda seconds: account.pull("clock", {"advance": seconds}))
             first, second = artifact(opened), artifact(opened, job="j-2")
-            deployed = told("deploy", first, "--to", "sagemaker", *SERVED, "--bucket", "weights", "--name", "chat", "--idle", 30)
+            deployed = told(
+                "deploy", first, "--to", "sagemaker", *SERVED, "--bucket", "weights", "--name", "chat", "--idle", 30
+            )
             assert deployed["state"] == "InService" and all(proof["proven"] for proof in deployed["proofs"])
             account.pull("container", {"url": url, "split": 50})
             asked = ("--concurrency", 1, "--requests", 4, "--repeats", 1, "--no-quality")
@@ -61,6 +69,10 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
         finally:
             jobs.close(opened)
         assert told("endpoints", "list") == [] and keys(bucket, "weights") == []
-        for kind, name in (("Model", "ModelName"), ("EndpointConfig", "EndpointConfigName"), ("Endpoint", "EndpointName")):
+        for kind, name in (
+            ("Model", "ModelName"),
+            ("EndpointConfig", "EndpointConfigName"),
+            ("Endpoint", "EndpointName"),
+        ):
             created, deleted = ({each[name] for each in account.asked(f"{act}{kind}")} for act in ("Create", "Delete"))
             assert created == deleted != set(), kind

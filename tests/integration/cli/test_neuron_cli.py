@@ -1,4 +1,5 @@
-"""`whetstone optimize --target neuron:...` as a user meets it: the plan and its key, a refusal that helps, and no job."""
+"""`whetstone optimize --target neuron:...` as a user meets it: the plan and its key, a refusal that helps, and no
+job."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ def test_the_plan_and_its_key_are_printed_and_nothing_is_compiled(tmp_path: Path
     document = json.loads(whetstone(tmp_path, *asked, "--dry-run", "--json").stdout)
     plan = document["plan"]
     assert (plan["stack"], plan["tensor_parallel"], plan["batch"], plan["weights"]) == ("nxd-inference", 8, 4, "int8")
-    assert plan["context_buckets"] == [128, 256, 512, 1024, 2048] and document["cores"] == 24 and len(document["key"]) == 20
+    assert (
+        plan["context_buckets"] == [128, 256, 512, 1024, 2048]
+        and document["cores"] == 24
+        and len(document["key"]) == 20
+    )
     used = document["weights_bytes"] + document["cache_bytes"] + document["runtime_bytes"]
     assert 3e9 < used < document["core_memory_bytes"] == 16 << 30
     assert any("neuronx-cc is not installed" in note for note in document["notes"])

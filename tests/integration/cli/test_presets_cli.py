@@ -30,9 +30,13 @@ def test_list_show_and_apply(tmp_path: Path) -> None:
 
 def test_a_preset_that_is_not_valid_there_exits_2_with_the_nearest(tmp_path: Path) -> None:
     asked = ("presets", "apply", "llama-3-70b/lower-cost", "--model", "starter", "--target", "local")
-    assert "The nearest valid recipe: quantize awq; tensor parallel degree 1" in one_sentence(whetstone(tmp_path, *asked))
+    assert "The nearest valid recipe: quantize awq; tensor parallel degree 1" in one_sentence(
+        whetstone(tmp_path, *asked)
+    )
     document = json.loads(whetstone(tmp_path, *asked, "--json").stdout)
-    assert document["valid"] is False and document["reasons"] and document["suggestion"]["serving"]["tensor_parallel"] == 1
+    assert (
+        document["valid"] is False and document["reasons"] and document["suggestion"]["serving"]["tensor_parallel"] == 1
+    )
 
 
 def test_save_export_import_and_remove(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""Library engines as processes: what passes between, what ends them, and the real libraries under the `compress` interpreter.
+"""Library engines as processes: what passes between, what ends them, and the real libraries under the `compress`
+interpreter.
 
-A model folder whose config.json is a named pipe holds the engine where it is for as long as a test wants, without a clock.
+A model folder whose config.json is a named pipe holds the engine where it is for as long as a test wants, without a
+clock.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ HERE = Path(sys.executable)
 
 def asked(model: Path, out: Path, method: Any = "gptq", **changes: Any) -> QuantizeRequest:
     defaults: dict[str, Any] = {"bits": 4, "symmetric": False, "group_size": 32, "samples": 4, "length": 32}
-    return QuantizeRequest(model_dir=model, out_dir=out, method=method, calibration_texts=[TEXT], **(defaults | changes))
+    return QuantizeRequest(
+        model_dir=model, out_dir=out, method=method, calibration_texts=[TEXT], **(defaults | changes)
+    )
 
 
 def held(folder: Path) -> Path:
@@ -104,7 +108,9 @@ def test_a_cancelled_call_leaves_no_process(tmp_path: Path) -> None:
 
     progress = Cancelled()
     with pytest.raises(JobCancelled):
-        outside.quantize("llm-compressor", HERE, asked(tiny_llama(tmp_path / "model", layers=1), tmp_path / "out"), progress)
+        outside.quantize(
+            "llm-compressor", HERE, asked(tiny_llama(tmp_path / "model", layers=1), tmp_path / "out"), progress
+        )
     assert progress.pids and not any(psutil.pid_exists(pid) for pid in progress.pids)
 
 
@@ -117,7 +123,9 @@ def test_an_engine_ends_with_the_process_that_started_it(tmp_path: Path) -> None
         "outside.quantize('llm-compressor', Path(sys.executable),"
         " QuantizeRequest.model_validate_json(Path(sys.argv[1]).read_text()), Silent())"
     )
-    worker = subprocess.Popen([sys.executable, "-c", code, str(request)], env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
+    worker = subprocess.Popen(
+        [sys.executable, "-c", code, str(request)], env={**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    )
     try:
         eventually("the engine runs", lambda: bool(children(worker.pid)))
         (engine,) = children(worker.pid)
@@ -142,7 +150,9 @@ class Recorded(Silent):
         self.phases: list[str] = []
         self.done: list[float] = []
 
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def phase(
+        self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
+    ) -> None:
         self.phases.append(name)
 
     def advance(self, done: float, **data: Any) -> None:
@@ -191,7 +201,9 @@ def test_every_row_of_the_capability_table_works(engine: str, changes: dict[str,
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("method", "pattern"), [("wanda", "unstructured"), ("sparsegpt", "unstructured"), ("sparsegpt", "2:4")])
+@pytest.mark.parametrize(
+    ("method", "pattern"), [("wanda", "unstructured"), ("sparsegpt", "unstructured"), ("sparsegpt", "2:4")]
+)
 def test_llm_compressor_prunes_every_linear_and_nothing_else(tmp_path: Path, method: Any, pattern: Any) -> None:
     from safetensors.torch import load_file
 

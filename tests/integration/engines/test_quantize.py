@@ -37,7 +37,9 @@ class Recorded(Silent):
         self.phases: dict[str, tuple[float | None, list[float]]] = {}
         self.warnings: list[str] = []
 
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def phase(
+        self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
+    ) -> None:
         self.phases[name] = (total, [])
 
     def advance(self, done: float, **data: Any) -> None:
@@ -134,7 +136,8 @@ def test_activations_of_w8a8_are_quantized_per_token_in_the_reference(model: Pat
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_awq_loses_no_more_than_rounding_on_any_group(model: Path, tmp_path: Path, symmetric: bool) -> None:
     result = run(model, tmp_path / "out", "awq", symmetric=symmetric)
-    plain = run(model, tmp_path / "rtn", "rtn", symmetric=symmetric, tuning={"clip": True})  # without clipping it reads no text
+    # without clipping it reads no text
+    plain = run(model, tmp_path / "rtn", "rtn", symmetric=symmetric, tuning={"clip": True})
     for before, after in zip(plain.layers, result.layers, strict=True):
         assert before["name"] == after["name"]
         assert before["rtn_relative_error"] == after["rtn_relative_error"]

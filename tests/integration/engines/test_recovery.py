@@ -62,9 +62,16 @@ def digest(folder: Path) -> str:
 def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice(model: Path, tmp_path: Path) -> None:
     def made(name: str, progress: Silent) -> dict[str, Any]:
         request = QuantizeRequest(
-            model_dir=model, out_dir=tmp_path / name, method="w8a8", bits=8, pruning=Pruning(method="wanda", pattern="2:4"),
-            calibration_texts=[TEXT * 3], samples=4, length=16, work_dir=tmp_path / f"{name}-work",
-        )  # fmt: skip
+            model_dir=model,
+            out_dir=tmp_path / name,
+            method="w8a8",
+            bits=8,
+            pruning=Pruning(method="wanda", pattern="2:4"),
+            calibration_texts=[TEXT * 3],
+            samples=4,
+            length=16,
+            work_dir=tmp_path / f"{name}-work",
+        )
         quantize = partial(native.quantize, progress=progress)
         return recovery.rewrite(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
 

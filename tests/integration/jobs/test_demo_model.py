@@ -84,7 +84,9 @@ def why(home: Workspace) -> str:
 def test_the_hub_is_asked_first_and_what_is_fetched_is_used_and_kept(home: Workspace, hub: FakeHub, index: str) -> None:
     assert fetched(home).state is JobState.SUCCEEDED
     step = advanced(home)
-    assert model_of(home, step) == demo_model.NAME and step.title.startswith("Demo: optimize SmolLM2-135M-Instruct with ")
+    assert model_of(home, step) == demo_model.NAME and step.title.startswith(
+        "Demo: optimize SmolLM2-135M-Instruct with "
+    )
     assert why(home) == "It runs on SmolLM2-135M-Instruct, with the weights that its authors published."
     there = demo_model.present(home)
     assert there is not None and there.id == demo_model.NAME

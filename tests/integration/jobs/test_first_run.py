@@ -126,7 +126,9 @@ def test_without_the_engine_the_measurement_waits_and_says_for_what(home: Worksp
     with pytest.raises(EngineMissing, match="not installed"):
         first_run.advance(bare)
     found = first_run.status(bare)
-    assert found is not None and found.state == "waiting" and "whetstone engines install serve" in (found.obstacle or "")
+    assert (
+        found is not None and found.state == "waiting" and "whetstone engines install serve" in (found.obstacle or "")
+    )
     assert first_run.advance(home) is not None
 
 

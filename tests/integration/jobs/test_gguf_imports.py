@@ -1,4 +1,5 @@
-"""GGUF files and packages that ship one, as real import jobs: the weights that the file stands for, and nothing half-made."""
+"""GGUF files and packages that ship one, as real import jobs: the weights that the file stands for, and nothing
+half-made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Imports as real jobs: from a fake hub and from moto's S3 to a folder that can be optimized, through every way it can end."""
+"""Imports as real jobs: from a fake hub and from moto's S3 to a folder that can be optimized, through every way it can
+end."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def folders(home: Workspace) -> list[str]:
     return sorted(folder.as_posix() for folder in found if folder.parts[0] != ".partial")
 
 
-def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(hub: FakeHub, home: Workspace, model: Path) -> None:
+def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(
+    hub: FakeHub, home: Workspace, model: Path
+) -> None:
     ended = until_ended(home, submit(home).id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     sha = imports.inspect(home, ID).revision
@@ -80,7 +83,11 @@ def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(hub: FakeHu
     assert ended.result["model"] == card.model_dump(mode="json")
     assert (card.id, card.origin, card.licence) == (f"{ID}@{sha[:8]}", "imported", "apache-2.0")
     local = read_card(model)
-    assert (card.parameters, card.tokenizer_hash, card.revision) == (local.parameters, local.tokenizer_hash, local.revision)
+    assert (card.parameters, card.tokenizer_hash, card.revision) == (
+        local.parameters,
+        local.tokenizer_hash,
+        local.revision,
+    )
     assert folders(home) == [f"{ID}@{sha}"]
     assert not list((home.settings.models / ".partial").iterdir())
 
@@ -226,7 +233,9 @@ def test_an_import_too_large_for_the_disk_is_refused_before_it_starts(
     assert not home.settings.models.exists()
 
 
-@pytest.mark.parametrize(("source", "words"), [("starter", "comes with Whetstone"), (".", "is a folder on this machine")])
+@pytest.mark.parametrize(
+    ("source", "words"), [("starter", "comes with Whetstone"), (".", "is a folder on this machine")]
+)
 def test_what_needs_no_import(home: Workspace, source: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         imports.prepare(home, source)
@@ -271,8 +280,12 @@ def test_a_prefix_of_s3_becomes_a_folder(home: Workspace, model: Path, monkeypat
     import boto3
 
     with running("s3.py") as address:
-        for name, value in {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "secret-of-aws",
-                            "AWS_DEFAULT_REGION": "us-east-1"}.items():  # fmt: skip
+        for name, value in {
+            "AWS_ENDPOINT_URL": address,
+            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_SECRET_ACCESS_KEY": "secret-of-aws",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
             monkeypatch.setenv(name, value)
         client = boto3.Session().client("s3")
         client.create_bucket(Bucket="models")

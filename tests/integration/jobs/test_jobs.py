@@ -96,7 +96,9 @@ def test_the_queue_follows_move_to_front(home: Workspace) -> None:
     assert ended[1].started_at < ended[0].started_at
 
 
-def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds_that_worker_again(home: Workspace) -> None:
+def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds_that_worker_again(
+    home: Workspace,
+) -> None:
     job = submit(home, LONGER)
     supervisors.ensure(home)
     until_phase(home, job.id, "optimize")
@@ -229,8 +231,21 @@ def test_a_quality_floor_fails_the_job_and_registers_nothing(home: Workspace, tm
 def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_comes(home: Workspace) -> None:
     environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
     own = ["env", "--default-signal=INT"]  # where the tests themselves run in the background it is ignored
-    command = [*own, sys.executable, "-m", "backend.cli.main", "optimize", "starter", "--recipe", "w8a8", "--wait", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    command = [
+        *own,
+        sys.executable,
+        "-m",
+        "backend.cli.main",
+        "optimize",
+        "starter",
+        "--recipe",
+        "w8a8",
+        "--wait",
+        "--json",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
         eventually("the job", lambda: jobs.listing(home) != [])
         for _ in range(3):
             process.send_signal(signal.SIGINT)
@@ -240,7 +255,9 @@ def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_come
     assert [job.state for job in jobs.listing(home)] == [JobState.CANCELLED]
 
 
-def test_who_waits_for_a_job_waits_for_a_supervisor_that_is_paused_too(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_a_job_waits_for_a_supervisor_that_is_paused_too(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = submit(home, QUICK)
     supervisors.ensure(home)
     monkeypatch.setattr(supervisors, "START_SECONDS", 2.0)

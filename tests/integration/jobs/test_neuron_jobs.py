@@ -120,7 +120,9 @@ def test_without_the_engine_the_plan_is_shown_and_the_job_says_how_to_install_it
     assert "whetstone engines install neuron --index URL" in one_sentence(whetstone(tmp_path, "optimize", *asked))
 
 
-def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(tmp_path: Path, engines: Path, recipe: Path) -> None:
+def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
+    tmp_path: Path, engines: Path, recipe: Path
+) -> None:
     home = tmp_path / "home"
     asked = ("meta-textgeneration-llama-3-8b", "--recipe", recipe, *TARGET, "--json")
     shown = json.loads(whetstone(home, "artifacts", "lookup", *asked).stdout)
@@ -131,7 +133,11 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(tmp_
     cache = compiled.CompiledCache(str(home / "cache" / "compiled"))
     key = "0" * 20
     cache.put(
-        key, shown["plan"]["model"], {**{k: v for k, v in shown["plan"].items() if k != "model"}, "model_hash": "h"}, folder, {}
+        key,
+        shown["plan"]["model"],
+        {**{k: v for k, v in shown["plan"].items() if k != "model"}, "model_hash": "h"},
+        folder,
+        {},
     )
     found = json.loads(whetstone(home, "artifacts", "lookup", *asked).stdout)
     assert found["lookup"] == {"state": "hit", "key": key, "nearest": None, "differs": []}
@@ -158,14 +164,23 @@ def test_an_index_is_needed_and_the_public_one_is_none(name: str, index: str | N
     check_index(NEURON, "https://index.example/simple", "public.example")
 
 
-def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kept(tmp_path: Path, offline: None) -> None:
+def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kept(
+    tmp_path: Path, offline: None
+) -> None:
     wheels, folder = tmp_path / "wheels", tmp_path / "engines"
     for name, version, module in (
-        ("neuronx-distributed-inference", "0.9.0", "neuronx_distributed_inference"), ("torch-neuronx", "2.9", "torch_neuronx"),
+        ("neuronx-distributed-inference", "0.9.0", "neuronx_distributed_inference"),
+        ("torch-neuronx", "2.9", "torch_neuronx"),
         ("pydantic", importlib.metadata.version("pydantic"), "pydantic"),
-    ):  # fmt: skip
+    ):
         wheel(wheels, name, version, module)
-    wheel(wheels, "neuronx-cc", "1.0.post1", "neuronxcc", summary="WRONG PACKAGE. Please install it from the Neuron Repository")
+    wheel(
+        wheels,
+        "neuronx-cc",
+        "1.0.post1",
+        "neuronxcc",
+        summary="WRONG PACKAGE. Please install it from the Neuron Repository",
+    )
     with pytest.raises(WorkError, match=r"`neuronx-cc` 1.0.post1 is the placeholder of the public index"):
         environments.install("neuron", folder, Silent(), index=str(wheels))
     assert not (folder / "neuron").exists()
@@ -179,9 +194,10 @@ def test_no_source_package_of_an_index_is_built(tmp_path: Path, offline: None) -
     """Its setup.py would run as the supervisor's user, whatever it does."""
     wheels, mark, source = tmp_path / "wheels", tmp_path / "ran", tmp_path / "torch_neuronx-2.9"
     for name, version, module in (
-        ("neuronx-distributed-inference", "0.9.0", "neuronx_distributed_inference"), ("neuronx-cc", "2.21.1", "neuronxcc"),
+        ("neuronx-distributed-inference", "0.9.0", "neuronx_distributed_inference"),
+        ("neuronx-cc", "2.21.1", "neuronxcc"),
         ("pydantic", importlib.metadata.version("pydantic"), "pydantic"),
-    ):  # fmt: skip
+    ):
         wheel(wheels, name, version, module)
     source.mkdir()
     setup = "from setuptools import setup\nsetup(name='torch-neuronx', version='2.9')\n"

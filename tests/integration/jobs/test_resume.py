@@ -1,4 +1,5 @@
-"""A run that was killed goes on at the next layer and ends in the same bytes; a run cannot go on from another's layers."""
+"""A run that was killed goes on at the next layer and ends in the same bytes; a run cannot go on from another's
+layers."""
 
 from __future__ import annotations
 
@@ -47,9 +48,19 @@ class StoppingIn(Silent):
 
 def request(model: Path, out: Path, work: Path | None, seed: int = 0, spill: int = 2_000_000_000) -> QuantizeRequest:
     return QuantizeRequest(
-        model_dir=model, out_dir=out, method="awq", bits=4, group_size=32, symmetric=False, calibration_texts=[TEXT], samples=8,
-        length=32, seed=seed, work_dir=work, spill_bytes=spill,
-    )  # fmt: skip
+        model_dir=model,
+        out_dir=out,
+        method="awq",
+        bits=4,
+        group_size=32,
+        symmetric=False,
+        calibration_texts=[TEXT],
+        samples=8,
+        length=32,
+        seed=seed,
+        work_dir=work,
+        spill_bytes=spill,
+    )
 
 
 def weights(folder: Path) -> str:
@@ -91,7 +102,9 @@ def test_another_request_or_damaged_hidden_states_begin_anew(model: Path, tmp_pa
 
 
 @pytest.mark.campaign
-def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted_one(home: Workspace, tmp_path: Path) -> None:
+def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted_one(
+    home: Workspace, tmp_path: Path
+) -> None:
     model = str(tiny_llama(tmp_path / "model", layers=8))
 
     def submitted() -> str:

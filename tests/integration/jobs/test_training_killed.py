@@ -24,7 +24,16 @@ from tests.homes import eventually, until_ended, worker_pid
 from tests.tiny import tiny_llama
 
 OPTIONS = Training(
-    hidden=64, layers=1, steps=60, answers=16, answer_tokens=12, batch=4, tokens=2, loss="kl", temperature=1.0, greedy=0.0
+    hidden=64,
+    layers=1,
+    steps=60,
+    answers=16,
+    answer_tokens=12,
+    batch=4,
+    tokens=2,
+    loss="kl",
+    temperature=1.0,
+    greedy=0.0,
 )
 
 

@@ -1,5 +1,5 @@
-"""An evaluation is continued: its old blocks as they were, new ones on lines that were never asked, and a level that pays for the
-look."""
+"""An evaluation is continued: its old blocks as they were, new ones on lines that were never asked, and a level that
+pays for the look."""
 
 from __future__ import annotations
 
@@ -46,9 +46,17 @@ def ended(home: Workspace, spec: EvaluateSpec) -> EvaluationView:
 
 
 @pytest.mark.campaign
-def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for(home: Workspace, tmp_path: Path) -> None:
+def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for(
+    home: Workspace, tmp_path: Path
+) -> None:
     options = evaluations.options(
-        concurrency=(1, 2), requests=3, repeats=5, warmup_requests=1, max_tokens=3, quality=False, workload=lines(tmp_path, 110)
+        concurrency=(1, 2),
+        requests=3,
+        repeats=5,
+        warmup_requests=1,
+        max_tokens=3,
+        quality=False,
+        workload=lines(tmp_path, 110),
     )
     with running(*NOISY) as first, running(*NOISY) as second:
         old = ended(home, evaluations.prepare(home, [first, second], options))
@@ -72,7 +80,9 @@ def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for
         for earlier, later in zip(was.levels, now.levels, strict=True):
             assert later.blocks[:5] == earlier.blocks and len(later.blocks) == later.repeats == 7
             assert later.invocations == 7 * 3 and later.prefix_cache_hit_rate == 0
-    rows = pyarrow.parquet.read_table(Path(new.path) / "records.parquet", columns=["variant", "load", "block"]).to_pylist()
+    rows = pyarrow.parquet.read_table(
+        Path(new.path) / "records.parquet", columns=["variant", "load", "block"]
+    ).to_pylist()
     assert Counter(row["block"] for row in rows) == dict.fromkeys(range(7), 2 * (3 + 1 + 3 + 2))
     assert (Path(new.path) / "report.html").is_file()
     assert jobs.show(home, new.job_id).title.endswith(": 2 more blocks")
@@ -96,9 +106,16 @@ def test_a_continuation_that_fails_leaves_the_evaluation_to_be_continued_again(h
 
 def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_path: Path) -> None:
     options = evaluations.options(
-        concurrency=(2,), requests=4, max_tokens=6, warmup_requests=1, quality=False, prefix_cache="off",
-        workload=lines(tmp_path, 8), until_decided=True, max_blocks=12,
-    )  # fmt: skip
+        concurrency=(2,),
+        requests=4,
+        max_tokens=6,
+        warmup_requests=1,
+        quality=False,
+        prefix_cache="off",
+        workload=lines(tmp_path, 8),
+        until_decided=True,
+        max_blocks=12,
+    )
     fast, slow = ("exact_server.py", "--ttft-ms", 4, "--rate", 800), ("exact_server.py", "--ttft-ms", 12, "--rate", 250)
     with running(*slow) as first, running(*fast) as second:
         view = ended(home, evaluations.prepare(home, [first, second], options))
@@ -108,7 +125,10 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
     assert blocks in places and document.sessions == (blocks,)
     assert [look.blocks for look in document.looks] == list(places[: places.index(blocks) + 1])
     assert [look.alpha for look in document.looks] == list(levels[: len(document.looks)])
-    assert all(look.most == 12 for look in document.looks) and [bool(look.undecided) for look in document.looks][-1] is False
+    assert (
+        all(look.most == 12 for look in document.looks)
+        and [bool(look.undecided) for look in document.looks][-1] is False
+    )
     assert all(level.repeats == blocks for result in document.variants for level in result.levels)
     (row,) = [row for row in document.comparison if row.metric == "output_tokens_per_s"]
     assert row.outcome == "better" and row.ci95 is not None

@@ -1,4 +1,5 @@
-"""An evaluation of endpoints that misbehave, each in its own way, beside a sound one: counted, said, never a silent zero."""
+"""An evaluation of endpoints that misbehave, each in its own way, beside a sound one: counted, said, never a silent
+zero."""
 
 from __future__ import annotations
 
@@ -26,9 +27,13 @@ from tests.fakes.running import running, write_prompts
 from tests.homes import open_home, until_ended
 
 FAULTS = {
-    "reset_midway": "reset", "malformed_event": "malformed", "html": "malformed",
-    "http_429": "http_429", "http_503": "http_503", "hang": "timeout",
-}  # fmt: skip
+    "reset_midway": "reset",
+    "malformed_event": "malformed",
+    "html": "malformed",
+    "http_429": "http_429",
+    "http_503": "http_503",
+    "hang": "timeout",
+}
 ASKED = ("one", "two", "three")
 
 
@@ -44,9 +49,16 @@ def measured(home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple
     """Every fault as a variant of one evaluation, with quality, and its report."""
     workload = write_prompts(tmp_path_factory.mktemp("words"), *({"prompt": word} for word in ASKED))
     options = evaluations.options(
-        concurrency=(1,), requests=2, repeats=1, max_tokens=8, timeout_s=0.5, warmup_requests=0, price_per_hour=1.0,
-        workload=workload, prefix_cache="off",
-    )  # fmt: skip
+        concurrency=(1,),
+        requests=2,
+        repeats=1,
+        max_tokens=8,
+        timeout_s=0.5,
+        warmup_requests=0,
+        price_per_hour=1.0,
+        workload=workload,
+        prefix_cache="off",
+    )
     with running("broken_server.py") as url:
         sources = [f"{url}#ok", *(f"{url}#{fault}" for fault in FAULTS), f"{url}#no_usage"]
         job = evaluations.submit(home, evaluations.prepare(home, sources, options))
@@ -111,7 +123,10 @@ def test_failures_are_no_agreement(measured: tuple[Evaluation, str]) -> None:
     compared = of(measured[0], "no_usage").quality
     assert compared is not None and (compared.answers, compared.exact_match, compared.token_f1) == (3, 1, 1)
     assert compared.exact_ci95 == wilson(3, 3) and compared.token_f1_ci95 is None
-    assert quality_cost(compared) == "exact match 100.0% (95% 43.9 to 100.0), token F1 100.0% over 3 answers, KL not measured"
+    assert (
+        quality_cost(compared)
+        == "exact match 100.0% (95% 43.9 to 100.0), token F1 100.0% over 3 answers, KL not measured"
+    )
 
 
 def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: tuple[Evaluation, str]) -> None:
@@ -145,7 +160,9 @@ def test_an_endpoint_where_nobody_listens_fails_with_one_sentence(home: Workspac
         ("http://host:port", "is not an address"),
     ],
 )
-def test_an_address_that_cannot_be_one_is_refused_before_anything_starts(home: Workspace, source: str, says: str) -> None:
+def test_an_address_that_cannot_be_one_is_refused_before_anything_starts(
+    home: Workspace, source: str, says: str
+) -> None:
     with pytest.raises(RequestError, match=r"\w") as refused:
         variants.resolve(home, source)
     assert says in str(refused.value)

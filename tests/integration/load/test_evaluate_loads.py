@@ -1,4 +1,5 @@
-"""Evaluations of endpoints in every mode of load, as jobs: verdicts a rate, sweeps, and a server that dies on the way."""
+"""Evaluations of endpoints in every mode of load, as jobs: verdicts a rate, sweeps, and a server that dies on the
+way."""
 
 from __future__ import annotations
 
@@ -49,7 +50,10 @@ def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluati
 def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Workspace, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text(json.dumps([{"conversations": [{"from": "human", "value": f"question {n}"}]} for n in range(80)]))
-    with running("exact_server.py", "--ttft-ms", 10, "--rate", 400) as a, running("exact_server.py", "--ttft-ms", 40) as b:
+    with (
+        running("exact_server.py", "--ttft-ms", 10, "--rate", 400) as a,
+        running("exact_server.py", "--ttft-ms", 40) as b,
+    ):
         document, folder = evaluated(home, [a, b], rate=(20.0, 60.0), requests=6, repeats=2, workload=str(mine))
     mine.unlink()
     assert [[level.load.words for level in result.levels] for result in document.variants] == [
@@ -61,7 +65,9 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     assert slower.ratio > 1
     kept = Path(document.options.workload)
     assert kept.is_relative_to(home.settings.home) and kept.name == "mine.jsonl"
-    assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [f"question {n}" for n in range(80)]
+    assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [
+        f"question {n}" for n in range(80)
+    ]
     assert document.workload.name == "mine"
     rows = pyarrow.parquet.read_table(folder / "records.parquet").to_pylist()
     assert {row["load"] for row in rows} == {"rate-20", "rate-60"}
@@ -85,8 +91,9 @@ def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
     with running("broken_server.py") as url:
         document, _ = evaluated(home, [url], sweep=("latency_p50<=5s",), sweep_to=2.0, concurrency=(1,), requests=8)
     assert [(level.concurrency, level.slo and level.slo.verdict) for level in document.variants[0].levels] == [
-        (1, "kept"), (2, "kept"),
-    ]  # fmt: skip
+        (1, "kept"),
+        (2, "kept"),
+    ]
     assert [level.slo.highest for level in document.variants[0].levels if level.slo] == [False, True]
     assert all(level.audit.disturbance.cores >= 1 for level in document.variants[0].levels)
 
@@ -123,5 +130,7 @@ def test_acceptance_of_a_url_is_read_from_its_own_counters_where_it_tells_them(h
 def test_a_prompt_longer_than_the_context_is_named_by_its_line(home: Workspace, tmp_path: Path) -> None:
     file = tmp_path / "long.jsonl"
     file.write_text(json.dumps({"prompt": "short"}) + "\n" + json.dumps({"prompt": "word " * 3000}) + "\n")
-    with pytest.raises(InvalidWorkload, match=r"Line 2 of the workload has [\d,]+ tokens .* context of starter \(2,048\)"):
+    with pytest.raises(
+        InvalidWorkload, match=r"Line 2 of the workload has [\d,]+ tokens .* context of starter \(2,048\)"
+    ):
         evaluations.prepare(home, ["starter"], evaluations.options(workload=str(file)))

@@ -34,12 +34,20 @@ def test_an_endpoint_is_evaluated_beside_its_container(home: Workspace, aws: Acc
     plain, there = document.variants
     assert [level.load.words for level in there.levels] == [level.load.words for level in plain.levels]
     for ours, theirs in zip(there.levels, plain.levels, strict=True):
-        counts = (ours.invocations, ours.invocation_errors, ours.output_tokens, ours.input_tokens, ours.audit.token_times)
+        counts = (
+            ours.invocations,
+            ours.invocation_errors,
+            ours.output_tokens,
+            ours.input_tokens,
+            ours.audit.token_times,
+        )
         assert counts == (8, 0, 4.0, theirs.input_tokens, ("continuous",))
         assert ours.ttft_ms and ours.tpot_ms and ours.price and theirs.price is None
         assert ours.energy is None
     assert {row.metric for row in document.comparison} >= {"ttft_ms_p50", "output_tokens_per_s"}
-    assert (there.peak_rss_bytes, there.step, there.weights_sha256, there.speculates, there.starts) == (None,) * 4 + ([],)
+    assert (there.peak_rss_bytes, there.step, there.weights_sha256, there.speculates, there.starts) == (None,) * 4 + (
+        [],
+    )
     assert there.quality is not None and there.quality.answers == there.quality.answers_asked
     (words,) = [each for each in document.warnings if "is served at SageMaker" in each]
     assert "cannot be seen from here" in words and "A probe was answered with text." in words

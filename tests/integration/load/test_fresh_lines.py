@@ -65,12 +65,24 @@ def test_warm_up_blocks_and_levels_replay_nothing_into_the_cache(home: Workspace
 
 def test_two_evaluations_from_two_processes_at_once_both_succeed(home: Workspace, tmp_path: Path) -> None:
     """One of them had a traceback."""
-    words = ["--concurrency", "1", "--requests", "2", "--repeats", "1", "--max-tokens", "2", "--workload", lines(tmp_path, 40)]
+    words = [
+        "--concurrency",
+        "1",
+        "--requests",
+        "2",
+        "--repeats",
+        "1",
+        "--max-tokens",
+        "2",
+        "--workload",
+        lines(tmp_path, 40),
+    ]
     environment = os.environ | {"WHETSTONE_HOME": str(home.settings.home)}
     with running(*KEEPING) as url:
         command = [sys.executable, "-m", "backend.cli.main", "evaluate", url, *words, "--no-quality"]
         both = [
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in "ab"
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for _ in "ab"
         ]
         said = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
@@ -82,8 +94,12 @@ def test_a_workload_that_is_too_short_is_refused_before_anything_starts(home: Wo
     with pytest.raises(InvalidWorkload, match=r"asks 72 lines, and the workload 20 has 20\. .* per-run"):
         measured(home, ["http://127.0.0.1:1"], workload=short)
     with pytest.raises(InvalidWorkload, match="asks 16 lines"):
-        bench.run(home, "http://127.0.0.1:1", None, evaluations.options(concurrency=(4,), requests=4, repeats=1, quality=False,
-                                                                        workload=lines(tmp_path, 15)))  # fmt: skip
+        bench.run(
+            home,
+            "http://127.0.0.1:1",
+            None,
+            evaluations.options(concurrency=(4,), requests=4, repeats=1, quality=False, workload=lines(tmp_path, 15)),
+        )
 
 
 def test_each_run_may_keep_prefixes_of_its_own_and_then_lines_come_round(home: Workspace, tmp_path: Path) -> None:
@@ -95,17 +111,23 @@ def test_each_run_may_keep_prefixes_of_its_own_and_then_lines_come_round(home: W
 
 
 @pytest.mark.alone
-def test_a_cache_that_was_said_to_be_off_and_answers_all_the_same_makes_a_level_invalid(home: Workspace, tmp_path: Path) -> None:
+def test_a_cache_that_was_said_to_be_off_and_answers_all_the_same_makes_a_level_invalid(
+    home: Workspace, tmp_path: Path
+) -> None:
     with running(*KEEPING) as url:
         document = measured(home, [url, url], workload=lines(tmp_path, 5), prefix_cache="off")
     levels = [level for result in document.variants for level in result.levels]
-    assert {valid(level) for level in levels} == {"no"} and all((level.prefix_cache_hit_rate or 0) > 0.5 for level in levels)
+    assert {valid(level) for level in levels} == {"no"} and all(
+        (level.prefix_cache_hit_rate or 0) > 0.5 for level in levels
+    )
     assert {row.why and row.why.cause for row in document.comparison} == {"replayed_prompts"}
 
 
 def test_a_bench_tells_the_hit_rate_of_its_levels(home: Workspace, tmp_path: Path) -> None:
     with running(*KEEPING) as url:
-        asked = evaluations.options(concurrency=(1, 2), requests=3, repeats=2, quality=False, workload=lines(tmp_path, 40))
+        asked = evaluations.options(
+            concurrency=(1, 2), requests=3, repeats=2, quality=False, workload=lines(tmp_path, 40)
+        )
         levels = bench.run(home, url, None, asked).levels
         assert max(Counter(answer["prompt"] for answer in ask(f"{url}/sent")).values()) == 1
     assert [level["prefix_cache_hit_rate"] for level in levels] == [0, 0]

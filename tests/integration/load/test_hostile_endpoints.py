@@ -1,4 +1,5 @@
-"""Single requests and the playground against servers that send without end or JSON of another form: one sentence each."""
+"""Single requests and the playground against servers that send without end or JSON of another form: one sentence
+each."""
 
 from __future__ import annotations
 
@@ -38,7 +39,11 @@ def test_a_list_of_models_that_is_none_is_told(server: str, mode: str, sentence:
 
 @pytest.mark.parametrize(
     ("mode", "sentence"),
-    [("deep", "is not JSON"), ("endless", "answers with more than 8 MiB"), ("endlesshead", "did not end|cannot be reached")],
+    [
+        ("deep", "is not JSON"),
+        ("endless", "answers with more than 8 MiB"),
+        ("endlesshead", "did not end|cannot be reached"),
+    ],
 )
 def test_a_single_answer_of_another_form_is_told(server: str, mode: str, sentence: str):
     with pytest.raises(EndpointUnreachable, match=sentence):
@@ -55,7 +60,9 @@ def test_an_answer_that_only_drips_is_cut(server: str):
         answer.read()
 
 
-@pytest.mark.parametrize("mode", ["plain", "role", "odd", "router", "pingev", "moonshot", "multi", "openend", "raw", "newparam"])
+@pytest.mark.parametrize(
+    "mode", ["plain", "role", "odd", "router", "pingev", "moonshot", "multi", "openend", "raw", "newparam"]
+)
 def test_the_playground_reads_what_real_servers_send(server: str, mode: str):
     timing = Timing()
     assert "".join(stream(f"{server}/{mode}", "fake", QUESTION, timing)) == "".join(WORDS)

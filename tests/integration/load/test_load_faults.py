@@ -1,4 +1,5 @@
-"""Every way in which a server can fail, against a real server that fails that way: counted where it belongs, never a crash."""
+"""Every way in which a server can fail, against a real server that fails that way: counted where it belongs, never a
+crash."""
 
 from __future__ import annotations
 
@@ -28,7 +29,13 @@ def server() -> Iterator[str]:
 
 
 def run(url: str, fault: str, folder: Path, **changed: Any) -> tuple[list[RequestRecord], Audit, Level]:
-    fields = {"load": Load("closed", 2), "requests": 4, "warmup_requests": 1, "timeout_s": 30.0, "prompts": write_prompts(folder)}
+    fields = {
+        "load": Load("closed", 2),
+        "requests": 4,
+        "warmup_requests": 1,
+        "timeout_s": 30.0,
+        "prompts": write_prompts(folder),
+    }
     plan = LoadPlan(**({"url": url, "model": fault} | fields | changed))
     records, audit = run_level(plan, folder / "level")
     return records, audit, summarise(plan.load, [records], [audit], pricing=None, acceptance=None)
@@ -53,7 +60,9 @@ def run(url: str, fault: str, folder: Path, **changed: Any) -> tuple[list[Reques
         ("always_400", "http_400", "too long"),
     ],
 )
-def test_a_fault_is_counted_under_its_kind_with_its_reason(server: str, tmp_path: Path, fault: str, kind: str, words: str):
+def test_a_fault_is_counted_under_its_kind_with_its_reason(
+    server: str, tmp_path: Path, fault: str, kind: str, words: str
+):
     records, _, level = run(server, fault, tmp_path)
     assert level.errors == {kind: 4}
     assert (level.invocations, level.invocation_errors, level.tokenizer_failed, level.empty_responses) == (4, 4, 0, 0)

@@ -111,7 +111,10 @@ def test_an_exception_in_the_parent_kills_the_subprocess(exact: str, tmp_path: P
 
     asked, before = plan(exact, tmp_path, requests=None, seconds=60), signal.signal(signal.SIGUSR1, stop)
     try:
-        with pytest.raises(Enough), once(lambda: is_asking(tmp_path / "level"), lambda: os.kill(os.getpid(), signal.SIGUSR1)):
+        with (
+            pytest.raises(Enough),
+            once(lambda: is_asking(tmp_path / "level"), lambda: os.kill(os.getpid(), signal.SIGUSR1)),
+        ):
             run_level(asked, tmp_path / "level")
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -122,7 +125,9 @@ def test_an_exception_in_the_parent_kills_the_subprocess(exact: str, tmp_path: P
 
 def is_asking(folder: Path) -> bool:
     """A level of that folder has a connection to its server."""
-    return any(each.status == psutil.CONN_ESTABLISHED for own in children_with(folder) for each in own.net_connections("tcp"))
+    return any(
+        each.status == psutil.CONN_ESTABLISHED for own in children_with(folder) for each in own.net_connections("tcp")
+    )
 
 
 def test_a_killed_parent_leaves_no_load_behind(exact: str, tmp_path: Path):
@@ -200,7 +205,17 @@ def test_a_level_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     openssl = shutil.which("openssl")
     assert openssl, "the TLS test needs the openssl command"
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    options = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    options = [
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+    ]
     subprocess.run([openssl, "req", "-x509", *options, "-keyout", key, "-out", cert], check=True, capture_output=True)
     with running("broken_server.py", "--cert", cert, "--key", key) as url:
         secure = url.replace("http://127.0.0.1", "https://localhost")

@@ -1,4 +1,5 @@
-"""Long prompts, long answers and the sessions made of both: nothing is lost, and what reads along goes when the load does."""
+"""Long prompts, long answers and the sessions made of both: nothing is lost, and what reads along goes when the load
+does."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def test_of_an_answer_of_16000_tokens_each_one_is_kept(tmp_path: Path) -> None:
 def test_a_session_of_long_turns_carries_all_of_it_along(tmp_path: Path) -> None:
     turns = [LONG_PROMPT, "and then", "and then"]
     with running("broken_server.py") as url:
-        records, _ = run_level(plan(url, tmp_path, {"turns": turns}, load=Load("closed", 1), requests=3), tmp_path / "level")
+        records, _ = run_level(
+            plan(url, tmp_path, {"turns": turns}, load=Load("closed", 1), requests=3), tmp_path / "level"
+        )
         seen = ask(f"{url}/seen")
     assert [record.turn for record in records] == [0, 1, 2]
     assert [part["content"] for part in seen[2]["messages"]] == [LONG_PROMPT, SAID, "and then", SAID, "and then"]

@@ -52,7 +52,8 @@ def test_a_constant_rate_sends_when_due_and_counts_from_there(exact: str, tmp_pa
         assert record.clock == "intended" and record.sent is not None
         assert record.intended <= record.sent <= sent["received"]
     assert level.ttft_ms is not None
-    served = [1000 * (row["sends"][0] - row["received"]) for row in truth.values()]  # its timer counts from the loop's last turn
+    # its timer counts from the loop's last turn
+    served = [1000 * (row["sends"][0] - row["received"]) for row in truth.values()]
     assert level.ttft_ms.mean >= min(served) > 10
     assert (level.load, level.requests) == (Load("rate", 40), 20)
     assert audit.offered_per_s == pytest.approx(40)
@@ -81,7 +82,11 @@ def test_a_ramp_goes_from_one_rate_to_the_other_and_has_no_steady_figure(exact: 
 
 
 def test_a_trace_is_replayed_at_its_times_whatever_their_order(exact: str, tmp_path: Path) -> None:
-    rows = [{"prompt": "late", "timestamp": 100.3}, {"prompt": "first", "timestamp": 100}, {"prompt": "b", "timestamp": 100.1}]
+    rows = [
+        {"prompt": "late", "timestamp": 100.3},
+        {"prompt": "first", "timestamp": 100},
+        {"prompt": "b", "timestamp": 100.1},
+    ]
     records, _, level = run(exact, tmp_path, *rows, load=Load("trace"), max_tokens=2)
     assert due(records) == pytest.approx([0, 0.1, 0.3])
     assert (level.load, level.requests) == (Load("trace"), 3)
@@ -125,7 +130,9 @@ ANSWER = "the quick brown fox jumps over it all "
 
 def test_the_answer_is_part_of_the_next_prompt(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
-        records, _, level = run(url, tmp_path, SESSION, endpoint="chat", load=Load("closed", 1), requests=4, warmup_requests=0)
+        records, _, level = run(
+            url, tmp_path, SESSION, endpoint="chat", load=Load("closed", 1), requests=4, warmup_requests=0
+        )
         seen = ask(f"{url}/seen")
     assert [(record.session, record.turn) for record in records] == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert [[message["content"] for message in body["messages"]] for body in seen] == [
@@ -161,13 +168,21 @@ def test_sessions_in_an_open_loop_begin_when_due_and_go_on_when_answered(exact: 
 def test_a_session_ends_with_a_failed_turn(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
         records, _, level = run(
-            url, tmp_path, {"turns": ["a", "b", "c"]}, model="fails_at_second_turn", endpoint="chat",
-            load=Load("closed", 1), requests=4,
+            url,
+            tmp_path,
+            {"turns": ["a", "b", "c"]},
+            model="fails_at_second_turn",
+            endpoint="chat",
+            load=Load("closed", 1),
+            requests=4,
             warmup_requests=0,
-        )  # fmt: skip
+        )
     assert [(record.session, record.turn, record.status) for record in records] == [
-        (0, 0, "ok"), (0, 1, "http_503"), (1, 0, "ok"), (1, 1, "http_503"),
-    ]  # fmt: skip
+        (0, 0, "ok"),
+        (0, 1, "http_503"),
+        (1, 0, "ok"),
+        (1, 1, "http_503"),
+    ]
     assert level.errors == {"http_503": 2}
 
 
@@ -186,7 +201,9 @@ def test_without_streaming_only_the_whole_answer_is_timed(exact: str, tmp_path: 
 
 def test_a_server_that_asks_for_patience_gets_it(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
-        records, _, level = run(url, tmp_path, model="retry_after", load=Load("closed", 1), requests=2, warmup_requests=0)
+        records, _, level = run(
+            url, tmp_path, model="retry_after", load=Load("closed", 1), requests=2, warmup_requests=0
+        )
     assert level.errors == {"http_429": 2}
     assert records[1].intended - records[0].end > 0.95
 
@@ -212,7 +229,9 @@ def test_a_server_that_dies_under_a_rate_leaves_records_with_errors(tmp_path: Pa
 
 def test_a_server_that_hangs_under_a_rate_is_a_timeout(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
-        assert run(url, tmp_path, model="hang", load=Load("rate", 50), requests=3, timeout_s=0.3)[2].errors == {"timeout": 3}
+        assert run(url, tmp_path, model="hang", load=Load("rate", 50), requests=3, timeout_s=0.3)[2].errors == {
+            "timeout": 3
+        }
 
 
 def test_usage_that_is_refused_is_not_asked_for_again_in_an_open_loop(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from tests.tiny import tiny_llama
         ("exact_server.py", (), "does not echo the log-probabilities"),
     ],
 )
-def test_what_stands_in_the_way_is_one_sentence(tmp_path: Path, script: str, options: tuple[str, ...], said: str) -> None:
+def test_what_stands_in_the_way_is_one_sentence(
+    tmp_path: Path, script: str, options: tuple[str, ...], said: str
+) -> None:
     model = tiny_llama(tmp_path / "model")
     with running(script, *options) as url:
         why = unfit(url, "exact", model)

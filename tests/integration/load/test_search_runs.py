@@ -33,7 +33,9 @@ class Pool(ServerPool):
         return Counting(*vars(super().use(index)).values())
 
 
-@pytest.mark.parametrize("asked", [{"sweep": ("latency_p50<=5s",), "sweep_to": 1.0}, {"repeats": 1}], ids=["search", "schedule"])
+@pytest.mark.parametrize(
+    "asked", [{"sweep": ("latency_p50<=5s",), "sweep_to": 1.0}, {"repeats": 1}], ids=["search", "schedule"]
+)
 def test_a_level_has_the_acceptance_rate_of_its_time(tmp_path: Path, asked: dict[str, object]) -> None:
     workload = parse("made", Path(write_prompts(tmp_path)).read_bytes())
     channel = JobChannel(tmp_path)
@@ -43,7 +45,9 @@ def test_a_level_has_the_acceptance_rate_of_its_time(tmp_path: Path, asked: dict
         {"concurrency": (1,), "requests": 8, "max_tokens": 4, "quality": False, "prefix_cache": "off"} | asked
     )
     with running("broken_server.py") as url:
-        spec = EvaluateSpec(variants=(Variant(name="one", source=url, kind="url", url=url, served_name="ok"),), options=options)
+        spec = EvaluateSpec(
+            variants=(Variant(name="one", source=url, kind="url", url=url, served_name="ok"),), options=options
+        )
         progress = ChannelProgress(channel, 1.0)
         measurement = Measurement(spec, channel, workload, progress)
         measurement.run(Pool(spec.variants, options, Path(sys.executable), tmp_path, tmp_path, progress))

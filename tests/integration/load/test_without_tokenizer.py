@@ -1,4 +1,5 @@
-"""A workload where no tokenizer can count it: made all the same, under a name that says so; never refused on a guess."""
+"""A workload where no tokenizer can count it: made all the same, under a name that says so; never refused on a
+guess."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ def mute(tmp_path: Path, starter_target: Path) -> Path:
 
 
 def test_a_generated_workload_says_in_its_name_that_its_lengths_are_estimated(home: Workspace) -> None:
-    assert workloads.prepared(home, EvaluateOptions(workload="summarization")).file.stem == "summarization-estimated-lengths"
+    assert (
+        workloads.prepared(home, EvaluateOptions(workload="summarization")).file.stem
+        == "summarization-estimated-lengths"
+    )
 
 
 def test_what_has_no_tokenizer_cannot_measure_a_workload(home: Workspace, mute: Path) -> None:

@@ -45,7 +45,8 @@ pytestmark = pytest.mark.vllm
 
 
 def reference(folder: Path, tokens: list[int]) -> tuple[Any, Any]:
-    """Log-probabilities of each token given those before, [length - 1], and all logits [length, vocabulary], in fp32."""
+    """Log-probabilities of each token given those before, [length - 1], and all logits [length, vocabulary], in
+    fp32."""
     import torch
 
     whole = states.Whole(folder)
@@ -78,11 +79,14 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "w8a8 and kv_cache": {"method": "w8a8", "bits": 8, "tuning": {"kv_cache": "fp8"}},
 }
 EIGHT_BIT_INPUTS = {"w8a8", "w8a8 static", "smoothquant", "fp8", "kv_cache", "w8a8 and kv_cache"}
-"""Where bfloat16 tips activations, keys or values over 8-bit steps, so that vLLM may differ by as much as the rounding does."""
+"""Where bfloat16 tips activations, keys or values over 8-bit steps, so that vLLM may differ by as much as the rounding
+does."""
 
 
 def quantized(model: Path, out: Path, name: str) -> Path:
-    request = QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **REQUESTS[name])
+    request = QuantizeRequest(
+        model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **REQUESTS[name]
+    )
     quantize(request, Silent())
     return out
 
@@ -160,8 +164,8 @@ def with_cache(folder: Path, tokens: list[int], work: Path, *, nearest: bool) ->
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
 def test_vllm_computes_an_fp8_cache_as_the_reference_does_toward_zero(tmp_path: Path) -> None:
-    """Its kernel for processors cuts off what E4M3 cannot hold, where GPUs round to the nearest number. With the same cut the
-    reference is about as near as bfloat16 lets it be; without it, several times as far away."""
+    """Its kernel for processors cuts off what E4M3 cannot hold, where GPUs round to the nearest number. With the same
+    cut the reference is about as near as bfloat16 lets it be; without it, several times as far away."""
     from transformers import AutoTokenizer
 
     model = tiny_llama(tmp_path / "model")
@@ -194,6 +198,9 @@ def test_what_the_table_calls_unserved_on_a_processor_is_refused_by_vllm_there(
     tmp_path: Path, request_: dict[str, Any], why: str
 ) -> None:
     model, out = tiny_llama(tmp_path / "model"), tmp_path / "out"
-    quantize(QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **request_), Silent())
+    quantize(
+        QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **request_),
+        Silent(),
+    )
     with pytest.raises(AssertionError, match=why):
         serve([out], list(range(1, 65)))

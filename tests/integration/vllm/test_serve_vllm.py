@@ -1,4 +1,5 @@
-"""A serve job with a real vLLM: it says where it answers, is asked, stops in good order and leaves no process behind."""
+"""A serve job with a real vLLM: it says where it answers, is asked, stops in good order and leaves no process
+behind."""
 
 from __future__ import annotations
 

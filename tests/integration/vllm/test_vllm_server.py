@@ -1,4 +1,5 @@
-"""A real vLLM server: answers, counts, drafts, fails in one sentence, uses a moved compile cache, leaves nothing behind."""
+"""A real vLLM server: answers, counts, drafts, fails in one sentence, uses a moved compile cache, leaves nothing
+behind."""
 
 from __future__ import annotations
 
@@ -38,7 +39,14 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 
 def complete(server: VllmServer, prompt: str | list[list[int]], tokens: int, **asked: Any) -> dict[str, Any]:
-    body = {"model": server.served_name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **asked}
+    body = {
+        "model": server.served_name,
+        "prompt": prompt,
+        "max_tokens": tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        **asked,
+    }
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
     request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as answer:
@@ -86,14 +94,19 @@ def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
     port = int(vllm_server.url.split(":")[2].split("/")[0])
     owned = [process for process in psutil.Process().children(recursive=True) if process.is_running()]
     listening = {
-        found.laddr for process in owned for found in process.net_connections(kind="inet") if found.status == psutil.CONN_LISTEN
+        found.laddr
+        for process in owned
+        for found in process.net_connections(kind="inet")
+        if found.status == psutil.CONN_LISTEN
     }
     assert ("127.0.0.1", port) in listening
     assert {address.ip for address in listening} == {"127.0.0.1"}
 
 
 @pytest.mark.campaign
-def test_vllm_reads_the_tokens_of_its_model_and_no_others(vllm_server: VllmServer, starter_target: Path, tmp_path: Path) -> None:
+def test_vllm_reads_the_tokens_of_its_model_and_no_others(
+    vllm_server: VllmServer, starter_target: Path, tmp_path: Path
+) -> None:
     assert unfit(vllm_server.url, vllm_server.served_name, starter_target) is None
     other = tiny_llama(tmp_path / "other")
     why = unfit(vllm_server.url, vllm_server.served_name, other)
@@ -103,7 +116,9 @@ def test_vllm_reads_the_tokens_of_its_model_and_no_others(vllm_server: VllmServe
 
 
 @pytest.mark.campaign
-def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(vllm_server: VllmServer, drafted_server: VllmServer) -> None:
+def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(
+    vllm_server: VllmServer, drafted_server: VllmServer
+) -> None:
     plain = complete(vllm_server, "import os\n\ndef", 24)["choices"][0]["text"]
     assert complete(drafted_server, "import os\n\ndef", 24)["choices"][0]["text"] == plain
     counters = drafted_server.metrics()
@@ -125,9 +140,17 @@ def test_what_a_real_server_shows_proves_how_it_serves(
         eager(starter_target, speculation=draft.model_copy(update={"tokens": 2})),
     )
     found = findings(asked, config_of(asked), [drafted_server.evidence()], [level])
-    assert {each.what for each in found if each.proven} >= {"quantization", "speculation", "compilation", "kv_cache", "context"}
+    assert {each.what for each in found if each.proven} >= {
+        "quantization",
+        "speculation",
+        "compilation",
+        "kv_cache",
+        "context",
+    }
     assert off(found) == []
-    assert [each.what for each in off(findings(fewer, config_of(fewer), [drafted_server.evidence()], [level]))] == ["speculation"]
+    assert [each.what for each in off(findings(fewer, config_of(fewer), [drafted_server.evidence()], [level]))] == [
+        "speculation"
+    ]
     plain = findings(asked, config_of(asked), [vllm_server.evidence()], [])
     assert "It does not speculate: the engine started without the draft." in [each.words for each in off(plain)]
     assert level.drafting is not None and len(level.drafting.rates) == 4
@@ -156,7 +179,8 @@ def replayed(prompt: list[int], answer: list[int], looking: Looking) -> Iterator
         text = [*prompt, *answer[:at]]
         guessed = looking.propose([said], np.array([len(text)]), np.array([text], np.int32))[0]
         taken = next(
-            (place for place, pair in enumerate(zip(guessed, answer[at:], strict=False)) if pair[0] != pair[1]), len(guessed)
+            (place for place, pair in enumerate(zip(guessed, answer[at:], strict=False)) if pair[0] != pair[1]),
+            len(guessed),
         )
         said = answer[at : at + taken + 1]
         if said:
@@ -170,18 +194,25 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
     speculation = Speculation(method="ngram_adaptive", tokens=8, proposers=str(PLUGIN))
     variant, asked = eager(starter_target, speculation=speculation), {"return_token_ids": True}
     prompts = parse("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts[:4]
-    with VllmServer(variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625) as server:
+    with VllmServer(
+        variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625
+    ) as server:
         own, plain = (
-            [complete(each, prompt.prompt, 48, **asked)["choices"][0] for prompt in prompts] for each in (server, vllm_server)
+            [complete(each, prompt.prompt, 48, **asked)["choices"][0] for prompt in prompts]
+            for each in (server, vllm_server)
         )
         counters = server.metrics()
-        together = complete(server, [each["prompt_token_ids"] for each in own] * 4, 16, temperature=1, seed=3)["choices"]
+        together = complete(server, [each["prompt_token_ids"] for each in own] * 4, 16, temperature=1, seed=3)[
+            "choices"
+        ]
         found = findings(variant, config_of(variant), [server.evidence()], [])
     assert [each["token_ids"] for each in own] == [each["token_ids"] for each in plain]
     looking = Looking(8, ON_CPU)
     steps = [step for each in own for step in replayed(each["prompt_token_ids"], each["token_ids"], looking)]
     beyond = len(own) * speculation.tokens  # the server counts what it proposed and took beyond an answer's end, too
-    assert 0 < sum(taken for _, taken in steps) <= counters["accepted_tokens"] <= sum(taken for _, taken in steps) + beyond
+    assert (
+        0 < sum(taken for _, taken in steps) <= counters["accepted_tokens"] <= sum(taken for _, taken in steps) + beyond
+    )
     assert counters["drafted_tokens"] == pytest.approx(sum(guessed for guessed, _ in steps), abs=beyond)
     assert len(together) == 16
     assert off(found) == []
@@ -189,14 +220,21 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
 
 @pytest.mark.campaign
 def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tmp_path: Path) -> None:
-    """At temperature 1 vLLM's CPU build as installed accepts next to nothing and answers gibberish: the plugin mends it."""
+    """At temperature 1 vLLM's CPU build as installed accepts next to nothing and answers gibberish: the plugin mends
+    it."""
     shares = []
     for temperature in (0.0, 1.0):
         before = drafted_server.metrics()
         plan = LoadPlan(
-            url=drafted_server.url, model=drafted_server.served_name, load=Load("closed", 4), requests=32, warmup_requests=0,
-            max_tokens=48, prompts=str(ASSETS / "workloads" / "starter-code.jsonl"), temperature=temperature,
-        )  # fmt: skip
+            url=drafted_server.url,
+            model=drafted_server.served_name,
+            load=Load("closed", 4),
+            requests=32,
+            warmup_requests=0,
+            max_tokens=48,
+            prompts=str(ASSETS / "workloads" / "starter-code.jsonl"),
+            temperature=temperature,
+        )
         records, _ = run_level(plan, tmp_path / f"level-{temperature}")
         assert all(record.ok for record in records)
         after = drafted_server.metrics()
@@ -220,8 +258,8 @@ def test_a_failed_start_is_one_sentence_and_leaves_no_process(
 
 @pytest.mark.campaign
 def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_python: Path, tmp_path: Path) -> None:
-    """Used: the second start loads what the first compiled, and adds no kernel to its copy. It has n-grams, which the first had
-    not: they change nothing of what is compiled."""
+    """Used: the second start loads what the first compiled, and adds no kernel to its copy. It has n-grams, which the
+    first had not: they change nothing of what is compiled."""
     first = tiny_llama(tmp_path / "staging" / "model")
     compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
     key = compile_cache.build(compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent())

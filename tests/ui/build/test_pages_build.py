@@ -79,7 +79,9 @@ def test_an_empty_recipe_says_what_will_stand_there(home: Workspace) -> None:
         ("selectbox", "Or start from a bundled recipe", "gptq"),
     ],
 )
-def test_what_was_drawn_before_the_recipe_changed_changes_nothing(home: Workspace, kind: str, label: str, value: object) -> None:
+def test_what_was_drawn_before_the_recipe_changed_changes_nothing(
+    home: Workspace, kind: str, label: str, value: object
+) -> None:
     """A browser that is busy still sends the widgets of the recipe before."""
     at = studio.open_page("build", model="starter", recipe="awq")
     drawn_before = next(each for each in getattr(at, kind) if each.label == label)
@@ -338,7 +340,12 @@ def test_a_missing_engine_is_told_before_the_start(home: Workspace) -> None:
 
 
 def test_every_option_of_every_step_has_words_and_a_value() -> None:
-    for technique, method in (("quantize", "w8a8"), ("quantize", "awq"), ("speculate", "draft"), ("speculate", "ngram")):
+    for technique, method in (
+        ("quantize", "w8a8"),
+        ("quantize", "awq"),
+        ("speculate", "draft"),
+        ("speculate", "ngram"),
+    ):
         recipe = read({"steps": [{technique: {"method": method}}]})
         for option in options.shown(recipe.steps[0]):
             options.value(recipe, 0, option.name)
@@ -421,7 +428,10 @@ def field(at: AppTest, name: str) -> str:
     """The key of a field of the first step."""
     kinds = (at.selectbox, at.file_uploader)
     return next(
-        str(w.key) for kind in kinds for w in kind if str(w.key).startswith("build-") and str(w.key).endswith(f"-0-{name}")
+        str(w.key)
+        for kind in kinds
+        for w in kind
+        if str(w.key).startswith("build-") and str(w.key).endswith(f"-0-{name}")
     )
 
 
@@ -483,14 +493,25 @@ def test_the_options_of_a_way_to_speculate_come_and_go_with_it() -> None:
     drafted = read({"steps": [{"speculate": {"method": "draft", "draft": "auto", "heterogeneous_vocab": True}}]})
     headed = options.changed(drafted, 0, "method", "eagle3")
     assert headed.steps[0].model_dump() == {"speculate": {"method": "eagle3"}}
-    assert [option.name for option in options.shown(headed.steps[0])] == ["method", "draft", "tokens", "tokens_by_batch"]
+    assert [option.name for option in options.shown(headed.steps[0])] == [
+        "method",
+        "draft",
+        "tokens",
+        "tokens_by_batch",
+    ]
     looked_up = options.changed(drafted, 0, "method", "ngram")
     assert [option.name for option in options.shown(looked_up.steps[0])] == [
-        "method", "tokens", "prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch",
-    ]  # fmt: skip
+        "method",
+        "tokens",
+        "prompt_lookup_min",
+        "prompt_lookup_max",
+        "tokens_by_batch",
+    ]
     for method in SPECULATE:
         step = options.changed(drafted, 0, "method", method).steps[0]
-        assert steps.explained(step).endswith("The model checks every guess.") and steps.title(step).startswith("Speculate with")
+        assert steps.explained(step).endswith("The model checks every guess.") and steps.title(step).startswith(
+            "Speculate with"
+        )
 
 
 def test_a_schedule_is_written_as_text_and_keeps_its_tokens() -> None:

@@ -1,4 +1,5 @@
-"""Build for SageMaker and for Neuron: settings, the exact requests or the plan, refusals, and the job that comes of it."""
+"""Build for SageMaker and for Neuron: settings, the exact requests or the plan, refusals, and the job that comes of
+it."""
 
 from __future__ import annotations
 
@@ -26,11 +27,18 @@ def plain(words: str) -> str:
     return words.replace("\\", "")
 
 
-def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WHETSTONE_AWS_OUTPUT", "s3://made/here")
     at = studio.open_page("build", model=MISTRAL, target=AT, recipe=AWQ)
     button = at.button(key="build_optimize")
-    assert button.label == "Optimize at AWS" and button.disabled and "WHETSTONE_AWS_ROLE" in plain(button.help) and not at.error
+    assert (
+        button.label == "Optimize at AWS"
+        and button.disabled
+        and "WHETSTONE_AWS_ROLE" in plain(button.help)
+        and not at.error
+    )
     assert at.text_input(key="build_aws-output").value == "s3://made/here", "the environment's"
     at.text_input(key="build_aws-role").set_value(ROLE)
     at.text_input(key="build_aws-source").set_value("s3://models/mistral")
@@ -38,7 +46,9 @@ def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(home: Workspace, 
     at.checkbox(key="build_aws-accept-eula").set_value(True).run()
     studio.check(at)
     said = studio.says(at)
-    assert '"OPTION_QUANTIZE": "awq"' in said and '"AcceptEula": true' in said and "SageMaker chooses the instance" in said
+    assert (
+        '"OPTION_QUANTIZE": "awq"' in said and '"AcceptEula": true' in said and "SageMaker chooses the instance" in said
+    )
     assert at.checkbox(key="build_then").disabled and not at.button(key="build_optimize").disabled
     at.switch_page("../pages/jobs.py").run()
     at.switch_page("../pages/build.py").run()
@@ -47,7 +57,11 @@ def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(home: Workspace, 
     studio.check(at)
     (made,) = jobs.listing(home)
     spec = ManagedSpec.model_validate(jobs.specification(home, made.id))
-    assert spec.target == AT and spec.request["RoleArn"] == ROLE and spec.request["Tags"] == [{"Key": "team", "Value": "search"}]
+    assert (
+        spec.target == AT
+        and spec.request["RoleArn"] == ROLE
+        and spec.request["Tags"] == [{"Key": "team", "Value": "search"}]
+    )
 
 
 def test_what_the_toolkit_cannot_do_is_refused_in_the_verdict(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +116,14 @@ def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(home: Workspace) 
 
 def test_neuron_refuses_a_family_that_no_library_names(home: Workspace) -> None:
     at = studio.open_page("build", model="huggingface-llm-gemma-7b", target=CORES, recipe=COMPILE)
-    assert "no support for models of type gemma" in plain(at.error[0].value) and at.button(key="build_optimize").disabled
+    assert (
+        "no support for models of type gemma" in plain(at.error[0].value) and at.button(key="build_optimize").disabled
+    )
 
 
-def test_a_viewer_sees_the_request_and_may_not_submit(home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_viewer_sees_the_request_and_may_not_submit(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     no_credentials(monkeypatch, tmp_path)
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
     monkeypatch.setenv("WHETSTONE_AWS_ROLE", ROLE)

@@ -1,4 +1,5 @@
-"""Build for another target: the estimate in view, why not and what instead, the choice of auto, models without weights."""
+"""Build for another target: the estimate in view, why not and what instead, the choice of auto, models without
+weights."""
 
 from __future__ import annotations
 
@@ -40,16 +41,27 @@ def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(hom
     at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ)
     said = studio.says(at)
     assert "no weights here" in said and "Import meta-llama/Meta-Llama-3-70B" in studio.links(at)
-    assert at.button(key="build_optimize").disabled and "whetstone models import" in at.button(key="build_optimize").help
+    assert (
+        at.button(key="build_optimize").disabled and "whetstone models import" in at.button(key="build_optimize").help
+    )
     assert "39.8 GB (original 141 GB)" in said and "320 KiB" in said and "4 (at least 2)" in said
-    for row in ("Time to first token", "Time per output token", "Output tokens/s", "USD per million output", "Longest context"):
+    for row in (
+        "Time to first token",
+        "Time per output token",
+        "Output tokens/s",
+        "USD per million output",
+        "Longest context",
+    ):
         assert f"| {row} |" in said
     assert "19–41 ms" in said and "7.09 USD an hour" in said and "leviathan" in said.lower()
-    assert "memory 27.3 GB, duration unknown" in said and "must run elsewhere" in said, "a layer of it is larger than an A10G"
+    assert "memory 27.3 GB, duration unknown" in said and "must run elsewhere" in said, (
+        "a layer of it is larger than an A10G"
+    )
 
 
 @pytest.mark.parametrize(
-    "target", ["local", "local:cpu", "accelerator:rtx4090", "ml.g5.xlarge", "sagemaker:ml.g5.xlarge", "ml.p6-b200.48xlarge"]
+    "target",
+    ["local", "local:cpu", "accelerator:rtx4090", "ml.g5.xlarge", "sagemaker:ml.g5.xlarge", "ml.p6-b200.48xlarge"],
 )
 def test_every_kind_of_target_has_its_estimate(home: Workspace, target: str) -> None:
     at = studio.open_page("build", model="starter", target=target, recipe=AWQ)
@@ -80,7 +92,10 @@ def test_auto_says_what_is_chosen_and_why_the_others_lost(home: Workspace) -> No
 
 def test_auto_where_nothing_will_do_says_so_and_shows_the_nearest(home: Workspace) -> None:
     at = studio.open_page("build", model=LLAMA, target="auto", build_max_tpot_ms="1", recipe=AWQ)
-    assert "No instance fits the model and meets the goal" in at.error[0].value and at.button(key="build_optimize").disabled
+    assert (
+        "No instance fits the model and meets the goal" in at.error[0].value
+        and at.button(key="build_optimize").disabled
+    )
     assert "Time per output token is" in at.dataframe[0].value["Why it lost"][0]
     twice = "name: t\nsteps:\n- quantize: {method: awq}\n- quantize: {method: w8a8}\n"
     at = studio.open_page("build", model=LLAMA, target="auto", recipe=twice)
@@ -92,10 +107,18 @@ def test_auto_where_nothing_will_do_says_so_and_shows_the_nearest(home: Workspac
 
 def test_a_wrong_load_in_the_address_is_as_if_it_were_not_there(home: Workspace) -> None:
     at = studio.open_page(
-        "build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="many", build_streams="-3", build_answer="9" * 30
+        "build",
+        model=LLAMA,
+        target="ml.g5.12xlarge",
+        recipe=AWQ,
+        build_prompt="many",
+        build_streams="-3",
+        build_answer="9" * 30,
     )
     assert "512 tokens in, 128 out, 1 stream" in studio.says(at)
-    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="100000", build_streams="8")
+    at = studio.open_page(
+        "build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="100000", build_streams="8"
+    )
     assert "100,000 tokens in, 128 out, 8 streams" in studio.says(at)
     assert "longer than the" in at.warning[0].value
 

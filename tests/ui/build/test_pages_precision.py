@@ -76,7 +76,9 @@ def test_build_takes_average_bits_and_a_fall_back(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="awq")
     next(field for field in at.number_input if field.label == "Average bits").set_value(4.5).run()
     studio.check(at)
-    assert "target_bits: 4.5" in str(at.query_params["recipe"]) and "What 8 bits are" in [box.label for box in at.selectbox]
+    assert "target_bits: 4.5" in str(at.query_params["recipe"]) and "What 8 bits are" in [
+        box.label for box in at.selectbox
+    ]
     next(box for box in at.checkbox if box.label == "Fall back").check().run()
     assert any("needs a floor to fall back from" in error.value.replace("\\", "") for error in at.error)
     next(field for field in at.number_input if field.label.startswith("Most KL")).set_value(0.002).run()

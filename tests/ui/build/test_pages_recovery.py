@@ -1,4 +1,5 @@
-"""Recovery on the screens: its curve while the job runs and after, what it gained in words, and its options on Build."""
+"""Recovery on the screens: its curve while the job runs and after, what it gained in words, and its options on
+Build."""
 
 from __future__ import annotations
 
@@ -27,14 +28,24 @@ DATA = {name: {"samples": 4, "length": 512, "tokens": 2048, "sha256": "ab"} for 
 RESULT: dict[str, Any] = {
     "artifact": "a-000000000000",
     "recovery": {
-        "asked": Recover().asked(), "objective": "kl", "seconds": 61.0, "improved": True, "best_step": 5, "steps": 10,
-        "stopped": "patience", "loss_before": 0.2, "loss_after": 0.1, "curve": CURVE, "data": DATA,
+        "asked": Recover().asked(),
+        "objective": "kl",
+        "seconds": 61.0,
+        "improved": True,
+        "best_step": 5,
+        "steps": 10,
+        "stopped": "patience",
+        "loss_before": 0.2,
+        "loss_after": 0.1,
+        "curve": CURVE,
+        "data": DATA,
         "quality": {
-            "original": {"perplexity": 40.0, "kl_mean": 0.0}, "pruned": {"perplexity": 50.0, "kl_mean": 0.2},
+            "original": {"perplexity": 40.0, "kl_mean": 0.0},
+            "pruned": {"perplexity": 50.0, "kl_mean": 0.2},
             "recovered": {"perplexity": 44.0, "kl_mean": 0.1},
         },
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -67,7 +78,9 @@ def test_a_finished_job_says_what_was_gained_and_draws_the_curve(home: Workspace
 
 
 def test_a_running_job_draws_the_curve_so_far(home: Workspace) -> None:
-    events = [Event(kind="phase", phase="recover", message="Recovering by a short fine-tune", done=0, total=100, unit="steps")]
+    events = [
+        Event(kind="phase", phase="recover", message="Recovering by a short fine-tune", done=0, total=100, unit="steps")
+    ]
     events += [Event(kind="point", phase="recover", data=point) for point in CURVE[:2]]
     at = job_page(home, JobState.RUNNING, events=events)
     (chart,) = charts(at)

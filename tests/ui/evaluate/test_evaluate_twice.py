@@ -1,4 +1,5 @@
-"""The check of a measurement on the Evaluate page: the baseline against itself, asked for, submitted and measured again."""
+"""The check of a measurement on the Evaluate page: the baseline against itself, asked for, submitted and measured
+again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ def test_the_check_measures_the_baseline_under_two_names(home: Workspace) -> Non
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
     (job,) = jobs.listing(home)
-    assert [v["name"] for v in jobs.specification(home, job.id)["variants"]] == [URL, f"{URL} (2)", "http://127.0.0.1:2"]
+    assert [v["name"] for v in jobs.specification(home, job.id)["variants"]] == [
+        URL,
+        f"{URL} (2)",
+        "http://127.0.0.1:2",
+    ]
 
 
 def test_a_search_has_no_such_check_since_it_gives_no_verdict(home: Workspace) -> None:

@@ -1,4 +1,5 @@
-"""Answers beside the speed: those of conversations side by side, and how far, over how many and how surely they agree."""
+"""Answers beside the speed: those of conversations side by side, and how far, over how many and how surely they
+agree."""
 
 from __future__ import annotations
 
@@ -31,11 +32,21 @@ def run(order: str, name: str) -> list[RequestRecord]:
     """Each due at a full second, sent half a second late, and answered at the next one."""
     return [
         RequestRecord(
-            index=index, stream=session, prompt=session, warm=False, intended=float(index), sent=index + 0.5, end=index + 1.0,
-            clock="intended", session=session, turn=turn, status="ok", text=f"{name} {session} {turn}",
+            index=index,
+            stream=session,
+            prompt=session,
+            warm=False,
+            intended=float(index),
+            sent=index + 0.5,
+            end=index + 1.0,
+            clock="intended",
+            session=session,
+            turn=turn,
+            status="ok",
+            text=f"{name} {session} {turn}",
         )
         for index, (session, turn) in enumerate(ASKED[order])
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture
@@ -49,9 +60,13 @@ def talks(tmp_path: Path) -> workload.Workload:
 def document(talks: workload.Workload, tmp_path: Path) -> Evaluation:
     made = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), repeats=2, levels=(2,))
     options = EvaluateOptions(rate=(RATE,), repeats=2, workload=str(tmp_path / "talks.jsonl"))
-    levels = [[level.model_copy(update={"load": Load("rate", RATE)}) for level in result.levels] for result in made.variants]
+    levels = [
+        [level.model_copy(update={"load": Load("rate", RATE)}) for level in result.levels] for result in made.variants
+    ]
     variants = [result.model_copy(update={"levels": own}) for result, own in zip(made.variants, levels, strict=True)]
-    return made.model_copy(update={"variants": variants, "options": options, "workload": talks.about(), "comparison": []})
+    return made.model_copy(
+        update={"variants": variants, "options": options, "workload": talks.about(), "comparison": []}
+    )
 
 
 def runs() -> list[Measured]:
@@ -86,7 +101,9 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
     assert sorted(reported) == sorted((p.block, p.prompt_text, p.baseline, p.variant) for p in found)
 
 
-def test_the_page_says_whose_answers_a_conversation_goes_on_from(home: Workspace, document: Evaluation, tmp_path: Path) -> None:
+def test_the_page_says_whose_answers_a_conversation_goes_on_from(
+    home: Workspace, document: Evaluation, tmp_path: Path
+) -> None:
     identity = keep(home, document, tmp_path)
     said = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
     assert "From its second turn on, a conversation goes on from the variant's own answers." in said
@@ -96,10 +113,19 @@ def test_the_page_says_whose_answers_a_conversation_goes_on_from(home: Workspace
 
 
 AGREED = Quality(
-    scored="unavailable", answers=10, answers_asked=12, greedy_match=0.95, greedy_ci95=(0.6, 0.995), exact_match=0.7,
-    exact_ci95=(0.397, 0.892), token_f1=0.875, token_f1_ci95=(0.75, 1.0),
-)  # fmt: skip
-SCORED = AGREED.model_copy(update={"scored": "dequantized", "kl_mean": 0.0004, "perplexity": 61.9, "perplexity_original": 61.88})
+    scored="unavailable",
+    answers=10,
+    answers_asked=12,
+    greedy_match=0.95,
+    greedy_ci95=(0.6, 0.995),
+    exact_match=0.7,
+    exact_ci95=(0.397, 0.892),
+    token_f1=0.875,
+    token_f1_ci95=(0.75, 1.0),
+)
+SCORED = AGREED.model_copy(
+    update={"scored": "dequantized", "kl_mean": 0.0004, "perplexity": 61.9, "perplexity_original": 61.88}
+)
 SURELY = (
     "greedy match 95.0% (95% 60.0 to 99.5), exact match 70.0% (95% 39.7 to 89.2), token F1 87.5% (95% 75.0 to 100.0) "
     "over 10 of 12 answers"
@@ -108,9 +134,13 @@ SURELY = (
 
 def agreed(quality: Quality) -> Evaluation:
     made = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), levels=(2,))
-    own = Quality(scored="original", perplexity=61.88, perplexity_original=61.88, greedy_match=1, exact_match=1, token_f1=1)
+    own = Quality(
+        scored="original", perplexity=61.88, perplexity_original=61.88, greedy_match=1, exact_match=1, token_f1=1
+    )
     qualities = (own, quality)
-    variants = [result.model_copy(update={"quality": each}) for result, each in zip(made.variants, qualities, strict=True)]
+    variants = [
+        result.model_copy(update={"quality": each}) for result, each in zip(made.variants, qualities, strict=True)
+    ]
     return made.model_copy(update={"variants": variants})
 
 

@@ -1,4 +1,5 @@
-"""Results of other tools on Compare: uploaded, chosen from the address, refused in a sentence, never among our figures."""
+"""Results of other tools on Compare: uploaded, chosen from the address, refused in a sentence, never among our
+figures."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def test_an_upload_stands_beside_our_figures_with_its_definitions(home: Workspac
     studio.evaluation(home, simulated.evaluation())
     at = studio.open_page("compare", ids="e-1")
     ours = at.dataframe[0].value
-    at.file_uploader(key="compare_imported_uploaded").set_value([(CONCURRENT, content(CONCURRENT), "application/json")]).run()
+    at.file_uploader(key="compare_imported_uploaded").set_value(
+        [(CONCURRENT, content(CONCURRENT), "application/json")]
+    ).run()
     studio.check(at)
     assert "imported from GuideLLM 0.8.1" in studio.says(at)
     assert "nothing is tested" in studio.says(at)

@@ -1,4 +1,5 @@
-"""How a server is loaded, chosen on the Evaluate page: every way the command line has, as a command, and bad input told."""
+"""How a server is loaded, chosen on the Evaluate page: every way the command line has, as a command, and bad input
+told."""
 
 from __future__ import annotations
 
@@ -27,26 +28,57 @@ URL = "http://127.0.0.1:1"
 TRACE = b'{"prompt": "a", "timestamp": 0.5}\n{"prompt": "b", "timestamp": 1}\n'
 ASKED = {
     "streams": {
-        "evaluate_concurrency": "1, 8", "evaluate_repeats": "3", "evaluate_warmup_requests": "1", "evaluate_temperature": "0.7",
-        "evaluate_price": "1.2345", "evaluate_discount": "20.0",
+        "evaluate_concurrency": "1, 8",
+        "evaluate_repeats": "3",
+        "evaluate_warmup_requests": "1",
+        "evaluate_temperature": "0.7",
+        "evaluate_price": "1.2345",
+        "evaluate_discount": "20.0",
     },
     "until decided": {"evaluate_until_decided": "true", "evaluate_max_blocks": "12"},
-    "rate": {"evaluate_load": "Rate", "evaluate_rate": "2, 0.125", "evaluate_arrivals": "at random moments",
-        "evaluate_warmup_seconds": "1.5", "evaluate_connections": "64"},
-    "ramp": {"evaluate_load": "Ramp", "evaluate_ramp_from": "0.0", "evaluate_ramp_to": "12.5", "evaluate_ramp_seconds": "20.0",
-        "evaluate_arrivals": "at random moments"},
-    "search": {"evaluate_load": "Search", "evaluate_search_from": "2.0", "evaluate_search_to": "64.0",
-        "evaluate_search_ttft": "300.0", "evaluate_search_latency": "1500.0"},
+    "rate": {
+        "evaluate_load": "Rate",
+        "evaluate_rate": "2, 0.125",
+        "evaluate_arrivals": "at random moments",
+        "evaluate_warmup_seconds": "1.5",
+        "evaluate_connections": "64",
+    },
+    "ramp": {
+        "evaluate_load": "Ramp",
+        "evaluate_ramp_from": "0.0",
+        "evaluate_ramp_to": "12.5",
+        "evaluate_ramp_seconds": "20.0",
+        "evaluate_arrivals": "at random moments",
+    },
+    "search": {
+        "evaluate_load": "Search",
+        "evaluate_search_from": "2.0",
+        "evaluate_search_to": "64.0",
+        "evaluate_search_ttft": "300.0",
+        "evaluate_search_latency": "1500.0",
+    },
     "search, rate": {
-        "evaluate_load": "Search", "evaluate_search_over": "requests a second", "evaluate_search_from": "0.5",
-        "evaluate_search_share": "99", "evaluate_search_tpot": "80.5",
+        "evaluate_load": "Search",
+        "evaluate_search_over": "requests a second",
+        "evaluate_search_from": "0.5",
+        "evaluate_search_share": "99",
+        "evaluate_search_tpot": "80.5",
     },
     "trace": {"evaluate_load": "Trace", "workload": "trace", "evaluate_prefix_cache": "per-run"},
-    "chat": {"workload": "chat", "evaluate_seed": "7", "evaluate_endpoint": "chat", "evaluate_stream": "false",
-        "evaluate_quality": "false", "evaluate_seconds": "30.0",
-             "evaluate_timeout_s": "60.0", "evaluate_input_output_ratio": "4.0", "evaluate_interleave": "restart",
-             "evaluate_max_tokens": "100", "evaluate_requests": "40"},
-}  # fmt: skip
+    "chat": {
+        "workload": "chat",
+        "evaluate_seed": "7",
+        "evaluate_endpoint": "chat",
+        "evaluate_stream": "false",
+        "evaluate_quality": "false",
+        "evaluate_seconds": "30.0",
+        "evaluate_timeout_s": "60.0",
+        "evaluate_input_output_ratio": "4.0",
+        "evaluate_interleave": "restart",
+        "evaluate_max_tokens": "100",
+        "evaluate_requests": "40",
+    },
+}
 
 
 def spec_of_the_newest(home: Workspace) -> object:
@@ -98,10 +130,15 @@ def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: 
         ({"evaluate_load": "Rate", "evaluate_rate": "2, 2"}, "Requests a second is wrong: a rate stands there twice"),
         ({"evaluate_load": "Rate", "evaluate_rate": "1e9"}, "is wrong"),
         ({"evaluate_load": "Rate", "evaluate_rate": "nan"}, "is wrong"),
-        ({"evaluate_load": "Trace", "workload": "starter-code"}, '1,024 of 1,024 prompts of the trace have no "timestamp"'),
+        (
+            {"evaluate_load": "Trace", "workload": "starter-code"},
+            '1,024 of 1,024 prompts of the trace have no "timestamp"',
+        ),
     ],
 )
-def test_what_does_not_go_together_is_one_sentence_before_any_work(home: Workspace, query: dict[str, str], says: str) -> None:
+def test_what_does_not_go_together_is_one_sentence_before_any_work(
+    home: Workspace, query: dict[str, str], says: str
+) -> None:
     at = studio.open_page("evaluate", variants=URL, **query)
     (error,) = at.error
     assert says.lower() in error.value.replace("\\", "").lower()

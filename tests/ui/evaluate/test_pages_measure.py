@@ -1,4 +1,5 @@
-"""Evaluate and Compare in every state: asked, running, failed, done, unknown. Figures are simulated, stores are real."""
+"""Evaluate and Compare in every state: asked, running, failed, done, unknown. Figures are simulated, stores are
+real."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ URL_A, URL_B = "http://127.0.0.1:1", "http://127.0.0.1:2"
 
 
 def point(variant: str, concurrency: int, rate: float | None) -> Event:
-    return Event(kind="point", data={"variant": variant, "concurrency": concurrency, "block": 0, "output_tokens_per_s": rate})
+    return Event(
+        kind="point", data={"variant": variant, "concurrency": concurrency, "block": 0, "output_tokens_per_s": rate}
+    )
 
 
 def evaluate_job(home: Workspace, state: JobState = JobState.QUEUED, **changes: Any) -> JobView:
@@ -122,10 +125,17 @@ def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) 
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
     options = jobs.specification(home, jobs.listing(home)[0].id)["options"]
-    asked = {name: options[name] for name in ("seconds", "temperature", "interleave", "seed", "warmup_requests", "timeout_s")}
+    asked = {
+        name: options[name] for name in ("seconds", "temperature", "interleave", "seed", "warmup_requests", "timeout_s")
+    }
     assert asked == {
-        "seconds": 12.0, "temperature": 0.5, "interleave": "restart", "seed": 7, "warmup_requests": 3, "timeout_s": 9.0
-    }  # fmt: skip
+        "seconds": 12.0,
+        "temperature": 0.5,
+        "interleave": "restart",
+        "seed": 7,
+        "warmup_requests": 3,
+        "timeout_s": 9.0,
+    }
     assert options["input_output_ratio"] == 2.0
 
 
@@ -144,12 +154,18 @@ def test_earlier_evaluations_say_how_long(home: Workspace) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        {"evaluate_repeats": "x"}, {"evaluate_repeats": "-3"}, {"evaluate_seconds": "nan"}, {"evaluate_interleave": "<b>"},
-        {"evaluate_discount": "400"}, {"evaluate_seed": "1e99"},
-        {"workload": "../../etc/passwd"}, {"workload": "x" * 5000}, {"evaluate_concurrency": "9" * 5000},
+        {"evaluate_repeats": "x"},
+        {"evaluate_repeats": "-3"},
+        {"evaluate_seconds": "nan"},
+        {"evaluate_interleave": "<b>"},
+        {"evaluate_discount": "400"},
+        {"evaluate_seed": "1e99"},
+        {"workload": "../../etc/passwd"},
+        {"workload": "x" * 5000},
+        {"evaluate_concurrency": "9" * 5000},
         {"evaluate_price": "free"},
     ],
-)  # fmt: skip
+)
 def test_nonsense_in_the_url_is_left_out_or_told(home: Workspace, query: dict[str, str]) -> None:
     at = studio.open_page("evaluate", variants=URL_A, **query)
     assert all(len(element.value) < 1000 for element in [*at.error, *at.warning])
@@ -224,7 +240,9 @@ def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace
         for tokens, characters in zip(at.dataframe[0].value["Tokens"], at.dataframe[0].value["Characters"], strict=True)
     )
     found = workloads.facts_for(home, "starter-code", None)
-    assert workloads.token_lengths(home, found, URL_A) is None and workloads.token_lengths(home, found, "nowhere") is None
+    assert (
+        workloads.token_lengths(home, found, URL_A) is None and workloads.token_lengths(home, found, "nowhere") is None
+    )
 
 
 def test_a_workload_is_read_once_until_its_file_changes(home: Workspace, tmp_path: Path) -> None:
@@ -273,7 +291,9 @@ def test_a_broken_upload_is_refused_and_nothing_is_kept(home: Workspace) -> None
 
 def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
-    at.file_uploader(key="evaluate_file").set_value(("chats.jsonl", b'{"prompt": "hello"}\n', "application/jsonl")).run()
+    at.file_uploader(key="evaluate_file").set_value(
+        ("chats.jsonl", b'{"prompt": "hello"}\n', "application/jsonl")
+    ).run()
     studio.check(at)
     (kept,) = workloads.saved(home)
     assert param(at, "workload") == kept
@@ -318,7 +338,9 @@ def test_a_succeeded_job_leads_to_its_evaluation(home: Workspace) -> None:
     assert "job" not in at.query_params
 
 
-@pytest.mark.parametrize("query", [{"job": "j-none"}, {"id": "e-none"}, {"id": "'; drop table jobs"}, {"job": "../../x"}])
+@pytest.mark.parametrize(
+    "query", [{"job": "j-none"}, {"id": "e-none"}, {"id": "'; drop table jobs"}, {"job": "../../x"}]
+)
 def test_an_unknown_id_is_one_sentence(home: Workspace, query: dict[str, str]) -> None:
     at = studio.open_page("evaluate", **query)
     assert len(at.error) == 1
@@ -373,7 +395,9 @@ def test_a_result_without_price_quality_or_rival_is_not_blank(home: Workspace) -
 def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
     limited = simulated.level(4, client_limited=True)
     failing = simulated.level(1, invocation_errors=30, errors={"timeout": 30})
-    document = simulated.evaluation(["a"], [1.0]).model_copy(update={"variants": [simulated.result("a", [failing, limited])]})
+    document = simulated.evaluation(["a"], [1.0]).model_copy(
+        update={"variants": [simulated.result("a", [failing, limited])]}
+    )
     rows = conditions.validity(document)
     assert [row["Valid"] for row in rows] == ["no", "no"]
     assert "timeout 30" in rows[0]["Errors"]
@@ -489,7 +513,9 @@ def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_u
     assert "slo_ttft" not in at.query_params
 
 
-@pytest.mark.parametrize("query", [{"prices": "x,-1,nan"}, {"discount": "many"}, {"discount": "400"}, {"prices": "1e400"}])
+@pytest.mark.parametrize(
+    "query", [{"prices": "x,-1,nan"}, {"discount": "many"}, {"discount": "400"}, {"prices": "1e400"}]
+)
 def test_malformed_prices_in_the_url_are_left_out(home: Workspace, query: dict[str, str]) -> None:
     at = studio.open_page("compare", ids=",".join(two(home)), **query)
     assert at.number_input(key="compare_price_e-1").value == 1.2
@@ -507,7 +533,9 @@ def test_picking_evaluations_writes_the_url(home: Workspace) -> None:
 
 def test_repricing_takes_the_hour_less_the_discount() -> None:
     level = simulated.level(4)
-    document = simulated.evaluation(["a"], [1.0], per_hour=2.0).model_copy(update={"variants": [simulated.result("a", [level])]})
+    document = simulated.evaluation(["a"], [1.0], per_hour=2.0).model_copy(
+        update={"variants": [simulated.result("a", [level])]}
+    )
     assert costs.as_asked(document, WhatIf(per_hour=2.0)) is document
     (half,) = costs.as_asked(document, WhatIf(discount=0.5)).variants[0].levels
     (double,) = costs.as_asked(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
@@ -577,7 +605,9 @@ def test_a_built_in_workload_is_previewed_by_the_first_variants_tokenizer(home: 
 def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A, evaluate_load="Rate", evaluate_arrivals="at random moments")
     studio.check(at)
-    assert [field.key for field in at.text_input if field.key in {"evaluate_rate", "evaluate_concurrency"}] == ["evaluate_rate"]
+    assert [field.key for field in at.text_input if field.key in {"evaluate_rate", "evaluate_concurrency"}] == [
+        "evaluate_rate"
+    ]
     at.text_input(key="evaluate_rate").set_value("fast").run()
     assert "Requests a second is wrong" in studio.says(at)
     at.text_input(key="evaluate_rate").set_value("0.5, 2, 8").run()

@@ -78,7 +78,13 @@ def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: s
     result = imported.add_files(home, [RECORDED / CONCURRENT])
     asked = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
     text = reports.page(home, stored, asked, [result.id]).decode()
-    for said in ("An hour costs 2.5", "Goodput", "1,000,000 requests a month", "imported from GuideLLM 0.8.1", "changed most"):
+    for said in (
+        "An hour costs 2.5",
+        "Goodput",
+        "1,000,000 requests a month",
+        "imported from GuideLLM 0.8.1",
+        "changed most",
+    ):
         assert said in text
     with pytest.raises(NotFound, match="b-none"):
         reports.page(home, stored, asked, ["b-none"])
@@ -101,9 +107,14 @@ def test_without_its_requests_the_report_says_so(home: Workspace, stored: str, t
     ],
 )
 def test_the_command_says_what_is_wrong(
-    home: Workspace, stored: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str],
-    code: int, says: str,
-) -> None:  # fmt: skip
+    home: Workspace,
+    stored: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    says: str,
+) -> None:
     monkeypatch.setattr("sys.argv", ["whetstone", "report", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()

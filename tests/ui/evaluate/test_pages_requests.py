@@ -33,11 +33,20 @@ def record(index: int, stream: int, at: float, text: str, *, warm: bool = False,
     """Sent at `at`, first token after 50 ms, ended after 200 ms."""
     answered = status == "ok"
     return RequestRecord(
-        index=index, stream=stream, prompt=index, warm=warm, intended=at, sent=at, end=at + 0.2, status=status,
-        first_content=at + 0.05 if answered else None, last_content=at + 0.2 if answered else None,
-        chunk_times=(at + 0.05, at + 0.2) if answered else (), output_tokens=8 if answered else None,
+        index=index,
+        stream=stream,
+        prompt=index,
+        warm=warm,
+        intended=at,
+        sent=at,
+        end=at + 0.2,
+        status=status,
+        first_content=at + 0.05 if answered else None,
+        last_content=at + 0.2 if answered else None,
+        chunk_times=(at + 0.05, at + 0.2) if answered else (),
+        output_tokens=8 if answered else None,
         text=text if answered else "",
-    )  # fmt: skip
+    )
 
 
 def run(concurrency: int, answers: str) -> list[RequestRecord]:
@@ -55,12 +64,16 @@ def stored(home: Workspace, tmp_path: Path) -> str:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=BLOCKS, levels=LEVELS)
     document = document.model_copy(
         update={
-            "options": EvaluateOptions(concurrency=LEVELS, repeats=BLOCKS, workload=str(STARTER_FILE), price_per_hour=1.2),
+            "options": EvaluateOptions(
+                concurrency=LEVELS, repeats=BLOCKS, workload=str(STARTER_FILE), price_per_hour=1.2
+            ),
             "workload": STARTER.about(),
         }
     )
     texts = ("the answer is", "the answer was")
-    records = [Measured(v, Load("closed", c), [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS]
+    records = [
+        Measured(v, Load("closed", c), [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS
+    ]
     write_records(tmp_path / "records.parquet", [result.name for result in document.variants], records)
     return keep(home, document, tmp_path)
 
@@ -83,7 +96,9 @@ def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: 
 
 def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> None:
     pair = next(
-        p for p in requests.pairs(evaluations.show(home, stored), "w8a8", Load("closed", 2)) if p.block == 1 and p.number == 2
+        p
+        for p in requests.pairs(evaluations.show(home, stored), "w8a8", Load("closed", 2))
+        if p.block == 1 and p.number == 2
     )
     assert pair.prompt_text == STARTER.prompts[pair.prompt].prompt
 
@@ -107,11 +122,16 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
     header, *rows = alt.csv(figure).splitlines()
     assert header.startswith("Series,Sent after (s)") and len(rows) == 9
     silent = [
-        record.model_copy(update={"first_content": None, "chunk_times": ()}) for record in one if record.ok and not record.warm
+        record.model_copy(update={"first_content": None, "chunk_times": ()})
+        for record in one
+        if record.ok and not record.warm
     ]
     drawn = charts_requests.timeline("original", "2 streams", silent, "here")
     assert [trace["name"] for trace in drawn["data"]] == ["Empty answer"] and "Empty answer" in alt.alt(drawn)
-    assert requests_view.words("original", one) == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."
+    assert (
+        requests_view.words("original", one)
+        == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."
+    )
 
 
 def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> None:
@@ -173,7 +193,10 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
     assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
     cheaper = rows[0]["Cheaper than the hosted API from"]
     assert "of full load" in cheaper or "never" in cheaper
-    assert "machine" in rows[0]["1,000,000 requests a month"] and "more may fit" in rows[0]["Highest load within the limits"]
+    assert (
+        "machine" in rows[0]["1,000,000 requests a month"]
+        and "more may fit" in rows[0]["Highest load within the limits"]
+    )
 
 
 def test_a_limit_that_nothing_keeps_says_so(home: Workspace, stored: str) -> None:
@@ -205,7 +228,10 @@ def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspa
     at.number_input(key="evaluate_cost_discount").set_value(50.0).run()
     studio.check(at)
     assert drawn(at, "SageMaker-compatible") == pytest.approx([2 * value for value in before])
-    assert "An hour costs 4.8, less 50%. This was chosen afterwards; with the evaluation, 1.2 was given." in studio.says(at)
+    assert (
+        "An hour costs 4.8, less 50%. This was chosen afterwards; with the evaluation, 1.2 was given."
+        in studio.says(at)
+    )
     level = evaluations.show(home, stored).document.variants[0].levels[-1]
     once = 2.4 / (level.input_tokens_per_s * 3600 / 1e6)
     assert float(costs(at)[0]["Price, million input tokens"]) == pytest.approx(once, rel=0.01)

@@ -1,4 +1,5 @@
-"""Tasks on the Evaluate page: the field where they can be scored, the sentence where not, and their scores afterwards."""
+"""Tasks on the Evaluate page: the field where they can be scored, the sentence where not, and their scores
+afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -
     ("variants", "tasks", "said"),
     [("starter", "nowhere.yaml", "There is no task"), (URL, "next-line", "Tasks need a model's tokenizer")],
 )
-def test_what_cannot_be_scored_is_said_before_the_start(installed: Workspace, variants: str, tasks: str, said: str) -> None:
+def test_what_cannot_be_scored_is_said_before_the_start(
+    installed: Workspace, variants: str, tasks: str, said: str
+) -> None:
     at = studio.open_page("evaluate", variants=variants, evaluate_tasks=tasks)
     assert said in studio.says(at) and at.button(key="evaluate_submit").disabled
 
@@ -61,8 +64,12 @@ def test_what_cannot_be_scored_is_said_before_the_start(installed: Workspace, va
 def scored(document: Evaluation) -> Evaluation:
     told = {"task": "sums", "metric": "acc", "stderr": 0.05, "samples": 100, "higher_is_better": True}
     made = [TaskScore(value=value, harness="lm-eval 0.4.13", sha256="ab" * 32, **told) for value in (0.62, 0.5)]
-    made[1] = made[1].model_copy(update={"difference": -0.12, "ci95": (-0.2, -0.04), "p_value": 0.003, "outcome": "worse"})
-    results = [result.model_copy(update={"tasks": [score]}) for result, score in zip(document.variants, made, strict=False)]
+    made[1] = made[1].model_copy(
+        update={"difference": -0.12, "ci95": (-0.2, -0.04), "p_value": 0.003, "outcome": "worse"}
+    )
+    results = [
+        result.model_copy(update={"tasks": [score]}) for result, score in zip(document.variants, made, strict=False)
+    ]
     return document.model_copy(update={"variants": results})
 
 

@@ -1,4 +1,5 @@
-"""The evaluation's page: the verdict and what to mind first, one step to what would tell more, then tabs; past ones in a list."""
+"""The evaluation's page: the verdict and what to mind first, one step to what would tell more, then tabs; past ones in
+a list."""
 
 from __future__ import annotations
 
@@ -32,16 +33,18 @@ def noisy() -> Evaluation:
 def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, noisy()))
     first, second = (warning.value.replace("\\", "") for warning in at.warning)
-    assert first.startswith("Nothing is shown to be faster than **original**: **a** is too noisy to tell at 1 stream. Measure ")
+    assert first.startswith(
+        "Nothing is shown to be faster than **original**: **a** is too noisy to tell at 1 stream. Measure "
+    )
     assert second == BUSY, "in a box beside the verdict, without what holds of every evaluation on one machine"
     assert not at.success and not at.info[0:0]
     (more,) = [button for button in at.button if "more block" in button.label]
     assert more.label.split()[1] in first
     more.click().run()
     studio.check(at)
-    assert "e-1 cannot be continued: its evaluation.json is no longer in none; measure again." in at.error[0].value.replace(
-        "\\", ""
-    )
+    assert "e-1 cannot be continued: its evaluation.json is no longer in none; measure again." in at.error[
+        0
+    ].value.replace("\\", "")
     next(button for button in at.button if button.label == "Measure anew").click().run()
     studio.check(at)
     assert at.number_input(key="evaluate_repeats").value == 5 + int(more.label.split()[1])
@@ -64,7 +67,9 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
     """Of 12, ten stand on the first page; a whole page is not looked through again."""
     read: list[Sequence[str] | None] = []
     listing = damaged.listing
-    monkeypatch.setattr(damaged, "listing", lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among))
+    monkeypatch.setattr(
+        damaged, "listing", lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among)
+    )
     for number in range(12):
         studio.evaluation(home, noisy(), f"e-{number}", f"Number {number}")
     at = studio.open_page("evaluate")
@@ -83,9 +88,13 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
 
 def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(home: Workspace) -> None:
     made = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.5), levels=(1,))
-    missing = Finding(what="speculation", proven=False, words="It does not speculate.", cause="The flag did not reach it.")
+    missing = Finding(
+        what="speculation", proven=False, words="It does not speculate.", cause="The flag did not reach it."
+    )
     done = Finding(what="dtype", proven=True, words="The engine's log says dtype=bfloat16.")
-    variants = [each.model_copy(update={"findings": [done, missing][: 1 + number]}) for number, each in enumerate(made.variants)]
+    variants = [
+        each.model_copy(update={"findings": [done, missing][: 1 + number]}) for number, each in enumerate(made.variants)
+    ]
     document = made.model_copy(update={"variants": variants, "comparison": compare(variants)})
     at = studio.open_page("evaluate", id=studio.evaluation(home, document), evaluate_view="Conditions")
     first = at.error[0].value.replace("\\", "")
@@ -118,8 +127,10 @@ def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> Non
         ("Requests", "are no longer at", "Answers: greedy ones"),
         ("Conditions", "kept up at every level", "are no longer at"),
     ],
-)  # fmt: skip
-def test_each_tab_is_drawn_alone_and_stands_in_the_address(home: Workspace, tab: str, there: str, elsewhere: str) -> None:
+)
+def test_each_tab_is_drawn_alone_and_stands_in_the_address(
+    home: Workspace, tab: str, there: str, elsewhere: str
+) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     at = studio.open_page("evaluate", id=identity, evaluate_view=tab)
     said = studio.says(at)
@@ -135,7 +146,9 @@ def test_a_limit_that_was_set_in_one_tab_is_in_the_report_of_another(home: Works
 
 
 def test_tables_have_digits_that_a_person_reads_and_still_sort() -> None:
-    (row,) = tables.readable([{"Variant": "a", "TTFT": 10.3872, "TPOT": 0.012345, "Rate": 1234.5, "Repeats": 5, "None": None}])
+    (row,) = tables.readable(
+        [{"Variant": "a", "TTFT": 10.3872, "TPOT": 0.012345, "Rate": 1234.5, "Repeats": 5, "None": None}]
+    )
     assert row == {"Variant": "a", "TTFT": 10.4, "TPOT": 0.0123, "Rate": 1234.0, "Repeats": 5, "None": None}
 
 
@@ -154,7 +167,9 @@ def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
     named = side_by_side.cheapest(simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0)))
     assert named is not None and named.startswith("`a` at 16 streams is the cheapest here: ")
     chance = side_by_side.cheapest(noisy())
-    assert chance is not None and chance.startswith("No variant is shown to be the cheapest here: the lowest figure is ")
+    assert chance is not None and chance.startswith(
+        "No variant is shown to be the cheapest here: the lowest figure is "
+    )
 
 
 def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said(home: Workspace) -> None:
@@ -205,7 +220,8 @@ def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
         else first.model_copy(update={"options": first.options.model_copy(update=changed)})
     )
     views = [
-        evaluations.show(home, studio.evaluation(home, each, f"e-{number}")) for number, each in enumerate((first, other, first))
+        evaluations.show(home, studio.evaluation(home, each, f"e-{number}"))
+        for number, each in enumerate((first, other, first))
     ]
     found = side_by_side.comparable(views)
     assert sorted(found.values()) == ([[0, 2], [1]] if apart else [[0, 1, 2]])
@@ -248,6 +264,10 @@ def test_a_name_of_others_draws_nothing_of_its_own(home: Workspace, view: str) -
     """A backtick in an address would end the code span that it stands in."""
     made = simulated.evaluation(names=("original", HOSTILE), speeds=(1.0, 1.5), levels=(1, 4))
     at = studio.open_page("evaluate", id=studio.evaluation(home, made), evaluate_view=view)
-    drawn = [each.value for kind in (at.markdown, at.caption, at.success, at.info, at.warning, at.error) for each in kind]
-    tokens = [token for text in drawn for block in MarkdownIt().parse(text) for token in [block, *(block.children or ())]]
+    drawn = [
+        each.value for kind in (at.markdown, at.caption, at.success, at.info, at.warning, at.error) for each in kind
+    ]
+    tokens = [
+        token for text in drawn for block in MarkdownIt().parse(text) for token in [block, *(block.children or ())]
+    ]
     assert not [token for token in tokens if token.type == "image" or "evil.example" in str(token.attrs.get("href"))]

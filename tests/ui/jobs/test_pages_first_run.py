@@ -25,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("offline")
 SENTENCE = "nothing can be started or changed here"
 
 
-def end(home: Workspace, job: JobView, state: JobState, error: str | None = None, result: dict[str, Any] | None = None) -> None:
+def end(
+    home: Workspace, job: JobView, state: JobState, error: str | None = None, result: dict[str, Any] | None = None
+) -> None:
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
     with home.store.session() as session:
         studio.claim(session, job.id)
@@ -141,11 +143,20 @@ def pages(shown: Workspace) -> dict[str, dict[str, str]]:
     made, measured = artifacts.listing(shown)[0].id, evaluations.titles(shown)[0].id
     optimized, evaluated = (jobs.listing(shown, kinds=[kind])[0].id for kind in ("optimize", "evaluate"))
     return {
-        "home": {}, "catalog": {}, "import": {}, "model": {"id": "starter"}, "build": {"model": "starter"}, "jobs": {},
+        "home": {},
+        "catalog": {},
+        "import": {},
+        "model": {"id": "starter"},
+        "build": {"model": "starter"},
+        "jobs": {},
         "playground": {},
-        "hardware": {}, "compare": {"ids": measured}, "evaluate": {"variants": f"starter,{made}"},
-        "job": {"id": optimized}, "evaluate ": {"id": measured}, "job ": {"id": evaluated},
-    }  # fmt: skip
+        "hardware": {},
+        "compare": {"ids": measured},
+        "evaluate": {"variants": f"starter,{made}"},
+        "job": {"id": optimized},
+        "evaluate ": {"id": measured},
+        "job ": {"id": evaluated},
+    }
 
 
 PAGES = (
@@ -207,7 +218,9 @@ def test_an_upload_is_refused_in_one_sentence(shown: Workspace) -> None:
     assert not (shown.settings.home / "workloads").exists()
 
 
-def test_a_folder_cannot_be_imported_and_the_button_says_why(shown: Workspace, starter_draft: Path, tmp_path: Path) -> None:
+def test_a_folder_cannot_be_imported_and_the_button_says_why(
+    shown: Workspace, starter_draft: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(starter_draft, folder)
     at = studio.open_page("import", import_folder=str(folder))

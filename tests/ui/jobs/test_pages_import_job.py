@@ -22,7 +22,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]
 
 def test_a_running_import_tells_its_megabytes(home: Workspace) -> None:
     events = [
-        Event(kind="phase", phase="download", message="Downloading 4.1 MB", done=0, total=4_100_000, unit="bytes", progress=0.01),
+        Event(
+            kind="phase",
+            phase="download",
+            message="Downloading 4.1 MB",
+            done=0,
+            total=4_100_000,
+            unit="bytes",
+            progress=0.01,
+        ),
         Event(
             kind="progress",
             phase="download",

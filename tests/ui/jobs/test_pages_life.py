@@ -1,4 +1,5 @@
-"""Jobs and Job on a job's life: what it waits for, its priority, what comes after it, what was tried, and Build's second job."""
+"""Jobs and Job on a job's life: what it waits for, its priority, what comes after it, what was tried, and Build's
+second job."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def takes(home: Workspace, running: str | None = None, *, draining: bool = False
     """A supervisor of two cores that has that job."""
     owner = SupervisorRow(
         id="s-1", host="one", home="/elsewhere", pid=1, process_started="", capacity=Capacity(cores=2).model_dump_json()
-    )  # fmt: skip
+    )
     with home.store.session() as session:
         leases.renew(session, owner)
         if running is not None:
@@ -92,8 +93,10 @@ def test_attempts_stand_there_with_the_cause_of_each_end(home: Workspace) -> Non
         started(1),
         Event(kind="state", message="The worker is gone and nobody saw it end: tried again in 5 s.", data=ended),
         started(2),
-    ]  # fmt: skip
-    job = studio.optimize_job(home, JobState.RUNNING, events=events, attempt=2, terms=Terms(run_timeout_s=1800.0, retries=3).text)
+    ]
+    job = studio.optimize_job(
+        home, JobState.RUNNING, events=events, attempt=2, terms=Terms(run_timeout_s=1800.0, retries=3).text
+    )
     at = studio.open_page("job", id=job.id)
     table = next(each.value for each in at.dataframe if "Attempt" in each.value)
     assert list(table["Ended"]) == ["its worker was gone", "–"]

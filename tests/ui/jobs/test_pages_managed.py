@@ -20,9 +20,13 @@ from tests.studio import W8A8
 __all__ = ["aws"]
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:optimization-job/whetstone-j-0123456789-1"
 RESULT = {
-    "output": "s3://made/here/n/", "image": "djl-inference:0.36.0", "optimization_job": "n", "arn": ARN, "seconds": 1200.0,
+    "output": "s3://made/here/n/",
+    "image": "djl-inference:0.36.0",
+    "optimization_job": "n",
+    "arn": ARN,
+    "seconds": 1200.0,
     "usd": 2.0,
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -52,11 +56,20 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
     job = _ended(home, RESULT)
     at = studio.open_page("job", id=job)
     said = studio.says(at)
-    assert "s3://made/here/n/" in said and "djl-inference:0.36.0" in said and "in S3 alone" in said and "Cost 2.00 USD" in said
+    assert (
+        "s3://made/here/n/" in said
+        and "djl-inference:0.36.0" in said
+        and "in S3 alone" in said
+        and "Cost 2.00 USD" in said
+    )
     assert "Import it as a model" in studio.links(at)
     assert [link.proto.url for link in at.get("link_button")][1] == life.console(ARN, "s3://made/here/n/")
     listed = studio.open_page("jobs")
-    assert "· SageMaker ·" in said and "at AWS, about 2.00 USD" in studio.says(listed) and "· SageMaker ·" in studio.says(listed)
+    assert (
+        "· SageMaker ·" in said
+        and "at AWS, about 2.00 USD" in studio.says(listed)
+        and "· SageMaker ·" in studio.says(listed)
+    )
     listed.button_group(key="jobs_kind").set_value(["managed"]).run()
     assert "1 to 1 of 1" in studio.says(listed)
 
@@ -64,7 +77,9 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
 def test_what_became_an_artifact_is_evaluated_and_deployed_next(home: Workspace) -> None:
     local = studio.optimize_job(home, JobState.SUCCEEDED)
     artifact = studio.artifact(home, local, models.resolve(home, "starter"))
-    at = studio.open_page("job", id=_ended(home, {**RESULT, "artifact": artifact, "bytes_before": 20, "bytes_after": 10}))
+    at = studio.open_page(
+        "job", id=_ended(home, {**RESULT, "artifact": artifact, "bytes_before": 20, "bytes_after": 10})
+    )
     said = studio.says(at)
     assert at.button(key="job_next-step").label == "Evaluate against the original" and "-50% from" in said
     assert f"whetstone deploy {artifact} --to sagemaker --instance ml.g6.12xlarge" in said and "--bucket made" in said
@@ -83,7 +98,11 @@ def test_the_console_is_that_of_the_partition(partition: str, region: str, host:
 
 def _ended(home: Workspace, result: dict[str, object]) -> str:
     spec = ManagedSpec(
-        model="m", recipe=W8A8, target="sagemaker:ml.g6.12xlarge", request=REQUEST, price_per_hour=6.0,
+        model="m",
+        recipe=W8A8,
+        target="sagemaker:ml.g6.12xlarge",
+        request=REQUEST,
+        price_per_hour=6.0,
         parent=models.resolve(home, "starter"),
-    )  # fmt: skip
+    )
     return studio.put(home, spec, "Optimize m on SageMaker", JobState.SUCCEEDED, result=json.dumps(result)).id

@@ -43,9 +43,18 @@ def succeeded(home: Workspace) -> tuple[str, str]:
     job = studio.optimize_job(home, JobState.SUCCEEDED)
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
     result = {
-        "artifact": made, "bytes_before": 22_000_000, "bytes_after": 13_000_000, "seconds": 71.0, "peak_rss_bytes": 700_000_000,
-        "quality": {"perplexity_before": 61.8, "perplexity_after": 61.9, "kl_mean": 0.0004, "kl_ci95": [0.0003, 0.0005]},
-    }  # fmt: skip
+        "artifact": made,
+        "bytes_before": 22_000_000,
+        "bytes_after": 13_000_000,
+        "seconds": 71.0,
+        "peak_rss_bytes": 700_000_000,
+        "quality": {
+            "perplexity_before": 61.8,
+            "perplexity_after": 61.9,
+            "kl_mean": 0.0004,
+            "kl_ci95": [0.0003, 0.0005],
+        },
+    }
     with home.store.session() as session:
         queue.get(session, job.id).result = json.dumps(result)
     return job.id, made
@@ -112,7 +121,9 @@ def test_cancelling_is_asked_for_on_every_page_that_offers_it(home: Workspace, p
     job = studio.install_job(home, JobState.RUNNING)
     at = studio.open_page(page, **({"id": job.id} if page == "job" else {}))
     assert "Stop this job?" in studio.says(at)
-    assert [button.label for button in at.button if button.key and button.key.endswith(f"cancel-{job.id}")] == ["Yes, cancel it"]
+    assert [button.label for button in at.button if button.key and button.key.endswith(f"cancel-{job.id}")] == [
+        "Yes, cancel it"
+    ]
     assert not [button for button in at.button if button.label == "Cancel"]
 
 
@@ -178,7 +189,9 @@ def test_pages_and_filters_come_from_the_url(many: Workspace) -> None:
     assert "No ended job matches" in studio.says(studio.open_page("jobs", jobs_words="100%_"))
 
 
-@pytest.mark.parametrize("query", [{"jobs_page": "999"}, {"jobs_page": "x"}, {"jobs_state": "<b>"}, {"jobs_kind": "nothing"}])
+@pytest.mark.parametrize(
+    "query", [{"jobs_page": "999"}, {"jobs_page": "x"}, {"jobs_state": "<b>"}, {"jobs_kind": "nothing"}]
+)
 def test_a_url_with_nonsense_shows_the_jobs(many: Workspace, query: dict[str, str]) -> None:
     assert "of 45, newest first" in studio.says(studio.open_page("jobs", **query))
 
@@ -256,7 +269,11 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> Non
     assert "Download (13 MB)" in [each.proto.label for each in at.get("download_button")]
     copied = "\n".join(block.value for block in at.code)
     assert {block.language for block in at.code} == {"plaintext"}, "the colours of highlighting are too pale"
-    assert f"vllm serve {folder}" in copied and "/v1/chat/completions" in copied and "client.chat.completions.create" in copied
+    assert (
+        f"vllm serve {folder}" in copied
+        and "/v1/chat/completions" in copied
+        and "client.chat.completions.create" in copied
+    )
     at.button(key="job_next_serve").click().run()
     studio.check(at)
     assert "are no longer at" in at.error[0].value and not jobs.active(home)
@@ -286,9 +303,12 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Wo
     begun = datetime.now(UTC) - timedelta(seconds=50)
     paces = ((0, 0.1), (5, 0.2), (25, 0.3), (35, 0.4), (50, 0.5))
     events = [
-        Event(kind="progress", phase="quantize", at=begun + timedelta(seconds=at), progress=progress) for at, progress in paces
+        Event(kind="progress", phase="quantize", at=begun + timedelta(seconds=at), progress=progress)
+        for at, progress in paces
     ]
-    events.append(Event(kind="resource", at=begun + timedelta(seconds=5), data={"rss_bytes": 700_000_000, "cpu_percent": 150.0}))
+    events.append(
+        Event(kind="resource", at=begun + timedelta(seconds=5), data={"rss_bytes": 700_000_000, "cpu_percent": 150.0})
+    )
     with home.store.session() as session:
         row = queue.get(session, job.id)
         row.started_at = begun

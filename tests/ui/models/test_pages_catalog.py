@@ -47,22 +47,33 @@ def test_the_catalog_shows_what_is_published_beside_what_is_checked(home: Worksp
 
 def test_a_blank_cell_of_the_page_stays_blank(home: Workspace) -> None:
     table = shown(studio.open_page("catalog", catalog_words="phi-2"))
-    assert list(table["Published: quantization"][0]) == ["Yes"] and list(table["Published: speculative decoding"][0]) == []
+    assert (
+        list(table["Published: quantization"][0]) == ["Yes"] and list(table["Published: speculative decoding"][0]) == []
+    )
 
 
 def test_all_filters_stand_in_the_address(home: Workspace) -> None:
     asked = {
-        "catalog_words": "llama", "catalog_technique": ["INT4 (AWQ)", "Published: provided draft"],
+        "catalog_words": "llama",
+        "catalog_technique": ["INT4 (AWQ)", "Published: provided draft"],
         "catalog_instance": "ml.g5.12xlarge",
         "catalog_family": "LLaMA",
-        "catalog_licence": "llama2", "catalog_origin": "published", "catalog_min_parameters": "6",
-        "catalog_max_parameters": "20", "catalog_min_context": "4096",
-        "catalog_max_context": "4096", "catalog_sort": "Most parameters",
-    }  # fmt: skip
+        "catalog_licence": "llama2",
+        "catalog_origin": "published",
+        "catalog_min_parameters": "6",
+        "catalog_max_parameters": "20",
+        "catalog_min_context": "4096",
+        "catalog_max_context": "4096",
+        "catalog_sort": "Most parameters",
+    }
     at = studio.open_page("catalog", **asked)  # type: ignore[arg-type]
     found = shown(at)
     assert found["Id"][0].startswith("meta-textgeneration-llama-2-13b") and 0 < len(found) < 10
-    assert set(found["INT4 (AWQ)"]) == {"✓ works"} and set(found["Context"]) == {4096} and set(found["Licence"]) == {"llama2"}
+    assert (
+        set(found["INT4 (AWQ)"]) == {"✓ works"}
+        and set(found["Context"]) == {4096}
+        and set(found["Licence"]) == {"llama2"}
+    )
     for name, value in asked.items():
         assert at.query_params[name] in (value, [value]), name
 
@@ -92,9 +103,13 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
     at = studio.open_page("catalog")
     order = list(at.dataframe[0].proto.column_order)
     assert order == list(catalog_table.COMPACT)
-    assert sum(catalog_table.columns()[name]["width"] for name in order) <= 882, "what a window of 1280 leaves beside the menu"
+    assert sum(catalog_table.columns()[name]["width"] for name in order) <= 882, (
+        "what a window of 1280 leaves beside the menu"
+    )
     row = shown(at).iloc[0]
-    assert (row["8-bit"], row["Prune"], row["Compile"]) == ("✓", "✓", "✓") and row["Cheapest that fits"].startswith("ml.")
+    assert (row["8-bit"], row["Prune"], row["Compile"]) == ("✓", "✓", "✓") and row["Cheapest that fits"].startswith(
+        "ml."
+    )
     assert sorted(kind for kinds in catalog_table.GROUPS.values() for kind in kinds) == sorted(techniques.kinds())
     whole = studio.open_page("catalog", catalog_columns="true")
     assert not whole.dataframe[0].proto.column_order
@@ -114,7 +129,9 @@ def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_an
 def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home: Workspace) -> None:
     said = studio.says(studio.open_page("model", id=LLAMA))
     assert re.search(r"[\d.]+ to [\d.]+ USD a million output tokens\*\* where its tokens are cheapest", said)
-    assert re.search(r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD an hour; 622 tokens in, 250 out, 16 streams; estimated", said)
+    assert re.search(
+        r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD an hour; 622 tokens in, 250 out, 16 streams; estimated", said
+    )
     named = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.p4d.24xlarge"))
     assert "on the instance chosen below" in named and "On ml.p4d.24xlarge (us-west-2)" in named
     small = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.g5.xlarge"))
@@ -137,7 +154,9 @@ def test_nothing_found_offers_a_way_on(home: Workspace) -> None:
 
 
 def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: Workspace) -> None:
-    card = studio.optimize_spec(home).model.model_copy(update={"id": "mine", "origin": "folder", "path": "/nowhere/mine"})
+    card = studio.optimize_spec(home).model.model_copy(
+        update={"id": "mine", "origin": "folder", "path": "/nowhere/mine"}
+    )
     studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), card)
     table = shown(studio.open_page("catalog"))
     assert list(table["Model"])[2] == "mine" and list(table["Origin"])[2] == "folder is gone"
@@ -194,7 +213,9 @@ def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_grey
     assert "As published" in said and "As checked for ml.g5.12xlarge" in said
     assert "is already quantized (gptq): start from its 16-bit original" in said and "Nearest that works" in said
     assert "N-gram speculation works" in said.replace("*", "") or re.search(r"N-gram speculation.* work", said)
-    assert said.count("is already quantized (gptq)") == 2, "alike refusals are said once: those of quantizing, and of pruning too"
+    assert said.count("is already quantized (gptq)") == 2, (
+        "alike refusals are said once: those of quantizing, and of pruning too"
+    )
     assert re.search(r"\d+ techniques\*\*\] ", said)
     assert [badge for badge in said.splitlines() if "badge" in badge and "Yes" in badge]
     assert "The cheapest instance that will do is `ml." in said and "estimated" in said

@@ -1,4 +1,5 @@
-"""Import: a folder is read before anything happens, what is wrong with it is one sentence, and the catalog then lists it."""
+"""Import: a folder is read before anything happens, what is wrong with it is one sentence, and the catalog then lists
+it."""
 
 from __future__ import annotations
 
@@ -179,7 +180,10 @@ def test_a_name_with_markup_is_shown_as_words_everywhere(home: Workspace, tmp_pa
     [
         ({"README.md": "---\nlicense: mit\n---\n"}, "mit (README.md)"),
         ({"README.md": "---\nlicense: other\nlicense_name: llama3\n---\n"}, "llama3 (README.md)"),
-        ({"README.md": "# no front matter\nlicense: mit\n", "LICENSE": "\n  Apache License\n"}, "Apache License (LICENSE)"),
+        (
+            {"README.md": "# no front matter\nlicense: mit\n", "LICENSE": "\n  Apache License\n"},
+            "Apache License (LICENSE)",
+        ),
         ({"README.md": "---\nlicense: [a, b]\n---\n"}, None),
         ({"README.md": "---\n[[[\n---\n"}, None),
         ({"README.md": "---\nlicense: " + "x" * 500 + "\n---\n"}, "x" * 120 + " (README.md)"),
@@ -192,7 +196,9 @@ def test_a_licence_is_what_the_folder_says(tmp_path: Path, files: dict[str, str]
     assert licence(tmp_path) == says
 
 
-def test_a_folder_that_may_not_be_named_is_one_sentence(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_not_be_named_is_one_sentence(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     (tmp_path / "x.gguf").touch()
     for named in (str(tmp_path), str(tmp_path / "x.gguf")):
@@ -200,7 +206,9 @@ def test_a_folder_that_may_not_be_named_is_one_sentence(home: Workspace, tmp_pat
         assert ["lies outside of the folders" in each.value for each in at.error] == [True]
 
 
-def test_a_link_to_a_gguf_file_shows_its_card_since_nothing_is_asked_over_the_network(home: Workspace, tmp_path: Path) -> None:
+def test_a_link_to_a_gguf_file_shows_its_card_since_nothing_is_asked_over_the_network(
+    home: Workspace, tmp_path: Path
+) -> None:
     file = ggufs.write(tmp_path / "tiny.gguf", ggufs.tensors(), ggufs.keys())
     at = studio.open_page("import", import_folder=str(file))
     assert "has not been read yet" not in studio.says(at) and not at.button(key="import_submit").disabled

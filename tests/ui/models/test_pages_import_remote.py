@@ -95,13 +95,19 @@ def test_a_model_that_is_not_there_is_one_sentence(
 def test_a_link_alone_asks_nobody(home: Workspace, hub: FakeHub) -> None:
     """Somebody else may have written the address; what a person types is read at once."""
     at = studio.open_page("import", import_folder=ID)
-    assert not hub.served("/api") and "has not been read yet" in studio.says(at) and at.button(key="import_submit").disabled
+    assert (
+        not hub.served("/api")
+        and "has not been read yet" in studio.says(at)
+        and at.button(key="import_submit").disabled
+    )
     at = studio.open_page("import")
     at.text_input(key="import_folder").input(ID).run()
     assert hub.served("/api") and "Download" in studio.says(at)
 
 
-def test_whoever_may_not_import_causes_no_look_up(home: Workspace, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_may_not_import_causes_no_look_up(
+    home: Workspace, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
     st.cache_resource.clear()
     at = studio.open_page("import", import_folder=ID)

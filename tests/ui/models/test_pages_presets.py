@@ -148,7 +148,12 @@ def test_several_presets_are_compared_charts_first_then_differences_only(home: W
 
 def test_three_presets_are_compared_by_address_alone(home: Workspace) -> None:
     at = studio.open_page("compare", presets=f"{COST},{LATENCY},{BALANCED}")
-    assert len(headings(at)) == 3 and list(at.dataframe[0].value.columns) == ["", "INT4 (AWQ)", "Lowest latency", "Balanced"]
+    assert len(headings(at)) == 3 and list(at.dataframe[0].value.columns) == [
+        "",
+        "INT4 (AWQ)",
+        "Lowest latency",
+        "Balanced",
+    ]
     assert at.multiselect(key="compare_presets").value == [COST, LATENCY, BALANCED]
     at.multiselect(key="compare_presets").set_value([COST]).run()
     studio.check(at)
@@ -233,9 +238,9 @@ def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_blac
 
 def test_the_list_says_at_which_load_and_where_its_prices_are_from(home: Workspace) -> None:
     said = studio.says(studio.open_page("presets"))
-    assert "Estimates are at 16 requests at once. Prices: " in said and "us-west-2" in said and "us-east-1" not in said, (
-        "one region"
-    )
+    assert (
+        "Estimates are at 16 requests at once. Prices: " in said and "us-west-2" in said and "us-east-1" not in said
+    ), "one region"
 
 
 def test_presets_are_named_by_their_figures_beside_the_original(home: Workspace) -> None:

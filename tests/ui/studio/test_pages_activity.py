@@ -31,12 +31,24 @@ def live(home: Workspace, job: str = "j-1", *, heard_s: float = 1.0, owner: str 
     """A job that a supervisor of another machine has."""
     handle = Handle(launcher="local", place="process 71").model_dump_json()
     row = JobRow(
-        id=job, kind="optimize", state=JobState.RUNNING, title=f"Shrink {job}", owner=owner, spec="{}", supervisor="s-1",
-        host="gpu-7", home="/far", handle=handle, started_at=now() - timedelta(minutes=3), lease_until=UNTIL,
-    )  # fmt: skip
+        id=job,
+        kind="optimize",
+        state=JobState.RUNNING,
+        title=f"Shrink {job}",
+        owner=owner,
+        spec="{}",
+        supervisor="s-1",
+        host="gpu-7",
+        home="/far",
+        handle=handle,
+        started_at=now() - timedelta(minutes=3),
+        lease_until=UNTIL,
+    )
     heard = now() - timedelta(seconds=heard_s)
     with home.store.session() as session:
-        session.merge(SupervisorRow(id="s-1", host="gpu-7", home="/far", pid=1, process_started="x", heartbeat_at=heard))
+        session.merge(
+            SupervisorRow(id="s-1", host="gpu-7", home="/far", pid=1, process_started="x", heartbeat_at=heard)
+        )
         session.add(row)
         session.flush()
         session.add(ClaimRow(host="gpu-7", device=f"accelerator-{job}", job_id=job))
@@ -44,9 +56,15 @@ def live(home: Workspace, job: str = "j-1", *, heard_s: float = 1.0, owner: str 
 
 def failed(home: Workspace, job: str, owner: str = "ann") -> None:
     row = JobRow(
-        id=job, kind="optimize", state=JobState.FAILED, title=f"Shrink {job}", owner=owner, spec="{}", error="The disk is full.",
+        id=job,
+        kind="optimize",
+        state=JobState.FAILED,
+        title=f"Shrink {job}",
+        owner=owner,
+        spec="{}",
+        error="The disk is full.",
         finished_at=now(),
-    )  # fmt: skip
+    )
     with home.store.session() as session:
         session.add(row)
 
@@ -54,14 +72,26 @@ def failed(home: Workspace, job: str, owner: str = "ann") -> None:
 def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
     at = studio.open_page("activity")
     assert "Nothing is running" in studio.says(at)
-    assert "No job has failed" in studio.says(studio.open_page("activity", activity_view=":material/error: Ended badly"))
+    assert "No job has failed" in studio.says(
+        studio.open_page("activity", activity_view=":material/error: Ended badly")
+    )
     assert "Nobody has changed" in studio.says(studio.open_page("activity", activity_view=":material/history: Changes"))
 
 
 def test_what_runs_says_where_since_when_and_under_which_lease(home: Workspace) -> None:
     live(home)
     said = studio.says(studio.open_page("activity"))
-    for words in ("Shrink j", "gpu", "accelerator", "process 71", "/far", "for ann", "attempt 1", "lease", "supervisor heard"):
+    for words in (
+        "Shrink j",
+        "gpu",
+        "accelerator",
+        "process 71",
+        "/far",
+        "for ann",
+        "attempt 1",
+        "lease",
+        "supervisor heard",
+    ):
         assert words.replace("/", "\\/") in said or words in said, (words, said)
     assert "Nobody looks after it" not in said
 
@@ -96,7 +126,9 @@ def test_changes_of_others_are_for_admins(home: Workspace) -> None:
     assert list(table.value["Did"]) == ["submit", "submit"] and set(table.value["Who"]) == {"ann", home.actor.name}
 
 
-def test_the_command_tells_the_same(home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_the_same(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     live(home)
     failed(home, "j-2")
     jobs.submit(home, InstallSpec(engine="serve"), "Install it")

@@ -25,7 +25,9 @@ from tests.unit.service.test_deployments import WANTED, artifact
 __all__ = ["aws", "bucket", "s3"]
 
 
-def test_without_credentials_it_says_what_to_set(home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_credentials_it_says_what_to_set(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     no_credentials(monkeypatch, tmp_path)
     said = studio.says(studio.open_page("endpoints"))
     assert "No server runs on this machine." in said and "AWS_ACCESS_KEY_ID" in said
@@ -52,12 +54,16 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     said = studio.says(at)
     assert "0 requests in the last hour; 1 request since it was made." in said
     assert "Nothing was asked of it" in said and "There is no artifact to serve instead" in said
-    assert "chat" in said and "InService" in said and "USD an hour on demand, since" in said and "invoke_endpoint" in said
+    assert (
+        "chat" in said and "InService" in said and "USD an hour on demand, since" in said and "invoke_endpoint" in said
+    )
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
     at.button(key="endpoints_delete-chat").click().run()
     studio.check(at)
-    assert aws.tables["models"] == {} and aws.tables["configurations"] == {} and "nothing costs money" in studio.says(at)
+    assert (
+        aws.tables["models"] == {} and aws.tables["configurations"] == {} and "nothing costs money" in studio.says(at)
+    )
 
 
 def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(

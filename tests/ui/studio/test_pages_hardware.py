@@ -1,4 +1,5 @@
-"""Hardware in every state: the machine, engines there or not, being installed, failed, in use, removed after a question."""
+"""Hardware in every state: the machine, engines there or not, being installed, failed, in use, removed after a
+question."""
 
 from __future__ import annotations
 
@@ -157,9 +158,19 @@ def test_an_engine_this_machine_cannot_run_is_not_offered_and_says_why() -> None
 def test_gpus_stand_in_a_table_of_their_own() -> None:
     gpu = AcceleratorView(name="H200", memory_bytes=150_000_000_000, compute_capability="9.0", driver="570")
     machine = MachineView(
-        cpu="c", cores=2, features=("avx2", "unheard_of"), memory_bytes=1, free_memory_bytes=1, free_disk_bytes=1, home="/h",
-        os="o", machine="m", python="3", compiler=False, accelerators=(gpu,),
-    )  # fmt: skip
+        cpu="c",
+        cores=2,
+        features=("avx2", "unheard_of"),
+        memory_bytes=1,
+        free_memory_bytes=1,
+        free_disk_bytes=1,
+        home="/h",
+        os="o",
+        machine="m",
+        python="3",
+        compiler=False,
+        accelerators=(gpu,),
+    )
     assert rows.accelerator_rows(machine)[0]["Memory"] == "150 GB"
     assert rows.figures(machine)[0] == ("Accelerators", "1", "H200")
     assert [row["Instruction set"] for row in rows.instruction_sets(machine)] == ["avx2", "unheard_of"]
@@ -179,5 +190,7 @@ def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:
     page.button(key="hardware_collect_look").click().run()
     assert "To be removed: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(held.address).exists()
     page.button(key="hardware_collect_go").click().run()
-    assert "Removed: 0 artifacts in 1 piece; 5 MB are free again." in studio.says(page) and not Path(held.address).exists()
+    assert (
+        "Removed: 0 artifacts in 1 piece; 5 MB are free again." in studio.says(page) and not Path(held.address).exists()
+    )
     assert "0 B" in [metric.value for metric in page.metric]

@@ -1,4 +1,5 @@
-"""Home: the latest win as a hero, in one line and four figures; where nothing wins one line with the reason; no wall of words."""
+"""Home: the latest win as a hero, in one line and four figures; where nothing wins one line with the reason; no wall of
+words."""
 
 from __future__ import annotations
 

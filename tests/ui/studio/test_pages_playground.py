@@ -1,4 +1,5 @@
-"""Playground in every state: what to choose, servers waiting, loading, up, stopped, failed, and every way an answer fails."""
+"""Playground in every state: what to choose, servers waiting, loading, up, stopped, failed, and every way an answer
+fails."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def serve_job(home: Workspace, *sources: str, state: JobState = JobState.RUNNING
 
 
 def answers(at: AppTest) -> list[str]:
-    return [element.proto.body for element in at.get("html") if not element.proto.body.startswith(("<style>", "<script>"))]
+    return [
+        element.proto.body for element in at.get("html") if not element.proto.body.startswith(("<style>", "<script>"))
+    ]
 
 
 # Choosing
@@ -110,7 +113,11 @@ def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(home:
     studio.check(at)
     assert "four, five, six," in answers(at)[-1]
     for container, fault, words in (
-        ({"breaks": {"after": 2, "kind": "ModelStreamError", "ErrorCode": "StreamBroken", "Message": ""}}, None, "StreamBroken"),
+        (
+            {"breaks": {"after": 2, "kind": "ModelStreamError", "ErrorCode": "StreamBroken", "Message": ""}},
+            None,
+            "StreamBroken",
+        ),
         ({"breaks": {"after": 2}}, None, "broke off its answer"),
         ({}, Fault("ThrottlingException", times=9), "throttles the requests"),
         ({}, Fault("ExpiredTokenException", times=9), "credentials in use have expired"),
@@ -156,7 +163,9 @@ def test_one_job_is_started_and_every_session_sees_it(home: Workspace, serve_pyt
     assert job.title in studio.says(other)
 
 
-def test_what_cannot_be_started_is_one_sentence(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_started_is_one_sentence(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     artifact = made(home)
     at = studio.open_page("playground")
     at.button(key="playground_start").click().run()
@@ -193,7 +202,9 @@ def test_servers_that_are_up_say_who_waits_and_stop_at_a_click(home: Workspace) 
     assert "Other jobs wait" in studio.says(studio.open_page("playground"))
     studio.optimize_job(home)
     at = studio.open_page("playground")
-    assert "**1 job waits for them to stop.** They stop by themselves when nobody asks for 15 minutes" in studio.says(at)
+    assert "**1 job waits for them to stop.** They stop by themselves when nobody asks for 15 minutes" in studio.says(
+        at
+    )
     assert not at.button(key="playground_ask").disabled
     at.button(key=f"playground_stop-{job.id}").click().run()
     assert jobs.show(home, job.id).cancel_requested
@@ -201,7 +212,9 @@ def test_servers_that_are_up_say_who_waits_and_stop_at_a_click(home: Workspace) 
 
 
 def test_stopped_servers_are_no_failure_and_can_be_started_again(home: Workspace) -> None:
-    serve_job(home, "starter", state=JobState.SUCCEEDED, result='{"summary": "Stopped on request. 7 tokens were generated."}')
+    serve_job(
+        home, "starter", state=JobState.SUCCEEDED, result='{"summary": "Stopped on request. 7 tokens were generated."}'
+    )
     at = studio.open_page("playground")
     assert "Stopped on request. 7 tokens were generated." in studio.says(at) and not at.error
     assert at.button(key="playground_start").label == "Start it again"
@@ -353,8 +366,11 @@ def test_the_question_is_sent_as_asked() -> None:
         streamed(url, "ok", temperature=0.5, seed=7)
         (seen,) = ask(f"{url}/seen")
     assert {name: seen[name] for name in ("prompt", "max_tokens", "temperature", "seed")} == {
-        "prompt": "p", "max_tokens": 8, "temperature": 0.5, "seed": 7,
-    }  # fmt: skip
+        "prompt": "p",
+        "max_tokens": 8,
+        "temperature": 0.5,
+        "seed": 7,
+    }
 
 
 def test_a_chat_is_asked_with_what_was_said_before() -> None:
@@ -365,8 +381,10 @@ def test_a_chat_is_asked_with_what_was_said_before() -> None:
         (seen,) = ask(f"{url}/seen")
     assert text.startswith("the quick") and "prompt" not in seen and timing.tokens
     assert [(each["role"], each["content"]) for each in seen["messages"]] == [
-        ("user", "who?"), ("assistant", "me"), ("user", "and then?"),
-    ]  # fmt: skip
+        ("user", "who?"),
+        ("assistant", "me"),
+        ("user", "and then?"),
+    ]
 
 
 def test_a_model_without_a_template_continues_the_text_instead() -> None:
@@ -414,7 +432,10 @@ def test_every_way_a_stream_fails_is_one_sentence(model: str, said: str) -> None
     ],
 )
 def test_a_prompt_beyond_the_context_is_told_with_the_context(words: str) -> None:
-    with running("plain_server.py", "--refuse", words) as url, pytest.raises(PromptTooLong, match="context of 2048 tokens"):
+    with (
+        running("plain_server.py", "--refuse", words) as url,
+        pytest.raises(PromptTooLong, match="context of 2048 tokens"),
+    ):
         streamed(url)
 
 

@@ -1,4 +1,5 @@
-"""The instance table and the measured processor on Hardware: filters and discount in the address, a refresh, refusals."""
+"""The instance table and the measured processor on Hardware: filters and discount in the address, a refresh,
+refusals."""
 
 from __future__ import annotations
 
@@ -45,9 +46,16 @@ def test_every_instance_is_shown_with_its_price_and_where_that_holds(home: Works
     shown = table(at)
     assert len(shown) == 45
     row = shown.set_index("Instance").loc["ml.g5.12xlarge"]
-    assert (row["Accelerators"], row["On demand"], row["After discount"], row["Region"]) == ("4 x A10G", 7.09, 7.09, "us-west-2")
+    assert (row["Accelerators"], row["On demand"], row["After discount"], row["Region"]) == (
+        "4 x A10G",
+        7.09,
+        7.09,
+        "us-west-2",
+    )
     assert row["Per GiB"] == pytest.approx(7.09 / 89.4)
-    assert (row["Price as of"], row["Price is"]) == ("2026", "snapshot of this version") and "Price List API" in row["Source"]
+    assert (row["Price as of"], row["Price is"]) == ("2026", "snapshot of this version") and "Price List API" in row[
+        "Source"
+    ]
     bare = shown.set_index("Instance").loc["ml.p5.4xlarge"]
     assert bare["Price is"] == "no source found" and bare["On demand"] != bare["On demand"], "no price, not 0"
     said = studio.says(at)
@@ -78,18 +86,24 @@ def test_odd_words_in_the_address_leave_a_page(home: Workspace, wanted: str) -> 
             ("hardware_discount", "hardware_sort", "hardware_family", "hardware_accelerator", "hardware_words"), wanted
         ),
     )
-    assert at.title[0].value == "Hardware" and "<img" not in "".join(str(one.value) for one in (*at.markdown, *at.caption))
+    assert at.title[0].value == "Hardware" and "<img" not in "".join(
+        str(one.value) for one in (*at.markdown, *at.caption)
+    )
 
 
 def test_the_csv_is_what_is_shown_with_units(home: Workspace) -> None:
     rows = prices.listing(home, family="g5", discount=0.25)
     read = list(csv.DictReader(io.StringIO(instances.as_csv(rows, 0.25))))
     assert [row["Instance"] for row in read] == [row.instance for row in rows]
-    assert float(read[0]["After discount (USD/h, 25% off)"]) == pytest.approx(0.75 * float(read[0]["On demand (USD/h)"]))
+    assert float(read[0]["After discount (USD/h, 25% off)"]) == pytest.approx(
+        0.75 * float(read[0]["On demand (USD/h)"])
+    )
     assert read[0]["Price as of"] and read[0]["Region"]
 
 
-def test_prices_are_refreshed_by_a_click(home: Workspace, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_prices_are_refreshed_by_a_click(
+    home: Workspace, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     credentials(monkeypatch, tmp_path, address)
     put(address, "products", [product("ml.g5.12xlarge", "8.0", region="eu-west-1")])
     at = studio.open_page("hardware")
@@ -132,7 +146,11 @@ def test_a_demonstration_measures_and_asks_nothing(
     mark = Demonstration(hardware={"cpu": "c", "cores": 2}, versions={}, measured_at="2026-11-21T00:00:00Z")
     (home.settings.home / MARK).write_text(mark.model_dump_json())
     at = studio.open_page("hardware")
-    assert at.button(key="hardware_measure").disabled and at.button(key="hardware_ask-aws").disabled and len(table(at)) == 45
+    assert (
+        at.button(key="hardware_measure").disabled
+        and at.button(key="hardware_ask-aws").disabled
+        and len(table(at)) == 45
+    )
 
 
 def test_what_an_earlier_version_measured_otherwise_is_not_shown(home: Workspace) -> None:
@@ -145,7 +163,9 @@ def test_what_an_earlier_version_measured_otherwise_is_not_shown(home: Workspace
     assert machine.show(home).speed is None
 
 
-def test_neuron_devices_have_a_table_of_their_own(home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_neuron_devices_have_a_table_of_their_own(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     tool = tmp_path / "bin" / "neuron-ls"
     tool.parent.mkdir()
     rows = [{"neuron_device": 0, "bdf": "00:1f.0", "connected_to": None, "nc_count": 2, "memory_size": 34359738368}]

@@ -26,7 +26,8 @@ def acting(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "why"), [("viewer", "viewer may not move jobs to the front"), ("operator", r"This job is ann@example\.org's")]
+    ("role", "why"),
+    [("viewer", "viewer may not move jobs to the front"), ("operator", r"This job is ann@example\.org's")],
 )
 def test_what_one_may_not_do_to_a_job_is_disabled_with_the_reason(
     home: Workspace, of_ann: str, monkeypatch: pytest.MonkeyPatch, role: str, why: str

@@ -1,4 +1,5 @@
-"""The report in a real browser with the network off: it draws, it asks for nothing, and it shows hostile words as words."""
+"""The report in a real browser with the network off: it draws, it asks for nothing, and it shows hostile words as
+words."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ class Visit:
     ) -> None:
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme, accept_downloads=True)
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=theme, accept_downloads=True
+        )
         self.context.set_offline(True)
         self.context.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
         self.page: Page = self.context.new_page()
@@ -115,7 +118,9 @@ def test_the_charts_follow_the_reader_from_light_to_dark(browser: Browser, repor
         background = "document.querySelector('[data-chart=pareto]').layout.paper_bgcolor"
         assert visit.page.evaluate(background) == "#ffffff"
         visit.page.emulate_media(color_scheme="dark")
-        expect(visit.page.locator("[data-chart=pareto] svg.main-svg").first).to_have_css("background-color", "rgb(23, 28, 35)")
+        expect(visit.page.locator("[data-chart=pareto] svg.main-svg").first).to_have_css(
+            "background-color", "rgb(23, 28, 35)"
+        )
         assert visit.page.evaluate(background) == "#171c23"
 
 
@@ -148,7 +153,10 @@ def test_hostile_names_are_shown_as_text_in_page_and_charts(browser: Browser, tm
         assert visit.page.evaluate("window.owned") is None
         assert visit.page.locator("img[src=x]").count() == 0
         assert HOSTILE in visit.page.inner_text("h1")
-        assert visit.page.locator("[data-chart=ttft_ms] .legendtext").nth(1).text_content() == f"{HOSTILE[: LEGEND_WIDTH - 1]}…"
+        assert (
+            visit.page.locator("[data-chart=ttft_ms] .legendtext").nth(1).text_content()
+            == f"{HOSTILE[: LEGEND_WIDTH - 1]}…"
+        )
         assert visit.complaints == []
 
 

@@ -1,4 +1,5 @@
-"""What a person wrote stands on the page as it was written, after all that Streamlit makes of Markdown in the browser."""
+"""What a person wrote stands on the page as it was written, after all that Streamlit makes of Markdown in the
+browser."""
 
 from __future__ import annotations
 
@@ -20,13 +21,42 @@ ROOT = Path(__file__).resolve().parents[3]
 PLACES = ("text", "bold", "error", "button", "title")
 MARKUP = "em, strong, code, pre, img, ul, ol, table, del, h2, h3, blockquote, hr, script, .katex, [data-testid=stIconMaterial]"
 WORDS = [
-    "<script>alert(1)</script>", "<b>é</b> 模型 _x_", "**bold** *x* __y__ ~~z~~",
-    "[x](javascript:y) ![i](http://y/z.png)", ":red[boo] :blue-background[x] :badge[x]", ":smile: :+1: :100:",
-    ":material/home: x", ":streamlit:", "$a^2$ and $$b$$", "$5 and $6", "# head", "- item", "+ item", "* item",
-    "1. one", "12) x", "> quote", "--- x", "---", "===", "a -> b <- c <-> d -- e >= f <= g ~= h",
-    "&lt;b&gt; &amp; &#60;", "| a | b |", "a``b`c", "\\*esc\\*", "x\\", "[^1] [^1]: foot", "- [ ] task", "~~~", "___",
-    "<!-- c -->", "/home/me/my_model*[1]/x", "C:\\x\\y_z_", "2026-01-02 03:04:05", "12.5 is",
-]  # fmt: skip
+    "<script>alert(1)</script>",
+    "<b>é</b> 模型 _x_",
+    "**bold** *x* __y__ ~~z~~",
+    "[x](javascript:y) ![i](http://y/z.png)",
+    ":red[boo] :blue-background[x] :badge[x]",
+    ":smile: :+1: :100:",
+    ":material/home: x",
+    ":streamlit:",
+    "$a^2$ and $$b$$",
+    "$5 and $6",
+    "# head",
+    "- item",
+    "+ item",
+    "* item",
+    "1. one",
+    "12) x",
+    "> quote",
+    "--- x",
+    "---",
+    "===",
+    "a -> b <- c <-> d -- e >= f <= g ~= h",
+    "&lt;b&gt; &amp; &#60;",
+    "| a | b |",
+    "a``b`c",
+    "\\*esc\\*",
+    "x\\",
+    "[^1] [^1]: foot",
+    "- [ ] task",
+    "~~~",
+    "___",
+    "<!-- c -->",
+    "/home/me/my_model*[1]/x",
+    "C:\\x\\y_z_",
+    "2026-01-02 03:04:05",
+    "12.5 is",
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +65,21 @@ def page(chromium: Browser) -> Iterator[Page]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     script = str(ROOT / "tests" / "fakes" / "words_page.py")
-    command = [sys.executable, "-m", "streamlit", "run", script, "--server.port", str(port), "--server.address", "127.0.0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        script,
+        "--server.port",
+        str(port),
+        "--server.address",
+        "127.0.0.1",
+    ]
     environment = {**os.environ, "WORDS": json.dumps(WORDS), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
         try:
             eventually("the page of words", lambda: answers(port))
             opened = chromium.new_page()

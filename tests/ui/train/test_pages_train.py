@@ -1,4 +1,5 @@
-"""Training a draft on the screens: the form and what it refuses, the job's charts while it runs and after, the way to Build."""
+"""Training a draft on the screens: the form and what it refuses, the job's charts while it runs and after, the way to
+Build."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ from tests import payoffs, studio
 
 def measured(length: float) -> list[dict[str, Any]]:
     return [
-        {"temperature": at, "rate": (length - 1) / 2, "length": length, "rounds": 40.0, "by_position": [length - 1.4, 0.4]}
+        {
+            "temperature": at,
+            "rate": (length - 1) / 2,
+            "length": length,
+            "rounds": 40.0,
+            "by_position": [length - 1.4, 0.4],
+        }
         for at in (0.0, 1.0)
     ]
 
@@ -37,13 +44,30 @@ CURVE = [
     {"step": 10, "seconds": 9.0, "validation": 2.0, "training": 3.0, "acceptance": measured(2.1)},
 ]
 TRAINING: dict[str, Any] = {
-    "kind": "small", "best_step": 10, "steps": 10, "stopped": "steps", "curve": CURVE, "acceptance": measured(2.1),
-    "data": {"prompts": 40, "aside": 10, "written": 5, "answers": 60, "greedy": 30, "twice": 1, "tokens": 9000,
-             "answer_tokens": 6000},
-    "draft": {"parameters": 1_200_000, "layers": 1}, "learning_rate": 0.003, "seconds": {"answers": 60.0, "training": 70.0},
-    "versions": {"torch": "2"}, "asked": Training(tokens=2, loss="kl").model_dump(mode="json", exclude_none=True),
-    "prompts": "the bundled prompts", "left_out": 0,
-}  # fmt: skip
+    "kind": "small",
+    "best_step": 10,
+    "steps": 10,
+    "stopped": "steps",
+    "curve": CURVE,
+    "acceptance": measured(2.1),
+    "data": {
+        "prompts": 40,
+        "aside": 10,
+        "written": 5,
+        "answers": 60,
+        "greedy": 30,
+        "twice": 1,
+        "tokens": 9000,
+        "answer_tokens": 6000,
+    },
+    "draft": {"parameters": 1_200_000, "layers": 1},
+    "learning_rate": 0.003,
+    "seconds": {"answers": 60.0, "training": 70.0},
+    "versions": {"torch": "2"},
+    "asked": Training(tokens=2, loss="kl").model_dump(mode="json", exclude_none=True),
+    "prompts": "the bundled prompts",
+    "left_out": 0,
+}
 
 
 @pytest.fixture
@@ -98,7 +122,10 @@ def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -
     job, made = trained(home)
     at = studio.open_page("job", id=job.id)
     said = studio.says(at)
-    assert "60 answers of the model itself (6,000 tokens, 30 greedy) to 30 prompts and 5 that the model wrote itself" in said
+    assert (
+        "60 answers of the model itself (6,000 tokens, 30 greedy) to 30 prompts and 5 that the model wrote itself"
+        in said
+    )
     assert "Acceptance by position" in titles(at)
     at.button(key="job_next-step").click().run()
     assert made in str(at.query_params["recipe"])
@@ -109,9 +136,13 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
     job, made = trained(home)
     assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
-    key = payoff.key(card.revision, payoff.weights_of(ORIGINAL), target.serving, engines.versions(home.settings), probe.probe())
+    key = payoff.key(
+        card.revision, payoff.weights_of(ORIGINAL), target.serving, engines.versions(home.settings), probe.probe()
+    )
     kept = payoffs.payoff_map(key, model="starter")
-    asked = PayoffSpec(variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights)
+    asked = PayoffSpec(
+        variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
+    )
     studio.put(home, asked, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
     draft = models.draft_facts(home, card, made)
     assert draft is not None

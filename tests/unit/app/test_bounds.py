@@ -19,7 +19,11 @@ def number_inputs() -> Iterator[tuple[Path, ast.Call]]:
     for folder in ("app", "pages"):
         for path in sorted((CHECKOUT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "number_input":
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr == "number_input"
+                ):
                     yield path, node
 
 

@@ -24,9 +24,11 @@ from tests.event_loop import run_in_own_loop
 
 SECRET, ORIGIN = "s" * 40, "https://studio.example.org"
 OIDC = {
-    "oidc_metadata_url": "https://id.example.org/.well-known/openid-configuration", "oidc_client_id": "whetstone",
-    "oidc_redirect_uri": f"{ORIGIN}/oauth2callback", "oidc_secret_env": "OIDC_SECRET",
-}  # fmt: skip
+    "oidc_metadata_url": "https://id.example.org/.well-known/openid-configuration",
+    "oidc_client_id": "whetstone",
+    "oidc_redirect_uri": f"{ORIGIN}/oauth2callback",
+    "oidc_secret_env": "OIDC_SECRET",
+}
 NOBODY = Actor(name="1", role=None)
 FOUND = SignIn.model_validate(OIDC | {"role_claim": "realm_access.roles", "admins": ("Ada@Example.org", "sub-7")})
 ANN = {"is_logged_in": True, "origin": ORIGIN, "sub": "ann", "realm_access": {"roles": ["viewer", "x"]}}
@@ -36,12 +38,26 @@ async def _inside(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 299, "headers": [(b"set-cookie", b"a=b")]})
 
 
-def asked(path: str = "/", claims: Mapping[str, Any] | None = None, *, secret: str = SECRET, cookies: str = "",
-          method: str = "GET", kind: str = "http", query: bytes = b"") -> list[dict[str, Any]]:  # fmt: skip
+def asked(
+    path: str = "/",
+    claims: Mapping[str, Any] | None = None,
+    *,
+    secret: str = SECRET,
+    cookies: str = "",
+    method: str = "GET",
+    kind: str = "http",
+    query: bytes = b"",
+) -> list[dict[str, Any]]:
     """What the gate sends."""
     signed = create_signed_value(secret, "_streamlit_user", json.dumps(claims)).decode() if claims is not None else ""
     header = "; ".join(filter(None, [f"_streamlit_user={signed}" if signed else "", cookies]))
-    scope = {"type": kind, "path": path, "method": method, "query_string": query, "headers": [(b"cookie", header.encode())]}
+    scope = {
+        "type": kind,
+        "path": path,
+        "method": method,
+        "query_string": query,
+        "headers": [(b"cookie", header.encode())],
+    }
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -66,7 +82,7 @@ def test_who_signed_in_and_has_a_role_gets_in() -> None:
 @pytest.mark.parametrize(
     "claims",
     [ANN | {"is_logged_in": False}, ANN | {"is_logged_in": "true"}, ANN | {"origin": "https://other.example.org"}, {}],
-)  # fmt: skip
+)
 def test_another_cookie_does_not(claims: dict[str, Any]) -> None:
     assert status("/", claims) == 401
     assert asked("/_stcore/stream", claims, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
@@ -84,10 +100,14 @@ def test_nor_one_that_somebody_else_signed_or_that_is_old(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("wanted", "target"),
     [
-        ("/job?id=j-1&x=a%26b", "/job?id=j-1&x=a%26b"), ("//evil.example", "/"), ("https://evil.example", "/"),
-        ("/\\evil.example", "/"), ("/a\r\nset-cookie: x=y", "/"), ("/" + "a" * 3000, "/"),
+        ("/job?id=j-1&x=a%26b", "/job?id=j-1&x=a%26b"),
+        ("//evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("/a\r\nset-cookie: x=y", "/"),
+        ("/" + "a" * 3000, "/"),
     ],
-)  # fmt: skip
+)
 def test_after_signing_in_one_comes_to_where_one_wanted_to_go_in_this_studio(wanted: str, target: str) -> None:
     started = asked("/sign-in", query=f"next={quote(wanted, safe='')}".encode())[0]
     headers = dict(started["headers"])
@@ -104,17 +124,23 @@ def test_cookies_of_a_studio_on_https_are_for_https_alone() -> None:
 @pytest.mark.parametrize(
     ("claims", "actor"),
     [
-        ({"sub": "1", "email": "Ada@example.org", "email_verified": True}, Actor(name="ada@example.org", role=Role.ADMIN)),
+        (
+            {"sub": "1", "email": "Ada@example.org", "email_verified": True},
+            Actor(name="ada@example.org", role=Role.ADMIN),
+        ),
         ({"sub": "1", "email": "ada@example.org", "email_verified": False}, NOBODY),
         ({"sub": "1", "email": "ada@example.org"}, NOBODY),
         ({"sub": "sub-7"}, Actor(name="sub-7", role=Role.ADMIN)),
-        ({"sub": "1", "realm_access": {"roles": ["whetstone-operator", "viewer"]}}, Actor(name="1", role=Role.OPERATOR)),
+        (
+            {"sub": "1", "realm_access": {"roles": ["whetstone-operator", "viewer"]}},
+            Actor(name="1", role=Role.OPERATOR),
+        ),
         ({"sub": "1", "realm_access.roles": "viewer"}, Actor(name="1", role=Role.VIEWER)),
         ({"sub": "1", "realm_access": ["admin"], "roles": ["admin"]}, NOBODY),
         ({"sub": "1", "email": "ADMIN", "email_verified": ["x"], "realm_access": {"roles": {"admin": 1}}}, NOBODY),
         ({}, Actor(name="", role=None)),
     ],
-)  # fmt: skip
+)
 def test_whom_the_claims_make(claims: dict[str, Any], actor: Actor) -> None:
     assert FOUND.actor(claims) == actor.model_copy(update={"origin": "page"})
 
@@ -128,7 +154,11 @@ def test_a_file_in_the_home_says_the_same_and_the_environment_counts_more(tmp_pa
     lines = [f'{name} = "{value}"' for name, value in OIDC.items()] + ['operators = ["ann"]']
     (tmp_path / sign_in.FILE).write_text("\n".join(lines))
     found = sign_in.configured(settings(tmp_path, oidc_client_id="other", sign_in_hours="2"))
-    assert found is not None and (found.oidc_client_id, found.operators, found.sign_in_hours) == ("other", ("ann",), 2.0)
+    assert found is not None and (found.oidc_client_id, found.operators, found.sign_in_hours) == (
+        "other",
+        ("ann",),
+        2.0,
+    )
     (tmp_path / sign_in.FILE).write_text("client_secret = 'x'")
     with pytest.raises(RequestError, match="client_secret, which nothing reads"):
         sign_in.configured(settings(tmp_path))
@@ -147,7 +177,9 @@ def test_a_file_in_the_home_says_the_same_and_the_environment_counts_more(tmp_pa
         ({"sign_in_hours": "-1"}, "`sign_in_hours` of the sign-in is wrong"),
     ],
 )
-def test_what_is_missing_or_wrong_is_said_before_anything_starts(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_what_is_missing_or_wrong_is_said_before_anything_starts(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
     written = {name: value for name, value in (OIDC | changes).items() if value is not None}
     with pytest.raises(RequestError, match=said):
         sign_in.configured(settings(tmp_path, **written))

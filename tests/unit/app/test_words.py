@@ -42,7 +42,9 @@ def test_no_arrow_and_no_short_code_is_left_for_what_comes_after_markdown(words:
     assert not re.search(r":(?!\d{1,2}:)[\w+-]+:|:material/", text)
 
 
-@pytest.mark.parametrize(("words", "starts"), [("- item", "\\-"), ("=== x", "\\="), ("1. one", f"1{JOINER}"), ("12) x", "12\\)")])
+@pytest.mark.parametrize(
+    ("words", "starts"), [("- item", "\\-"), ("=== x", "\\="), ("1. one", f"1{JOINER}"), ("12) x", "12\\)")]
+)
 def test_a_block_does_not_begin(words: str, starts: str) -> None:
     assert plain(words).startswith(starts)
 

@@ -154,15 +154,19 @@ LONG = pytest.mark.campaign
 @pytest.mark.parametrize(
     ("where", "do"),
     [
-        ("partNumber=2", 503), ("uploadId", "lost"), ("contents/", "drop"),
+        ("partNumber=2", 503),
+        ("uploadId", "lost"),
+        ("contents/", "drop"),
         *(
             pytest.param(where, do, marks=LONG)
             for where in ("partNumber=2", "uploads", "contents/", "artifacts/", "uploadId")
             for do in (500, 503, "drop", "lost")
         ),
     ],
-)  # fmt: skip
-def test_an_upload_outlives_a_fault(home: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object) -> None:
+)
+def test_an_upload_outlives_a_fault(
+    home: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object
+) -> None:
     manifest = staged(tmp_path / "out", weights=many(12 * MIB))
     faults(proxy, {"has": where, "do": do})
     made = publish(home, tmp_path / "out", manifest)
@@ -172,15 +176,19 @@ def test_an_upload_outlives_a_fault(home: Workspace, client: Any, proxy: str, tm
 @pytest.mark.parametrize(
     ("where", "do"),
     [
-        ("artifacts/", "flip"), ("contents/", "cut"), ("contents/", "flip"),
+        ("artifacts/", "flip"),
+        ("contents/", "cut"),
+        ("contents/", "flip"),
         *(
             pytest.param(where, do, marks=LONG)
             for where in ("artifacts/", "contents/")
             for do in (500, 503, "drop", "lost", "cut", "flip")
         ),
     ],
-)  # fmt: skip
-def test_a_download_outlives_a_fault(home: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object) -> None:
+)
+def test_a_download_outlives_a_fault(
+    home: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object
+) -> None:
     manifest = staged(tmp_path / "out", weights=many(3 * MIB))
     made = publish(home, tmp_path / "out", manifest)
     forget_copies(home)
@@ -271,7 +279,9 @@ def parts_seen(proxy: str) -> list[int]:
 
 
 @pytest.mark.process
-def test_an_upload_that_was_killed_goes_on_where_it_stopped(home: Workspace, client: Any, proxy: str, tmp_path: Path) -> None:
+def test_an_upload_that_was_killed_goes_on_where_it_stopped(
+    home: Workspace, client: Any, proxy: str, tmp_path: Path
+) -> None:
     manifest = staged(tmp_path / "out", weights=many(40 * MIB))
     before = len(parts_seen(proxy))
     arguments = [str(home.settings.home), str(tmp_path / "out"), str(PART), PLACE]
@@ -316,7 +326,9 @@ def test_a_supervisor_registers_what_is_in_the_bucket(working: Home, client: Any
     assert not list((working.settings.jobs / "j-1" / "1" / "work").glob("output"))
 
 
-def test_an_artifact_waits_for_a_place_that_does_not_answer(working: Home, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_artifact_waits_for_a_place_that_does_not_answer(
+    working: Home, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(objects, "TRIES", 1)
     answering = os.environ["AWS_ENDPOINT_URL"]
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -340,7 +352,9 @@ def test_a_job_whose_artifact_waits_can_be_cancelled(working: Home, monkeypatch:
     assert seen(working).state == JobState.CANCELLED and "waited for its place" in str(seen(working).error)
 
 
-def test_what_is_refused_at_the_commit_leaves_the_bucket(working: Home, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_at_the_commit_leaves_the_bucket(
+    working: Home, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verify = folders.verify
 
     def slow(folder: Path, manifest: Manifest) -> None:
@@ -379,7 +393,9 @@ def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_
     made = publish(home, tmp_path / "out", manifest)
     forget_copies(home)
     local = place(home).local(made.address)
-    variant = Variant(name="r", source=manifest.id, kind="artifact", model_path="/another/host/model", stored_at=made.address)
+    variant = Variant(
+        name="r", source=manifest.id, kind="artifact", model_path="/another/host/model", stored_at=made.address
+    )
     told: list[str] = []
 
     class Told(Silent):
@@ -405,7 +421,9 @@ def test_a_place_that_cannot_be_written_says_why(home: Workspace, client: Any, t
         places.chosen(home.settings.model_copy(update={"artifact_store": "s3:///x"}))
 
 
-@pytest.mark.parametrize(("written", "bytes_"), [("500GB", 500 * 10**9), ("1.5 TiB", 3 << 39), ("20", 20), ("2k", 2000)])
+@pytest.mark.parametrize(
+    ("written", "bytes_"), [("500GB", 500 * 10**9), ("1.5 TiB", 3 << 39), ("20", 20), ("2k", 2000)]
+)
 def test_sizes_are_read_with_their_unit(written: str, bytes_: int) -> None:
     assert places.size(written, "X") == bytes_
 

@@ -19,9 +19,19 @@ from tests.fakes.running import running
 
 pytestmark = pytest.mark.process
 PLAN = CompilePlan(
-    stack="nxd-inference", model="starter", model_type="llama", model_hash="1", accelerator="Inferentia2", target="trn1",
-    tensor_parallel=8, batch=1, positions=256, context_buckets=(128, 256), token_buckets=(128, 256), dtype="bf16",
-)  # fmt: skip
+    stack="nxd-inference",
+    model="starter",
+    model_type="llama",
+    model_hash="1",
+    accelerator="Inferentia2",
+    target="trn1",
+    tensor_parallel=8,
+    batch=1,
+    positions=256,
+    context_buckets=(128, 256),
+    token_buckets=(128, 256),
+    dtype="bf16",
+)
 WEIGHTS = "weights/tp0_sharded_checkpoint.safetensors"
 
 
@@ -58,7 +68,9 @@ def put(cache: CompiledCache, path: Path, plan: CompilePlan = PLAN) -> None:
     cache.put(plan.key, plan.model, plan.fields, path, {"neuronx-cc": "2.21"})
 
 
-def test_what_is_put_is_looked_up_fetched_whole_and_a_miss_names_its_field(cache: CompiledCache, tmp_path: Path) -> None:
+def test_what_is_put_is_looked_up_fetched_whole_and_a_miss_names_its_field(
+    cache: CompiledCache, tmp_path: Path
+) -> None:
     assert cached.look(PLAN, cache.entries()).nearest is None
     put(cache, folder(tmp_path / "made"))
     assert cached.look(PLAN, cache.entries()).state == "hit"
@@ -71,7 +83,9 @@ def test_what_is_put_is_looked_up_fetched_whole_and_a_miss_names_its_field(cache
     assert cache.fetch(other.key, tmp_path / "none") is None and not (tmp_path / "none").exists()
 
 
-def test_a_body_that_breaks_off_goes_on_where_it_ended(cache: CompiledCache, servers: tuple[str, str], tmp_path: Path) -> None:
+def test_a_body_that_breaks_off_goes_on_where_it_ended(
+    cache: CompiledCache, servers: tuple[str, str], tmp_path: Path
+) -> None:
     put(cache, folder(tmp_path / "made"))
     cut = {"method": "GET", "has": "/files/", "do": "cut"}
     faults(servers[1], {**cut, "times": compiled.TRIES - 2})
@@ -97,7 +111,9 @@ def test_an_entry_that_is_not_what_it_says_is_no_hit_twice(
         client.delete_object(Bucket="team", Key=key)
     else:
         named = entry.model_copy(update={"files": {"../../outside": entry.files["model.pt"]}})
-        client.put_object(Bucket="team", Key=f"studio/compiled/entries/{PLAN.key}.json", Body=named.model_dump_json().encode())
+        client.put_object(
+            Bucket="team", Key=f"studio/compiled/entries/{PLAN.key}.json", Body=named.model_dump_json().encode()
+        )
     assert cache.fetch(PLAN.key, tmp_path / "got" / "compiled") is None
     assert not (tmp_path / "got" / "compiled").exists() and not list(tmp_path.rglob("outside"))
     assert cache.entries() == []

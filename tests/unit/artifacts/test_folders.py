@@ -35,9 +35,14 @@ def made(tmp_path: Path) -> tuple[Path, Manifest]:
     (folder / "model" / "config.json").write_text("{}")
     parent = models.resolve(open_home(tmp_path / "home"), "starter")
     manifest = Manifest(
-        job="j-1", parent=parent, recipe=ORIGINAL, recipe_hash=ORIGINAL.hash, files=folders.describe(folder), bytes_before=1,
+        job="j-1",
+        parent=parent,
+        recipe=ORIGINAL,
+        recipe_hash=ORIGINAL.hash,
+        files=folders.describe(folder),
+        bytes_before=1,
         bytes_after=1,
-    )  # fmt: skip
+    )
     folders.write_manifest(folder, manifest)
     return folder, manifest
 
@@ -76,7 +81,9 @@ def test_a_job_on_a_flipped_bit_fails_before_a_server_starts(
     (tmp_path / "engines" / "serve" / engines.MARKER).write_text("{}")
     flip(folder / "model" / "model.safetensors")
     variants = (Variant(name="x", source=manifest.id, kind="artifact", model_path=str(folder / "model")),)
-    spec = EvaluateSpec(variants=variants, options=EvaluateOptions()) if kind is evaluate else ServeSpec(variants=variants)
+    spec = (
+        EvaluateSpec(variants=variants, options=EvaluateOptions()) if kind is evaluate else ServeSpec(variants=variants)
+    )
     opened = Channel(tmp_path / "j-1")
     opened.open(spec.model_dump_json())
     with pytest.raises(ArtifactCorrupt, match="is not the file the manifest describes"):
@@ -103,7 +110,9 @@ def test_a_file_is_hashed_once_as_long_as_it_is_the_same(
     assert len(hashed) == 9
 
 
-def test_a_manifest_that_was_exchanged_with_its_files_is_another_artifacts(made: tuple[Path, Manifest], tmp_path: Path) -> None:
+def test_a_manifest_that_was_exchanged_with_its_files_is_another_artifacts(
+    made: tuple[Path, Manifest], tmp_path: Path
+) -> None:
     folder, manifest = made
     flip(folder / "model" / "model.safetensors")
     (folder / "manifest.json").unlink()

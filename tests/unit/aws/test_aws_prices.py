@@ -53,8 +53,9 @@ def sentence(caught: pytest.ExceptionInfo[WhetstoneError], *words: str) -> None:
 def test_a_price_says_when_where_and_by_whom(api: str) -> None:
     found = pricing.hosting_prices("us-east-1")
     assert [(one.instance, one.usd_per_hour, one.region) for one in found.prices] == [
-        ("ml.g5.xlarge", 1.5, "us-east-1"), ("ml.g5.12xlarge", 7.5, "us-east-1")
-    ]  # fmt: skip
+        ("ml.g5.xlarge", 1.5, "us-east-1"),
+        ("ml.g5.12xlarge", 7.5, "us-east-1"),
+    ]
     assert found.prices[0].source == "AWS Pricing API, AmazonSageMaker Hosting, list of 2026-11-18"
     (request,) = ask(f"{api}/-/log")
     assert request["asked"]["Filters"] == [
@@ -66,9 +67,10 @@ def test_a_price_says_when_where_and_by_whom(api: str) -> None:
 def test_every_page_is_read_and_only_hosting_by_the_hour_in_that_region_counts(api: str) -> None:
     many = [product(f"ml.c5.{number}xlarge", "0.1") for number in range(250)]
     others = [
-        product("ml.g5.xlarge", "9.0", component="Training"), product("ml.g5.xlarge", "8.0", region="eu-west-1"),
+        product("ml.g5.xlarge", "9.0", component="Training"),
+        product("ml.g5.xlarge", "8.0", region="eu-west-1"),
         product("ml.g5.xlarge", "0.14", unit="GB-Mo"),
-    ]  # fmt: skip
+    ]
     put(api, "products", [*others, *many, *KNOWN])
     found = pricing.hosting_prices("us-east-1")
     assert len(found.prices) == 252 and found.skipped == ()
@@ -78,7 +80,12 @@ def test_every_page_is_read_and_only_hosting_by_the_hour_in_that_region_counts(a
 
 @pytest.mark.parametrize(
     ("region", "asked"),
-    [("us-west-2", "us-east-1"), ("sa-east-1", "us-east-1"), ("eu-west-1", "eu-central-1"), ("ap-northeast-1", "ap-south-1")],
+    [
+        ("us-west-2", "us-east-1"),
+        ("sa-east-1", "us-east-1"),
+        ("eu-west-1", "eu-central-1"),
+        ("ap-northeast-1", "ap-south-1"),
+    ],
 )
 def test_a_region_is_asked_about_where_the_api_is(api: str, region: str, asked: str) -> None:
     put(api, "products", [product("ml.g5.xlarge", "2.0", region=region)])
@@ -202,9 +209,15 @@ def test_refreshed_prices_lie_over_the_snapshot_which_stays_for_the_others(api: 
     mine = after["ml.g5.12xlarge"]
     assert (mine.usd_per_hour, mine.region, mine.as_of, mine.refreshed) == (7.5, "us-east-1", done.as_of, True)
     assert mine.discounted_usd_per_hour == pytest.approx(6.0)
-    assert mine.usd_per_hour_per_gib == pytest.approx(6.0 / instances.load().instances["ml.g5.12xlarge"].memory_gib_total)
+    assert mine.usd_per_hour_per_gib == pytest.approx(
+        6.0 / instances.load().instances["ml.g5.12xlarge"].memory_gib_total
+    )
     kept = after["ml.g5.48xlarge"]
-    assert (kept.usd_per_hour, kept.source, kept.refreshed) == (before[kept.instance].usd_per_hour, "price-list-us-west-2", False)
+    assert (kept.usd_per_hour, kept.source, kept.refreshed) == (
+        before[kept.instance].usd_per_hour,
+        "price-list-us-west-2",
+        False,
+    )
 
 
 def test_the_region_that_was_asked_for_last_is_the_one_that_is_shown(api: str, home: Workspace) -> None:
@@ -225,7 +238,9 @@ def test_the_planner_uses_and_names_the_refreshed_price(api: str, home: Workspac
     prices.refresh(home)
     after = estimates.of(home, cases.resolve(home, model, Recipe(), "ml.g5.12xlarge"))
     assert after.price_per_hour == 7.5
-    assert str(after.price_note).startswith("on demand, us-east-1, as of 20") and "AWS Pricing API" in str(after.price_note)
+    assert str(after.price_note).startswith("on demand, us-east-1, as of 20") and "AWS Pricing API" in str(
+        after.price_note
+    )
     put(api, "products", [product("ml.p4d.24xlarge", "0.01")])
     prices.refresh(home)
     assert auto.choice(home, model, Recipe()).winner is not None

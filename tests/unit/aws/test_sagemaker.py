@@ -15,10 +15,14 @@ from tests.fakes.sagemaker.pointed import aws, elsewhere, point
 __all__ = ["aws"]
 
 JOB: dict[str, Any] = {
-    "OptimizationJobName": "j1", "RoleArn": "arn:aws:iam::123456789012:role/r", "ModelSource": {"S3": {"S3Uri": "s3://b/m/"}},
-    "DeploymentInstanceType": "ml.g6.12xlarge", "OptimizationConfigs": [{"ModelQuantizationConfig": {"Image": "i"}}],
-    "OutputConfig": {"S3OutputLocation": "s3://b/out/"}, "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
-}  # fmt: skip
+    "OptimizationJobName": "j1",
+    "RoleArn": "arn:aws:iam::123456789012:role/r",
+    "ModelSource": {"S3": {"S3Uri": "s3://b/m/"}},
+    "DeploymentInstanceType": "ml.g6.12xlarge",
+    "OptimizationConfigs": [{"ModelQuantizationConfig": {"Image": "i"}}],
+    "OutputConfig": {"S3OutputLocation": "s3://b/out/"},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+}
 
 
 def test_a_job_lives_by_the_accounts_clock(aws: Account) -> None:
@@ -31,14 +35,20 @@ def test_a_job_lives_by_the_accounts_clock(aws: Account) -> None:
     assert seen == ["STARTING", "INPROGRESS", "COMPLETED"]
     with pytest.raises(Taken, match="already exists"):
         service.call("create_optimization_job", **JOB)
-    assert [page["OptimizationJobSummaries"] for page in service.pages("list_optimization_jobs", NameContains="x")] == [[]]
+    assert [page["OptimizationJobSummaries"] for page in service.pages("list_optimization_jobs", NameContains="x")] == [
+        []
+    ]
 
 
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [
         (Fault("AccessDeniedException"), AccessRefused, "need sagemaker:DescribeOptimizationJob"),
-        (Fault("AccessDeniedException", message="u is not authorized to perform: iam:PassRole"), AccessRefused, "iam:PassRole"),
+        (
+            Fault("AccessDeniedException", message="u is not authorized to perform: iam:PassRole"),
+            AccessRefused,
+            "iam:PassRole",
+        ),
         (Fault("ExpiredTokenException"), Expired, "have expired"),
         (Fault("UnrecognizedClientException"), AccessRefused, "does not accept the credentials"),
         (Fault("ThrottlingException", times=9), Busy, "is busy .ThrottlingException"),
@@ -48,7 +58,7 @@ def test_a_job_lives_by_the_accounts_clock(aws: Account) -> None:
         (Fault("ValidationException", message="no such thing."), Refused, "no such thing.$"),
     ],
     ids=lambda value: str(getattr(value, "do", "")),
-)  # fmt: skip
+)
 def test_a_failure_is_one_sentence(
     aws: Account, monkeypatch: pytest.MonkeyPatch, fault: Fault, kind: type[Exception], words: str
 ) -> None:

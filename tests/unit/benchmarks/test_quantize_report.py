@@ -13,10 +13,23 @@ ABOUT = {"hardware": {"cpu": "a processor", "cores": 2}, "threads": 1, "note": "
 
 def row(engine: str, seconds: float, kl: list[float], **changes: Any) -> dict[str, Any]:
     return {
-        "part": "compare", "engine": engine, "method": "awq", "hidden": 256, "layers": 4, "samples": 64, "threads": 1, "round": 0,
-        "seconds": seconds, "peak_bytes": 100e6, "calibration": {"sha256": "same"}, "versions": {"torch": "2.13.0"}, "kl": kl,
-        "perplexity": 51.0, "perplexity_original": 50.0, **changes,
-    }  # fmt: skip
+        "part": "compare",
+        "engine": engine,
+        "method": "awq",
+        "hidden": 256,
+        "layers": 4,
+        "samples": 64,
+        "threads": 1,
+        "round": 0,
+        "seconds": seconds,
+        "peak_bytes": 100e6,
+        "calibration": {"sha256": "same"},
+        "versions": {"torch": "2.13.0"},
+        "kl": kl,
+        "perplexity": 51.0,
+        "perplexity_original": 50.0,
+        **changes,
+    }
 
 
 def made(rows: list[dict[str, Any]], methods: list[str] | None = None) -> str:
@@ -26,7 +39,9 @@ def made(rows: list[dict[str, Any]], methods: list[str] | None = None) -> str:
 def test_what_was_not_measured_is_said_and_never_made_up() -> None:
     text = made([row("native", 2.0, [0.01, 0.011])])
     assert "not measured" in text and "needs the native engine and a library" in text
-    stopped = {name: value for name, value in row("autoawq", 0, []).items() if name not in {"seconds", "kl", "calibration"}}
+    stopped = {
+        name: value for name, value in row("autoawq", 0, []).items() if name not in {"seconds", "kl", "calibration"}
+    }
     assert "stopped after 60 s" in made([row("native", 2.0, [0.01, 0.011]), {**stopped, "stopped_after": 60.0}])
     only = [row("llm-compressor", 4.0, [0.01, 0.011], method="gptq")]
     (line,) = (line for line in made(only, ["gptq"]).splitlines() if line.startswith("autoawq"))

@@ -9,7 +9,9 @@ import pytest
 from backend.settings import CHECKOUT
 
 TEXT = (CHECKOUT / "docs" / "results.md").read_text(encoding="utf-8")
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")][1:]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")][
+    1:
+]
 RECORDS = [row for row in ROWS if len(row) == 3 and ("python" in row[1] or "make" in row[1])]
 ELSEWHERE = {"not recorded yet", "prints JSON", ""}
 

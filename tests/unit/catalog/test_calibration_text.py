@@ -60,7 +60,9 @@ def test_blank_lines_and_empty_rows_are_left_out(tmp_path: Path) -> None:
         ("a.parquet", b"PAR1 and then nothing", "a.parquet is not a Parquet file that can be read"),
     ],
 )
-def test_a_file_that_will_not_do_is_refused_in_one_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+def test_a_file_that_will_not_do_is_refused_in_one_sentence(
+    tmp_path: Path, name: str, content: bytes, sentence: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidWorkload, match=sentence) as caught:
         calibration_text.texts(str(tmp_path / name))
@@ -90,7 +92,9 @@ def test_a_tokenizer_of_another_model_is_told_before_a_job_begins(tmp_path: Path
     shutil.copytree(STARTER, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     calibration_text.check(None, folder, 64)
     edit_json(folder / "config.json", vocab_size=100)
-    with pytest.raises(InvalidModel, match=r"^The tokenizer gives token \d+ and the model knows 100 .* beside config.json\.$"):
+    with pytest.raises(
+        InvalidModel, match=r"^The tokenizer gives token \d+ and the model knows 100 .* beside config.json\.$"
+    ):
         calibration_text.check(None, folder, 64)
 
 
@@ -99,7 +103,9 @@ def test_text_that_holds_the_held_out_text_is_refused(tmp_path: Path) -> None:
     mine = written(tmp_path / "a.jsonl", [{"text": MANY}])
     calibration_text.check(mine, STARTER, 64)
     seen = written(tmp_path / "b.jsonl", [{"text": MANY}, {"text": held_out[: len(held_out) // 5].replace(" ", "  ")}])
-    with pytest.raises(InvalidWorkload, match=r"b.jsonl holds \d+% of the held-out text .* so the report would flatter"):
+    with pytest.raises(
+        InvalidWorkload, match=r"b.jsonl holds \d+% of the held-out text .* so the report would flatter"
+    ):
         calibration_text.check(seen, STARTER, 64)
 
 

@@ -1,4 +1,5 @@
-"""The model card reader: facts from real files, one sentence for each kind of bad folder, and never another exception."""
+"""The model card reader: facts from real files, one sentence for each kind of bad folder, and never another
+exception."""
 
 from __future__ import annotations
 
@@ -266,7 +267,9 @@ def consistent(card: ModelCard, sound: ModelCard) -> bool:
 
 @examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_flipped_byte_in_the_header_gives_a_refusal_or_a_consistent_card(folder: Path, sound: Path, data: Any) -> None:
+def test_any_flipped_byte_in_the_header_gives_a_refusal_or_a_consistent_card(
+    folder: Path, sound: Path, data: Any
+) -> None:
     content = bytearray((sound / "model.safetensors").read_bytes())
     header = 8 + int.from_bytes(content[:8], "little")
     position = data.draw(st.integers(0, header - 1))

@@ -1,4 +1,5 @@
-"""The cards of many families, against tiny random models that the library makes and against config.json as it is published."""
+"""The cards of many families, against tiny random models that the library makes and against config.json as it is
+published."""
 
 from __future__ import annotations
 
@@ -26,9 +27,14 @@ from tests.tiny import edit_json
 
 COMMON = {"vocab_size": 320, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 PLAIN = {
-    **COMMON, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 48, "max_position_embeddings": 128,
-}  # fmt: skip
+    **COMMON,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+}
 ALONE = {name: value for name, value in PLAIN.items() if name != "num_key_value_heads"}
 OLD = {**COMMON, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 8}
@@ -54,15 +60,36 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", PLAIN),
     "qwen2, windows": ("qwen2", {**PLAIN, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
     "qwen3": ("qwen3", {**PLAIN, "head_dim": 16}),
-    "qwen3_moe": ("qwen3_moe", {
-        **PLAIN, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
-    }),
-    "gpt_oss": ("gpt_oss", {**PLAIN, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8}),
-    "deepseek_v3": ("deepseek_v3", {
-        **PLAIN, **LATENT, "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1,
-        "topk_group": 1, "moe_intermediate_size": 24, "first_k_dense_replace": 1, "n_shared_experts": 1,
-    }),
-}  # fmt: skip
+    "qwen3_moe": (
+        "qwen3_moe",
+        {
+            **PLAIN,
+            "head_dim": 16,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+        },
+    ),
+    "gpt_oss": (
+        "gpt_oss",
+        {**PLAIN, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
+    ),
+    "deepseek_v3": (
+        "deepseek_v3",
+        {
+            **PLAIN,
+            **LATENT,
+            "num_key_value_heads": 4,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "n_group": 1,
+            "topk_group": 1,
+            "moe_intermediate_size": 24,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+        },
+    ),
+}
 
 
 def make(folder: Path, kind: str, options: dict[str, Any]) -> Any:
@@ -90,7 +117,8 @@ EXPANDED = {"deepseek_v3", "falcon, new decoder"}
 """The library keeps keys and values of every head for these; vLLM keeps the latent vector, and the KV heads alone."""
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # GPT-BigCode's own, on import
+# GPT-BigCode's own, on import
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_card_is_the_models_own(name: str, tmp_path: Path) -> None:
     kind, options = FAMILIES[name]
@@ -99,8 +127,12 @@ def test_the_card_is_the_models_own(name: str, tmp_path: Path) -> None:
     assert card.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert card.stored is None and card.quantization is None, "plain weights are never taken for quantized ones"
     assert (card.model_type, card.layers, card.hidden_size, card.heads, card.vocabulary) == (
-        kind, model.config.num_hidden_layers, 32, 4, 320
-    )  # fmt: skip
+        kind,
+        model.config.num_hidden_layers,
+        32,
+        4,
+        320,
+    )
     assert card.tied_embeddings == (model.get_output_embeddings().weight is model.get_input_embeddings().weight)
     if name not in EXPANDED:
         assert card.kv_bytes_per_token == 2 * cached(model, 1), "as the library's own cache"
@@ -143,9 +175,15 @@ def multimodal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
     folder = tmp_path_factory.mktemp("llava")
     vision = {
-        "model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3,
-        "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "projection_dim": 16,
-    }  # fmt: skip
+        "model_type": "clip_vision_model",
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+        "projection_dim": 16,
+    }
     text = {**PLAIN, "model_type": "llama"}
     config = AutoConfig.for_model("llava", text_config=text, vision_config=vision, image_token_index=1)
     model = AutoModelForImageTextToText.from_config(config).to(torch.bfloat16)
@@ -160,7 +198,9 @@ def test_a_multimodal_model_is_described_by_its_text_part_and_says_so(multimodal
     assert (card.architecture, card.model_type) == ("LlavaForConditionalGeneration", "llava")
     assert (card.layers, card.hidden_size, card.kv_heads, card.max_positions) == (2, 32, 2, 128)
     assert "text part, of type llama" in card.notes[0]
-    outside = sum(p.numel() for name, p in model.named_parameters() if "language_model" not in name and "lm_head" not in name)
+    outside = sum(
+        p.numel() for name, p in model.named_parameters() if "language_model" not in name and "lm_head" not in name
+    )
     assert card.parameters == sum(p.numel() for p in model.parameters()) and card.outside_parameters == outside > 0
     parts = shapes.sizes(card)
     assert parts.other >= outside and serving.weights(card, Recipe()).total == 2 * card.parameters
@@ -179,16 +219,28 @@ def facts(**config: Any) -> ModelCard:
     """A card of the facts alone."""
     found, notes, _ = configuration.read(config)
     return ModelCard(
-        id="m", origin="folder", path="/m", revision="r", dtype="bfloat16", parameters=1, weights_bytes=1, tokenizer_hash=None,
-        notes=notes, **found,
-    )  # fmt: skip
+        id="m",
+        origin="folder",
+        path="/m",
+        revision="r",
+        dtype="bfloat16",
+        parameters=1,
+        weights_bytes=1,
+        tokenizer_hash=None,
+        notes=notes,
+        **found,
+    )
 
 
 def test_bloom_as_it_is_published_states_neither_context_nor_tied_embeddings() -> None:
     card = facts(
-        architectures=["BloomForCausalLM"], model_type="bloom", n_embed=14336, n_layer=70, num_attention_heads=112,
+        architectures=["BloomForCausalLM"],
+        model_type="bloom",
+        n_embed=14336,
+        n_layer=70,
+        num_attention_heads=112,
         vocab_size=250880,
-    )  # fmt: skip
+    )
     assert (card.hidden_size, card.intermediate_size, card.tied_embeddings) == (14336, 57344, True)
     assert card.max_positions == 2048 and "2,048 tokens are assumed" in card.notes[0]
     assert card.kv_bytes_per_token == 2 * 70 * 14336 * 2
@@ -196,38 +248,69 @@ def test_bloom_as_it_is_published_states_neither_context_nor_tied_embeddings() -
 
 def test_falcon_7b_as_it_is_published_has_one_kv_head() -> None:
     card = facts(
-        architectures=["FalconForCausalLM"], model_type="falcon", alibi=False, hidden_size=4544, multi_query=True,
-        new_decoder_architecture=False, num_attention_heads=71, num_hidden_layers=32, parallel_attn=True, vocab_size=65024,
-    )  # fmt: skip
+        architectures=["FalconForCausalLM"],
+        model_type="falcon",
+        alibi=False,
+        hidden_size=4544,
+        multi_query=True,
+        new_decoder_architecture=False,
+        num_attention_heads=71,
+        num_hidden_layers=32,
+        parallel_attn=True,
+        vocab_size=65024,
+    )
     assert (card.kv_heads, card.head_dim, card.max_positions, card.intermediate_size) == (1, 64, 2048, 18176)
 
 
 def test_gemma_3_4b_as_it_is_published_leaves_its_heads_to_the_class() -> None:
     card = facts(
-        architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3", mm_tokens_per_image=256,
+        architectures=["Gemma3ForConditionalGeneration"],
+        model_type="gemma3",
+        mm_tokens_per_image=256,
         text_config={
-            "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 34,
             "sliding_window": 1024,
         },
         vision_config={"hidden_size": 1152, "model_type": "siglip_vision_model", "num_hidden_layers": 27},
-    )  # fmt: skip
-    assert (card.heads, card.kv_heads, card.head_dim, card.vocabulary, card.tied_embeddings) == (8, 4, 256, 262208, True)
+    )
+    assert (card.heads, card.kv_heads, card.head_dim, card.vocabulary, card.tied_embeddings) == (
+        8,
+        4,
+        256,
+        262208,
+        True,
+    )
     assert (card.sliding_window, card.sliding_layers) == (1024, 29), "five of six look back on a window"
     assert card.kv_bytes_of(8192) == 2 * 4 * 256 * 2 * (5 * 8192 + 29 * 1024)
 
 
 def test_llava_as_it_is_published_leaves_its_sizes_to_llama() -> None:
     text = {"max_position_embeddings": 4096, "model_type": "llama", "rms_norm_eps": 1e-05, "vocab_size": 32064}
-    card = facts(architectures=["LlavaForConditionalGeneration"], model_type="llava", text_config=text, vision_config={})
+    card = facts(
+        architectures=["LlavaForConditionalGeneration"], model_type="llava", text_config=text, vision_config={}
+    )
     assert (card.layers, card.hidden_size, card.heads, card.kv_heads) == (32, 4096, 32, 32)
 
 
 QWEN2_VL = {
-    "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "hidden_size": 3584, "vocab_size": 152064,
-    "intermediate_size": 18944, "max_position_embeddings": 32768, "max_window_layers": 28, "num_attention_heads": 28,
-    "num_hidden_layers": 28, "num_key_value_heads": 4, "sliding_window": 32768, "use_sliding_window": False,
-    "tie_word_embeddings": False, "vision_config": {"depth": 32, "hidden_size": 3584},
-}  # fmt: skip
+    "architectures": ["Qwen2VLForConditionalGeneration"],
+    "model_type": "qwen2_vl",
+    "hidden_size": 3584,
+    "vocab_size": 152064,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 28,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "sliding_window": 32768,
+    "use_sliding_window": False,
+    "tie_word_embeddings": False,
+    "vision_config": {"depth": 32, "hidden_size": 3584},
+}
 
 
 def test_qwen2_vl_as_it_is_published_has_its_text_part_at_the_top() -> None:
@@ -238,16 +321,30 @@ def test_qwen2_vl_as_it_is_published_has_its_text_part_at_the_top() -> None:
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 10**6) | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=5,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
 SOUND = [
     QWEN2_VL,
     {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", **PLAIN, **LATENT, "n_routed_experts": 4},
-    {"architectures": ["MptForCausalLM"], "model_type": "mpt", "d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 9,
-     "attn_config": {"kv_n_heads": 2}, "ffn_config": {}, "expansion_ratio": 4},
-    {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
+    {
+        "architectures": ["MptForCausalLM"],
+        "model_type": "mpt",
+        "d_model": 32,
+        "n_layers": 2,
+        "n_heads": 4,
+        "vocab_size": 9,
+        "attn_config": {"kv_n_heads": 2},
+        "ffn_config": {},
+        "expansion_ratio": 4,
+    },
+    {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "text_config": {"model_type": "gemma3_text"},
+    },
     {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", **PLAIN, "layer_types": ["full_attention"] * 2},
-]  # fmt: skip
+]
 
 
 @given(data=st.data())
@@ -258,7 +355,10 @@ def test_any_field_of_any_kind_gives_sizes_or_one_sentence(data: Any) -> None:
     ):
         config[field] = data.draw(ANYTHING)
     if isinstance(config.get("text_config"), dict):
-        config["text_config"] = {**config["text_config"], data.draw(st.sampled_from([*PLAIN, "model_type"])): data.draw(ANYTHING)}
+        config["text_config"] = {
+            **config["text_config"],
+            data.draw(st.sampled_from([*PLAIN, "model_type"])): data.draw(ANYTHING),
+        }
     try:
         card = facts(**config)
     except InvalidModel as error:
@@ -269,11 +369,27 @@ def test_any_field_of_any_kind_gives_sizes_or_one_sentence(data: Any) -> None:
 
 def test_deepseek_v3_keeps_70_kilobytes_a_token() -> None:
     card = facts(
-        architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", hidden_size=7168, intermediate_size=18432,
-        kv_lora_rank=512, max_position_embeddings=163840, moe_intermediate_size=2048, n_routed_experts=256, n_shared_experts=1,
-        num_attention_heads=128, num_experts_per_tok=8, num_hidden_layers=61, num_key_value_heads=128, num_nextn_predict_layers=1,
-        q_lora_rank=1536, qk_nope_head_dim=128, qk_rope_head_dim=64, tie_word_embeddings=False, v_head_dim=128, vocab_size=129280,
-    )  # fmt: skip
+        architectures=["DeepseekV3ForCausalLM"],
+        model_type="deepseek_v3",
+        hidden_size=7168,
+        intermediate_size=18432,
+        kv_lora_rank=512,
+        max_position_embeddings=163840,
+        moe_intermediate_size=2048,
+        n_routed_experts=256,
+        n_shared_experts=1,
+        num_attention_heads=128,
+        num_experts_per_tok=8,
+        num_hidden_layers=61,
+        num_key_value_heads=128,
+        num_nextn_predict_layers=1,
+        q_lora_rank=1536,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        tie_word_embeddings=False,
+        v_head_dim=128,
+        vocab_size=129280,
+    )
     assert (card.kv_latent, card.kv_bytes_per_token, card.head_dim, card.experts) == (576, 61 * 576 * 2, 192, 256)
 
 
@@ -285,7 +401,9 @@ def test_the_page_says_how_the_cache_comes_about_and_every_note() -> None:
     assert rows.cache_of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
     shown = {label: (value, how) for label, value, how in rows.figures(window)}
     assert shown["KV cache, full context"] == ("1.02 kB", rows.cache_of_context(window))
-    bloom = facts(architectures=["BloomForCausalLM"], model_type="bloom", n_embed=32, n_layer=2, n_head=4, vocab_size=320)
+    bloom = facts(
+        architectures=["BloomForCausalLM"], model_type="bloom", n_embed=32, n_layer=2, n_head=4, vocab_size=320
+    )
     assert rows.facts(bloom)[-1]["Fact"] == "Note" and "assumed" in rows.facts(bloom)[-1]["Value"]
 
 
@@ -308,7 +426,8 @@ def test_the_masks_in_older_checkpoints_are_no_parameters(tmp_path: Path) -> Non
     make(tmp_path, *FAMILIES["gpt2"])
     before = read_card(tmp_path).parameters
     buffered(
-        tmp_path, {"transformer.h.0.attn.bias": torch.ones(1, 1, 128, 128), "transformer.h.0.attn.masked_bias": torch.ones(1)}
+        tmp_path,
+        {"transformer.h.0.attn.bias": torch.ones(1, 1, 128, 128), "transformer.h.0.attn.masked_bias": torch.ones(1)},
     )
     assert read_card(tmp_path).parameters == before
 
@@ -328,17 +447,24 @@ def test_layers_that_predict_further_tokens_are_not_too_many(tmp_path: Path) -> 
     ("changes", "words"),
     [
         ({"architectures": ["BertModel"], "model_type": "bert"}, "'BertModel'.*generates text"),
-        ({"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}, "'T5ForConditionalGeneration'.*generates text"),
+        (
+            {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"},
+            "'T5ForConditionalGeneration'.*generates text",
+        ),
         ({"architectures": ["CLIPModel"], "model_type": "clip", "text_config": {}}, "'CLIPModel'.*generates text"),
         ({"architectures": ["OwnCodeForCausalLM"], "model_type": "own"}, "'OwnCodeForCausalLM'.*runs no code"),
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "`mamba`, which has no attention"),
         ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": "12"}, "`num_attention_heads`"),
         (
-            {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "text_config": {"hidden_size": 0}},
+            {
+                "architectures": ["LlavaForConditionalGeneration"],
+                "model_type": "llava",
+                "text_config": {"hidden_size": 0},
+            },
             "`hidden_size`",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_generates_no_text_or_is_not_known_is_one_sentence(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidModel, match=words) as caught:
         configuration.read(changes)

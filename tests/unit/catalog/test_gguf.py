@@ -26,7 +26,13 @@ def test_the_card_and_the_former_quantization_are_read(tmp_path: Path, tiny: Pat
     gguf_files.write(path, tiny)
     model = gguf.read_model(path)
     card = gguf.card(model, gguf.name_of(path))
-    assert (card.id, card.model_type, card.layers, card.hidden_size, card.vocabulary) == ("Tiny-1M", "llama", 2, 128, 320)
+    assert (card.id, card.model_type, card.layers, card.hidden_size, card.vocabulary) == (
+        "Tiny-1M",
+        "llama",
+        2,
+        128,
+        320,
+    )
     assert card.quantized_before and (card.quantized_before.format, card.quantized_before.block) == ("Q4_1", 32)
     assert "quantized to Q4_1 (blocks of 32, 5 bits" in card.quantized_before.sentence
     assert (card.licence, card.dtype, card.weights_bytes) == ("apache-2.0", "bfloat16", 2 * card.parameters)
@@ -42,7 +48,9 @@ def test_the_card_and_the_former_quantization_are_read(tmp_path: Path, tiny: Pat
         ({"extra": {"llama.block_count": 0}}, "no sound `llama.block_count`"),
     ],
 )
-def test_what_cannot_be_converted_is_refused_by_name(tmp_path: Path, tiny: Path, change: dict[str, object], said: str) -> None:
+def test_what_cannot_be_converted_is_refused_by_name(
+    tmp_path: Path, tiny: Path, change: dict[str, object], said: str
+) -> None:
     path = tmp_path / "x.gguf"
     gguf_files.write(path, tiny, **change)  # type: ignore[arg-type]
     with pytest.raises(InvalidModel) as refused:
@@ -89,7 +97,12 @@ def test_a_file_that_is_not_there_is_called_missing(tmp_path: Path) -> None:
 def test_the_card_of_a_mixture_states_its_experts(tmp_path: Path) -> None:
     path = ggufs.write(tmp_path / "x.gguf", ggufs.tensors(experts=4), ggufs.keys(expert_count=4, expert_used_count=2))
     card = gguf.card(gguf.read_model(path), "x")
-    assert (card.architecture, card.model_type, card.experts, card.experts_per_token) == ("MixtralForCausalLM", "mixtral", 4, 2)
+    assert (card.architecture, card.model_type, card.experts, card.experts_per_token) == (
+        "MixtralForCausalLM",
+        "mixtral",
+        4,
+        2,
+    )
     assert card.expert_parameters == ggufs.LAYERS * 4 * 3 * ggufs.WIDTH * ggufs.HIDDEN
 
 
@@ -101,7 +114,10 @@ def test_the_card_of_a_mixture_states_its_experts(tmp_path: Path) -> None:
         ({"general.type": "imatrix"}, "x.gguf is an importance matrix (imatrix)"),
         ({"general.quantization_version": 1}, "says `general.quantization_version` = 1"),
         ({"general.alignment": 48}, "no sound `general.alignment`"),
-        ({"split.count": 2, "split.no": 0}, "x.gguf is one of 2 parts: give all of them the names that they were published with"),
+        (
+            {"split.count": 2, "split.no": 0},
+            "x.gguf is one of 2 parts: give all of them the names that they were published with",
+        ),
         ({"llama.attention.head_count": [4, 4]}, "says `llama.attention.head_count` as a list"),
     ],
 )
@@ -143,7 +159,9 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     parts = ggufs.write_parts(tmp_path, ggufs.tensors(), ggufs.keys(), 3)
     parts[1].unlink()
     for part in (parts[0], parts[2]):
-        with pytest.raises(InvalidModel, match=r"is one of 3 parts: toy-00002-of-00003\.gguf is missing, put them beside it"):
+        with pytest.raises(
+            InvalidModel, match=r"is one of 3 parts: toy-00002-of-00003\.gguf is missing, put them beside it"
+        ):
             gguf.read_model(part)
     parts[2].unlink()
     with pytest.raises(InvalidModel, match=r"toy-00002-of-00003\.gguf and 1 more are missing"):

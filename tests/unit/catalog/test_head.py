@@ -1,4 +1,5 @@
-"""Heads are read by their config.json and headers, in the forms in which they are published, and what is no head says so."""
+"""Heads are read by their config.json and headers, in the forms in which they are published, and what is no head says
+so."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from backend.catalog.cards.head import read_head
 from backend.domain.errors import InvalidModel, UnknownModel
 from tests.heads import head
 
-LLAMA = {"hidden_size": 64, "vocab_size": 320, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1}
+LLAMA = {
+    "hidden_size": 64,
+    "vocab_size": 320,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -20,11 +27,22 @@ LLAMA = {"hidden_size": 64, "vocab_size": 320, "num_attention_heads": 4, "num_ke
     [
         ({**LLAMA, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 100}, (64, 320), 1, 1, 100),
         ({**LLAMA, "target_hidden_size": 96}, (96, 320), 1, 1, 320),
-        ({"speculators_model_type": "eagle3", "transformer_layer_config": LLAMA, "draft_vocab_size": 100}, (64, 320), 1, 1, 100),
-        ({"model_type": "medusa", "hidden_size": 64, "vocab_size": 320, "num_heads": 4, "num_hidden_layers": 1}, (64, 320), 1, 0,
-         320),
+        (
+            {"speculators_model_type": "eagle3", "transformer_layer_config": LLAMA, "draft_vocab_size": 100},
+            (64, 320),
+            1,
+            1,
+            100,
+        ),
+        (
+            {"model_type": "medusa", "hidden_size": 64, "vocab_size": 320, "num_heads": 4, "num_hidden_layers": 1},
+            (64, 320),
+            1,
+            0,
+            320,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_heads_card_says_what_it_was_trained_for(
     tmp_path: Path, config: dict[str, Any], trained_for: tuple[int, int], layers: int, cached: int, rows: int
 ) -> None:

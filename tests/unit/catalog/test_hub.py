@@ -1,4 +1,5 @@
-"""Models of a hub over its real protocol on loopback: cards from ranges, refusals in one sentence, the token where it belongs."""
+"""Models of a hub over its real protocol on loopback: cards from ranges, refusals in one sentence, the token where it
+belongs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ import pytest
 
 from backend.catalog.cards.card import read_card
 from backend.catalog.remote import sources
-from backend.domain.errors import AccessRefused, InvalidModel, RequestError, SourceUnreachable, UnknownModel, WhetstoneError
+from backend.domain.errors import (
+    AccessRefused,
+    InvalidModel,
+    RequestError,
+    SourceUnreachable,
+    UnknownModel,
+    WhetstoneError,
+)
 from backend.domain.model.sources import Inspection, must_accept
 from tests.cases.models import llama
 from tests.cases.stored import MODELOPT, SMALL, modelopt_fp8, store
@@ -73,12 +81,18 @@ def test_the_card_of_a_hub_model_is_the_card_of_its_files(hub: FakeHub, model: P
     assert found.bytes == sum((model / name).stat().st_size for name in found.files)
 
 
-def test_quantized_weights_are_told_from_ranges_and_what_announces_them_is_fetched_too(hub: FakeHub, tmp_path: Path) -> None:
+def test_quantized_weights_are_told_from_ranges_and_what_announces_them_is_fetched_too(
+    hub: FakeHub, tmp_path: Path
+) -> None:
     local = store(llama(tmp_path / "fp8", **SMALL), modelopt_fp8, MODELOPT, "hf_quant_config.json")
     shutil.copytree(local, hub.root / "org/fp8")
     card, files = inspect("org/fp8").card, inspect("org/fp8").files
     assert card is not None and card.stored is not None and card.stored == read_card(local).stored
-    assert card.stored.sentence in card.notes and "hf_quant_config.json" in files and card.revision == read_card(local).revision
+    assert (
+        card.stored.sentence in card.notes
+        and "hf_quant_config.json" in files
+        and card.revision == read_card(local).revision
+    )
 
 
 def test_the_hubs_own_library_finds_the_fake_hub_faithful(hub: FakeHub, model: Path, tmp_path: Path) -> None:
@@ -131,7 +145,14 @@ def test_only_what_serving_needs_would_be_fetched(hub: FakeHub) -> None:
         (folder / name).write_bytes(b"x")
     (folder / "onnx").mkdir()
     (folder / "onnx" / "config.json").write_text("{}")
-    wanted = {"LICENSE", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    wanted = {
+        "LICENSE",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
     assert set(inspect().files) == wanted
 
 
@@ -149,7 +170,9 @@ def test_the_token_goes_to_the_hub_and_not_where_it_sends_on(hub: FakeHub, monke
     assert told == {"127.0.0.1": "Bearer hf_good", "localhost": None}
 
 
-def test_the_owners_token_is_not_for_strangers_unless_it_is_listed(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owners_token_is_not_for_strangers_unless_it_is_listed(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.settings(ID, private=True)
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
@@ -159,7 +182,9 @@ def test_the_owners_token_is_not_for_strangers_unless_it_is_listed(hub: FakeHub,
     inspect()
 
 
-def test_a_token_saved_on_the_machine_is_not_used(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_token_saved_on_the_machine_is_not_used(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from huggingface_hub import constants
 
     (tmp_path / "token").write_text("hf_good")
@@ -215,7 +240,9 @@ def test_an_endpoint_that_is_no_address(hub: FakeHub, monkeypatch: pytest.Monkey
     refused(RequestError, "HF_ENDPOINT")
 
 
-def test_an_endpoint_with_a_password_is_refused_without_repeating_it(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_with_a_password_is_refused_without_repeating_it(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://me:secret@hub")
     with pytest.raises(RequestError) as caught:
         inspect()

@@ -12,7 +12,9 @@ from backend.domain.errors import InvalidWorkload
 from backend.settings import ASSETS
 
 HELD = [json.loads(line)["prompt"] for line in (ASSETS / "workloads" / "assistant.jsonl").read_text().splitlines()]
-OWN = [f"Which of the {number} lighthouses north of Bergen was painted green, and who climbed it?" for number in range(9)]
+OWN = [
+    f"Which of the {number} lighthouses north of Bergen was painted green, and who climbed it?" for number in range(9)
+]
 
 
 def written(folder: Path, texts: list[str]) -> str:

@@ -1,4 +1,5 @@
-"""Models below an s3:// prefix, against moto's server: the card from ranges, downloads checked, every refusal one sentence."""
+"""Models below an s3:// prefix, against moto's server: the card from ranges, downloads checked, every refusal one
+sentence."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def s3(address: str, model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A client of the server, which holds the model and enforces no policy yet; the environment has credentials for it."""
+    """A client of the server, which holds the model and enforces no policy yet; the environment has credentials for
+    it."""
     client = empty_bucket(address, "models", monkeypatch, tmp_path)
     for path in model.iterdir():
         client.put_object(Bucket="models", Key=f"team/tiny/{path.name}", Body=path.read_bytes())
@@ -169,7 +171,9 @@ def test_an_address_where_nothing_answers(s3: Any, monkeypatch: pytest.MonkeyPat
 
 def test_broken_files_are_refused_as_in_a_folder(s3: Any, model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
-    s3.put_object(Bucket="models", Key="team/tiny/config.json", Body=json.dumps(config | {"num_hidden_layers": 3}).encode())
+    s3.put_object(
+        Bucket="models", Key="team/tiny/config.json", Body=json.dumps(config | {"num_hidden_layers": 3}).encode()
+    )
     refused(InvalidModel, "3 layers")
     s3.delete_object(Bucket="models", Key="team/tiny/config.json")
     refused(InvalidModel, f"{URI} has no config.json")

@@ -1,4 +1,5 @@
-"""Downloads over loopback with every fault of a network: resumed without fetching a byte twice, checked, stopped at once."""
+"""Downloads over loopback with every fault of a network: resumed without fetching a byte twice, checked, stopped at
+once."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def whole(hub: FakeHub, folder: Path) -> bool:
     )
 
 
-def test_everything_arrives_and_progress_ends_at_the_last_byte(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
+def test_everything_arrives_and_progress_ends_at_the_last_byte(
+    hub: FakeHub, source: RemoteSource, tmp_path: Path
+) -> None:
     told = fetch(source, tmp_path / "here")
     assert whole(hub, tmp_path / "here")
     assert told == sorted(told)
@@ -101,7 +104,9 @@ def test_a_later_attempt_fetches_only_what_is_missing(hub: FakeHub, source: Remo
     assert hub.sent() == told[-1]
 
 
-def test_a_server_that_ignores_ranges_still_gives_the_right_file(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
+def test_a_server_that_ignores_ranges_still_gives_the_right_file(
+    hub: FakeHub, source: RemoteSource, tmp_path: Path
+) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / f"{WEIGHTS}.part").write_bytes((hub.root / ID / WEIGHTS).read_bytes()[:200_001])
@@ -110,7 +115,9 @@ def test_a_server_that_ignores_ranges_still_gives_the_right_file(hub: FakeHub, s
     assert whole(hub, folder)
 
 
-def test_a_part_that_is_not_the_file_is_found_by_its_checksum(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
+def test_a_part_that_is_not_the_file_is_found_by_its_checksum(
+    hub: FakeHub, source: RemoteSource, tmp_path: Path
+) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / f"{WEIGHTS}.part").write_bytes(b"x" * 1000)
@@ -130,7 +137,9 @@ def test_a_part_longer_than_the_file_is_begun_anew(hub: FakeHub, source: RemoteS
 
 
 @pytest.mark.parametrize("file", [WEIGHTS, "config.json"])
-def test_a_file_shorter_than_the_hub_says_is_refused(hub: FakeHub, source: RemoteSource, tmp_path: Path, file: str) -> None:
+def test_a_file_shorter_than_the_hub_says_is_refused(
+    hub: FakeHub, source: RemoteSource, tmp_path: Path, file: str
+) -> None:
     hub.fault(cut=file)
     with pytest.raises(InvalidModel, match=rf"{file} of org/tiny is shorter than the hub says"):
         fetch(source, tmp_path / "here")

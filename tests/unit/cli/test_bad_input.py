@@ -24,12 +24,30 @@ doc_to_text: "{{q}}"
 doc_to_target: "{{a}}"
 """
 COMMANDS = (
-    ["catalog", "list"], ["catalog", "show", "starter"], ["models", "list"], ["models", "forget", "x"], ["jobs", "list"],
-    ["jobs", "show", "j-1"], ["artifacts", "list"], ["artifacts", "verify", "a-1"], ["presets", "list"], ["presets", "export"],
-    ["prices", "list"], ["engines", "list"], ["recipe", "check", "awq"], ["recipe", "estimate", "awq"], ["doctor"],
-    ["optimize", "starter", "--recipe", "awq", "--dry-run"], ["train", "starter"], ["evaluate", "starter"], ["report", "e-1"],
-    ["bench", "imported"], ["bench", "http://127.0.0.1:9"], ["up", "--port", "1"], ["demo"],
-)  # fmt: skip
+    ["catalog", "list"],
+    ["catalog", "show", "starter"],
+    ["models", "list"],
+    ["models", "forget", "x"],
+    ["jobs", "list"],
+    ["jobs", "show", "j-1"],
+    ["artifacts", "list"],
+    ["artifacts", "verify", "a-1"],
+    ["presets", "list"],
+    ["presets", "export"],
+    ["prices", "list"],
+    ["engines", "list"],
+    ["recipe", "check", "awq"],
+    ["recipe", "estimate", "awq"],
+    ["doctor"],
+    ["optimize", "starter", "--recipe", "awq", "--dry-run"],
+    ["train", "starter"],
+    ["evaluate", "starter"],
+    ["report", "e-1"],
+    ["bench", "imported"],
+    ["bench", "http://127.0.0.1:9"],
+    ["up", "--port", "1"],
+    ["demo"],
+)
 
 
 def called(command: list[str], home: str) -> Answer:
@@ -67,7 +85,9 @@ def test_a_home_that_cannot_be_written(command: list[str], home: str) -> None:
 def test_a_database_that_is_no_address(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", url)
     said = called(["jobs", "list"], str(tmp_path))
-    assert said.returncode == 2 and "DATABASE_URL is no address of a database" in said.stderr and ":p@" not in said.stderr
+    assert (
+        said.returncode == 2 and "DATABASE_URL is no address of a database" in said.stderr and ":p@" not in said.stderr
+    )
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a#b", "a?b=c", "a b", "ä%s", "q?mode=ro#x"])
@@ -172,7 +192,9 @@ def test_an_argument_that_means_nothing(tmp_path: Path, command: list[str], says
 
 @pytest.mark.parametrize("where", ["/dev/zero", "https://example.org/x.txt", "/none/such.txt", "/dev/null", "/"])
 def test_a_calibration_that_is_no_file(tmp_path: Path, where: str) -> None:
-    (tmp_path / "r.yaml").write_text(json.dumps({"name": "x", "steps": [{"quantize": {"method": "gptq", "calibration": where}}]}))
+    (tmp_path / "r.yaml").write_text(
+        json.dumps({"name": "x", "steps": [{"quantize": {"method": "gptq", "calibration": where}}]})
+    )
     for verb in ("check", "estimate"):
         said = called(["recipe", verb, str(tmp_path / "r.yaml")], str(tmp_path / "home"))
         assert said.returncode == 2 and f"There is no calibration file `{where}`" in said.stderr
@@ -182,7 +204,9 @@ def test_a_calibration_that_is_no_file(tmp_path: Path, where: str) -> None:
 def test_a_recipe_named_like_something_else(tmp_path: Path, name: str) -> None:
     (tmp_path / "r.yaml").write_text(json.dumps({"name": name, "steps": []}))
     said = called(["recipe", "check", str(tmp_path / "r.yaml")], str(tmp_path / "home"))
-    assert said.returncode == 2 and "`name` of the recipe is wrong: it must be one line without backticks" in said.stderr
+    assert (
+        said.returncode == 2 and "`name` of the recipe is wrong: it must be one line without backticks" in said.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +222,9 @@ def test_a_recipe_named_like_something_else(tmp_path: Path, name: str) -> None:
 def test_a_task_that_is_none(tmp_path: Path, old: str, new: str, says: str) -> None:
     (tmp_path / "sums.jsonl").write_text('{"q": "1 + 1 =", "a": " 2"}\n')
     (tmp_path / "t.yaml").write_text(TASK.replace(old, new))
-    said = called(["evaluate", "starter", "--tasks", str(tmp_path / "t.yaml"), "--fail-if", "x"], str(tmp_path / "home"))
+    said = called(
+        ["evaluate", "starter", "--tasks", str(tmp_path / "t.yaml"), "--fail-if", "x"], str(tmp_path / "home")
+    )
     assert said.returncode == 2
     with pytest.raises(RequestError, match=says.replace("`", ".")):
         tasks.find(str(tmp_path / "t.yaml"))

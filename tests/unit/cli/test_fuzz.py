@@ -1,7 +1,8 @@
-"""Seeded bad input for the command line and for every kind of file: a sentence or an answer, never a traceback, never a hang.
+"""Seeded bad input for the command line and for every kind of file: a sentence or an answer, never a traceback, never a
+hang.
 
-Four hundred in the campaign, of which a small share runs everywhere; WHETSTONE_FUZZ says how many else. A seed that fails is
-repeated by its number.
+Four hundred in the campaign, of which a small share runs everywhere; WHETSTONE_FUZZ says how many else. A seed that
+fails is repeated by its number.
 """
 
 from __future__ import annotations
@@ -37,37 +38,106 @@ QUICK, ALL = 6, int(os.environ.get("WHETSTONE_FUZZ", "400"))
 HANGS_S, PATIENCE_S, MEMORY_KB = 10.0, 120.0, 1_000_000
 """Of the processor, children included, since other tests may run beside this one; of the clock; of memory."""
 NASTY: list[Any] = [
-    None, True, 0, -1, 1, 2**31, 2**63, -(2**63), 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", " ", "a", "-", "--x",
-    "..", "../../x", "/dev/zero", "/dev/null", "http://[::1", "https://example.org/x", "`![x](http://x)`",
-    "\u202e", "\ud800", "é" * 9,
-    "x" * 100_000, [], [[]], [None], {}, {"a": {}}, {"": ""}, ["a"] * 1000, {"a": [1, {"b": 2}]},
-]  # fmt: skip
-WORDS = [str(value) for value in NASTY if isinstance(value, str | int | float) and "\ud800" not in str(value)][:-1] + ["x" * 2000]
+    None,
+    True,
+    0,
+    -1,
+    1,
+    2**31,
+    2**63,
+    -(2**63),
+    10**400,
+    0.5,
+    -0.0,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    " ",
+    "a",
+    "-",
+    "--x",
+    "..",
+    "../../x",
+    "/dev/zero",
+    "/dev/null",
+    "http://[::1",
+    "https://example.org/x",
+    "`![x](http://x)`",
+    "\u202e",
+    "\ud800",
+    "é" * 9,
+    "x" * 100_000,
+    [],
+    [[]],
+    [None],
+    {},
+    {"a": {}},
+    {"": ""},
+    ["a"] * 1000,
+    {"a": [1, {"b": 2}]},
+]
+WORDS = [str(value) for value in NASTY if isinstance(value, str | int | float) and "\ud800" not in str(value)][:-1] + [
+    "x" * 2000
+]
 COMMANDS = (
-    ["catalog", "list", "--search", "?"], ["catalog", "list", "--technique", "?"], ["catalog", "list", "--instance", "?"],
-    ["catalog", "list", "--min-size", "?"], ["catalog", "show", "?"], ["models", "forget", "?"], ["jobs", "list", "--limit", "?"],
-    ["jobs", "list", "--state", "?"], ["jobs", "show", "?"], ["jobs", "cancel", "?"], ["artifacts", "show", "?"],
-    ["artifacts", "delete", "?"], ["presets", "show", "?"], ["presets", "list", "--model", "?"], ["presets", "remove", "?"],
-    ["presets", "apply", "?", "--target", "?"], ["prices", "list", "--region", "?"], ["engines", "install", "?"],
-    ["recipe", "check", "?"], ["recipe", "check", "awq", "--model", "?"], ["recipe", "check", "awq", "--target", "?"],
-    ["recipe", "estimate", "awq", "--input-tokens", "?"], ["recipe", "estimate", "awq", "--concurrency", "?"],
-    ["recipe", "estimate", "awq", "--price-per-hour", "?"], ["recipe", "estimate", "awq", "--acceptance", "?"],
-    ["recipe", "estimate", "awq", "--target", "auto", "--max-ttft-ms", "?"], ["report", "?"], ["bench", "?"],
+    ["catalog", "list", "--search", "?"],
+    ["catalog", "list", "--technique", "?"],
+    ["catalog", "list", "--instance", "?"],
+    ["catalog", "list", "--min-size", "?"],
+    ["catalog", "show", "?"],
+    ["models", "forget", "?"],
+    ["jobs", "list", "--limit", "?"],
+    ["jobs", "list", "--state", "?"],
+    ["jobs", "show", "?"],
+    ["jobs", "cancel", "?"],
+    ["artifacts", "show", "?"],
+    ["artifacts", "delete", "?"],
+    ["presets", "show", "?"],
+    ["presets", "list", "--model", "?"],
+    ["presets", "remove", "?"],
+    ["presets", "apply", "?", "--target", "?"],
+    ["prices", "list", "--region", "?"],
+    ["engines", "install", "?"],
+    ["recipe", "check", "?"],
+    ["recipe", "check", "awq", "--model", "?"],
+    ["recipe", "check", "awq", "--target", "?"],
+    ["recipe", "estimate", "awq", "--input-tokens", "?"],
+    ["recipe", "estimate", "awq", "--concurrency", "?"],
+    ["recipe", "estimate", "awq", "--price-per-hour", "?"],
+    ["recipe", "estimate", "awq", "--acceptance", "?"],
+    ["recipe", "estimate", "awq", "--target", "auto", "--max-ttft-ms", "?"],
+    ["report", "?"],
+    ["bench", "?"],
     ["optimize", "starter", "--recipe", "?", "--dry-run"],
     ["optimize", "starter", "--recipe", "awq", "--auto-bits", "?", "--dry-run"],
-    ["bench", "http://127.0.0.1:9", "--concurrency", "?"], ["bench", "http://127.0.0.1:9", "--rate", "?"],
-    ["bench", "http://127.0.0.1:9", "--workload", "?"], ["bench", "http://127.0.0.1:9", "--sweep", "?"],
-    ["bench", "http://127.0.0.1:9", "--max-tokens", "?"], ["bench", "http://127.0.0.1:9", "--ramp", "?"],
-    ["bench", "http://127.0.0.1:9", "--columns", "?"], ["bench", "http://127.0.0.1:9", "--bearer-env", "?"],
-    ["bench", "http://127.0.0.1:9", "--seconds", "?"], ["bench", "http://127.0.0.1:9", "--timeout", "?"], ["up", "--host", "?"],
-)  # fmt: skip
+    ["bench", "http://127.0.0.1:9", "--concurrency", "?"],
+    ["bench", "http://127.0.0.1:9", "--rate", "?"],
+    ["bench", "http://127.0.0.1:9", "--workload", "?"],
+    ["bench", "http://127.0.0.1:9", "--sweep", "?"],
+    ["bench", "http://127.0.0.1:9", "--max-tokens", "?"],
+    ["bench", "http://127.0.0.1:9", "--ramp", "?"],
+    ["bench", "http://127.0.0.1:9", "--columns", "?"],
+    ["bench", "http://127.0.0.1:9", "--bearer-env", "?"],
+    ["bench", "http://127.0.0.1:9", "--seconds", "?"],
+    ["bench", "http://127.0.0.1:9", "--timeout", "?"],
+    ["up", "--host", "?"],
+)
 JSONL = b'{"prompt": "a", "max_tokens": 3}\n{"turns": ["a", "b"], "system": "s", "timestamp": 1.5}\n'
 CSV = b"prompt,max_tokens,timestamp\na,3,1.5\nb,4,2026-01-01T00:00:00\n"
 TASK = {
-    "task": "sums", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": "sums.jsonl"}}, "test_split": "test",
-    "output_type": "multiple_choice", "doc_to_text": "{{q}}", "doc_to_choice": "{{c}}", "doc_to_target": "{{a}}",
-    "metric_list": [{"metric": "acc"}], "filter_list": [{"name": "none"}], "generation_kwargs": {"until": ["x"]},
-}  # fmt: skip
+    "task": "sums",
+    "dataset_path": "json",
+    "dataset_kwargs": {"data_files": {"test": "sums.jsonl"}},
+    "test_split": "test",
+    "output_type": "multiple_choice",
+    "doc_to_text": "{{q}}",
+    "doc_to_choice": "{{c}}",
+    "doc_to_target": "{{a}}",
+    "metric_list": [{"metric": "acc"}],
+    "filter_list": [{"name": "none"}],
+    "generation_kwargs": {"until": ["x"]},
+}
 
 
 def changed(document: Any, dice: random.Random) -> Any:
@@ -128,14 +198,30 @@ class Fuzz:
         self.model = tiny_llama(folder / "model")
         gguf_files.write(folder / "x.gguf", self.model)
         self.gguf = (folder / "x.gguf").read_bytes()
-        self.kept = {name: (self.model / name).read_bytes() for name in ("config.json", "tokenizer.json", "model.safetensors")}
+        self.kept = {
+            name: (self.model / name).read_bytes() for name in ("config.json", "tokenizer.json", "model.safetensors")
+        }
         self.recipes = [path.read_text() for path in sorted((ASSETS / "recipes").glob("*.yaml"))]
         self.results = [path.read_bytes() for path in sorted(RECORDED.glob("*.json"))]
         (folder / "sums.jsonl").write_text('{"q": "1", "c": ["a", "b"], "a": 0}\n')
         self.kinds: list[Callable[[random.Random], object]] = [
-            self.command, self.command, self.command, self.recipe, self.recipe, self.preset, self.task, self.config, self.config,
-            self.header, self.tokenizer, self.workload, self.workload, self.result, self.calibration, self.head,
-        ]  # fmt: skip
+            self.command,
+            self.command,
+            self.command,
+            self.recipe,
+            self.recipe,
+            self.preset,
+            self.task,
+            self.config,
+            self.config,
+            self.header,
+            self.tokenizer,
+            self.workload,
+            self.workload,
+            self.result,
+            self.calibration,
+            self.head,
+        ]
 
     def run(self, seed: int) -> None:
         dice = random.Random(seed)
@@ -149,7 +235,9 @@ class Fuzz:
     def recipe(self, dice: random.Random) -> None:
         text = dice.choice(self.recipes)
         spoilt = damaged(text.encode(), dice).decode(errors="replace") if dice.random() < 0.4 else None
-        (self.folder / "r.yaml").write_text(spoilt or yaml.safe_dump(changed(yaml.safe_load(text), dice)), errors="replace")
+        (self.folder / "r.yaml").write_text(
+            spoilt or yaml.safe_dump(changed(yaml.safe_load(text), dice)), errors="replace"
+        )
         said = whetstone(self.home.settings.home, "recipe", dice.choice(["check", "estimate"]), self.folder / "r.yaml")
         assert said.returncode in {0, 2} and "Traceback" not in said.stderr
         recipes.read_file(self.folder / "r.yaml")
@@ -179,7 +267,8 @@ class Fuzz:
     def config(self, dice: random.Random) -> None:
         document = changed(json.loads(self.kept["config.json"]), dice)
         self._model(
-            "config.json", json.dumps(document).encode() if dice.random() < 0.8 else damaged(self.kept["config.json"], dice)
+            "config.json",
+            json.dumps(document).encode() if dice.random() < 0.8 else damaged(self.kept["config.json"], dice),
         )
         said = whetstone(self.home.settings.home, "recipe", "estimate", "awq", "--model", self.model)
         assert said.returncode in {0, 2} and "Traceback" not in said.stderr
@@ -207,7 +296,9 @@ class Fuzz:
             content = "\n".join(map(json.dumps, rows)).encode() if kind == "jsonl" else json.dumps(rows).encode()
         else:
             content = damaged({"csv": CSV, "parquet": self._parquet()}.get(kind, JSONL), dice)
-        dice.choice([workload_files.preview, lambda name, body: workload_files.own_lines(name, body, {})])(f"w.{kind}", content)
+        dice.choice([workload_files.preview, lambda name, body: workload_files.own_lines(name, body, {})])(
+            f"w.{kind}", content
+        )
 
     def _parquet(self) -> bytes:
         import pyarrow
@@ -220,7 +311,9 @@ class Fuzz:
 
     def result(self, dice: random.Random) -> None:
         content = dice.choice(self.results)
-        spoilt = json.dumps(changed(json.loads(content), dice)).encode() if dice.random() < 0.7 else damaged(content, dice)
+        spoilt = (
+            json.dumps(changed(json.loads(content), dice)).encode() if dice.random() < 0.7 else damaged(content, dice)
+        )
         imported.add(self.home, [("r.json", spoilt)])
         imported.listing(self.home)
 

@@ -1,4 +1,5 @@
-"""Every field of the options of an evaluation is an option of the command line, and what the page shows is read back the same."""
+"""Every field of the options of an evaluation is an option of the command line, and what the page shows is read back
+the same."""
 
 from __future__ import annotations
 
@@ -17,19 +18,45 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.command import command, flag
 
 NOT_DEFAULT: dict[str, Any] = {
-    "sweep_to": 64.0, "workload": "chat", "columns": {"prompt": "question"}, "time_unit": "ms",
-    "requests": 7, "seconds": 3.5, "repeats": 2,
-    "max_tokens": 9, "temperature": 0.25, "endpoint": "chat", "stream": False, "connections": 3, "warmup_requests": 1,
-    "warmup_seconds": 0.5, "timeout_s": 1.5, "seed": 6, "quality": False, "tasks": ("next-line", "b c"), "task_limit": 2,
+    "sweep_to": 64.0,
+    "workload": "chat",
+    "columns": {"prompt": "question"},
+    "time_unit": "ms",
+    "requests": 7,
+    "seconds": 3.5,
+    "repeats": 2,
+    "max_tokens": 9,
+    "temperature": 0.25,
+    "endpoint": "chat",
+    "stream": False,
+    "connections": 3,
+    "warmup_requests": 1,
+    "warmup_seconds": 0.5,
+    "timeout_s": 1.5,
+    "seed": 6,
+    "quality": False,
+    "tasks": ("next-line", "b c"),
+    "task_limit": 2,
     "quality_text": "prose",
-    "price_per_hour": 1.25, "discount": 0.1, "input_output_ratio": 4.0, "bearer_env": "KEY", "interleave": "restart",
-    "prefix_cache": "off", "ignore_eos": True, "until_decided": True, "starts_apart": True, "lossless": True,
-}  # fmt: skip
+    "price_per_hour": 1.25,
+    "discount": 0.1,
+    "input_output_ratio": 4.0,
+    "bearer_env": "KEY",
+    "interleave": "restart",
+    "prefix_cache": "off",
+    "ignore_eos": True,
+    "until_decided": True,
+    "starts_apart": True,
+    "lossless": True,
+}
 LOADS: tuple[dict[str, Any], ...] = (
-    {"concurrency": (2, 16)}, {"rate": (2.0, 0.125), "process": "poisson"}, {"ramp": (1.0, 20.0), "seconds": 2.0},
-    {"trace": True, "workload": "mine.jsonl"}, {"concurrency": (1,), "sweep": ("latency_p90<=1s", "latency_p50<=500ms")},
+    {"concurrency": (2, 16)},
+    {"rate": (2.0, 0.125), "process": "poisson"},
+    {"ramp": (1.0, 20.0), "seconds": 2.0},
+    {"trace": True, "workload": "mine.jsonl"},
+    {"concurrency": (1,), "sweep": ("latency_p90<=1s", "latency_p50<=500ms")},
     {"until_decided": True, "max_blocks": 40},
-)  # fmt: skip
+)
 
 
 def run(*words: str) -> tuple[list[EvaluateOptions], Result]:
@@ -51,7 +78,9 @@ def test_every_field_has_its_flag_and_its_words_in_the_help() -> None:
         assert flag(name).partition("/")[0][:20] in shown
 
 
-@pytest.mark.parametrize("asked", [*LOADS, *({name: value} for name, value in NOT_DEFAULT.items() if name != "sweep_to")])
+@pytest.mark.parametrize(
+    "asked", [*LOADS, *({name: value} for name, value in NOT_DEFAULT.items() if name != "sweep_to")]
+)
 def test_the_command_that_the_page_shows_is_read_back_as_what_was_asked(asked: dict[str, Any]) -> None:
     options = EvaluateOptions(**asked)
     _, verb, *words = shlex.split(command(["starter"], options))

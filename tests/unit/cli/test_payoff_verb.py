@@ -37,10 +37,14 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     return int(ended.value.code or 0), found.out, found.err
 
 
-def test_a_trained_draft_is_predicted_by_its_own_acceptance(home: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trained_draft_is_predicted_by_its_own_acceptance(
+    home: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
     card, job = models.resolve(home, "starter"), jobs.submit(home, InstallSpec(engine="serve"), "any")
     drafting, looking = (
-        studio.artifact(home, job, card, recipe=read({"name": way, "steps": [{"speculate": {"method": way}}]}), training=training)
+        studio.artifact(
+            home, job, card, recipe=read({"name": way, "steps": [{"speculate": {"method": way}}]}), training=training
+        )
         for way, training in (("draft", TRAINED), ("ngram", None))
     )
     shutil.copytree(ASSETS / "starter" / "draft", home.settings.artifacts / drafting / "draft")
@@ -56,6 +60,8 @@ def test_a_trained_draft_is_predicted_by_its_own_acceptance(home: Workspace, cap
     assert all(row["tokens"] in (1, 2) and row["interval"][0] < row["gain"] < row["interval"][1] for row in rows)
     assert rows[0]["gain"] > rows[-1]["gain"], "it pays most for one user"
     code, out, _ = said(capsys, "--draft", drafting)
-    assert code == 0 and out.startswith("On answers set aside from its training this draft gave 1.70 and 2.10 tokens a step")
+    assert code == 0 and out.startswith(
+        "On answers set aside from its training this draft gave 1.70 and 2.10 tokens a step"
+    )
     code, _, error = said(capsys, "--draft", looking)
     assert code == 2 and f"{looking} is no draft that was trained for starter: give --draft" in error

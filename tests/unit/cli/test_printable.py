@@ -63,9 +63,12 @@ def test_the_summary_of_a_preset_and_the_name_of_a_folder_are_shown_and_not_obey
     tiny_llama(folder)
     models.remember(home, str(folder), name="odd")
     for arguments, code in (
-        (("presets", "show", "team/odd"), 0), (("models", "list"), 0), (("models", "inspect", str(folder)), 0),
-        (("models", "inspect", str(folder / "none\x1b[5m")), 2), (("presets", "list", "--search", "odd"), 0),
-    ):  # fmt: skip
+        (("presets", "show", "team/odd"), 0),
+        (("models", "list"), 0),
+        (("models", "inspect", str(folder)), 0),
+        (("models", "inspect", str(folder / "none\x1b[5m")), 2),
+        (("presets", "list", "--search", "odd"), 0),
+    ):
         assert run(home.settings.home, monkeypatch, *arguments) == code
         said = capsys.readouterr()
         assert said.out + said.err and not set("\x1b\x07\x9b") & set(said.out + said.err), arguments

@@ -14,7 +14,13 @@ from backend.service.jobs.jobs import JobView
 
 def job(progress: float, state: JobState = JobState.RUNNING, phase: str = "measure") -> JobView:
     return JobView.model_construct(
-        title="Evaluate a", state=state, phase=phase, message="Measuring", progress=progress, eta_s=None, cancel_requested=False
+        title="Evaluate a",
+        state=state,
+        phase=phase,
+        message="Measuring",
+        progress=progress,
+        eta_s=None,
+        cancel_requested=False,
     )
 
 

@@ -20,7 +20,9 @@ class Figure(Frozen):
     by_name: dict[str, float] = Field(default_factory=dict)
 
 
-@pytest.mark.parametrize("fields", [{"value": math.nan}, {"value": math.inf}, {"by_name": {"a": math.nan}}, {"vale": 1.0}])
+@pytest.mark.parametrize(
+    "fields", [{"value": math.nan}, {"value": math.inf}, {"by_name": {"a": math.nan}}, {"vale": 1.0}]
+)
 def test_unknown_fields_and_what_json_cannot_hold_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Figure.model_validate(fields)

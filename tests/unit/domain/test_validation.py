@@ -79,7 +79,11 @@ def test_a_long_name_is_cut() -> None:
     assert len(first_flaw(refused.value).field) == LONGEST + 1
 
 
-@given(st.dictionaries(st.sampled_from(["name", "steps", "serving", "limits"]), st.none() | st.integers() | st.text(max_size=9)))
+@given(
+    st.dictionaries(
+        st.sampled_from(["name", "steps", "serving", "limits"]), st.none() | st.integers() | st.text(max_size=9)
+    )
+)
 def test_nothing_of_pydantic_is_in_a_recipes_refusal(document: dict[str, Any]) -> None:
     try:
         recipe.read(document)

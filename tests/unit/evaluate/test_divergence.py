@@ -1,4 +1,5 @@
-"""Two models' logits in fp32 and kept buffers against the definitions in double precision; the original's states kept."""
+"""Two models' logits in fp32 and kept buffers against the definitions in double precision; the original's states
+kept."""
 
 from __future__ import annotations
 

@@ -30,7 +30,11 @@ texts = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6)
 
 def event(text: str, tokens: int | None = None, finish: str | None = None, **more: Any) -> bytes:
     usage = {} if tokens is None else {"usage": {"prompt_tokens": 3, "completion_tokens": tokens}}
-    return b"data: " + json.dumps({"choices": [{"text": text, "finish_reason": finish}], **usage, **more}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps({"choices": [{"text": text, "finish_reason": finish}], **usage, **more}).encode()
+        + b"\n\n"
+    )
 
 
 def chunk(data: bytes) -> bytes:
@@ -49,7 +53,9 @@ def exchange(*reads: bytes, status: str = "done", head: bytes = HEAD) -> Exchang
 
 
 def plan(**changed: Any) -> LoadPlan:
-    return LoadPlan(**({"url": "http://h:1", "model": "m", "load": Load("closed", 2), "requests": 4, "prompts": "p"} | changed))
+    return LoadPlan(
+        **({"url": "http://h:1", "model": "m", "load": Load("closed", 2), "requests": 4, "prompts": "p"} | changed)
+    )
 
 
 def test_each_content_chunk_has_the_time_of_its_read_and_its_running_count():
@@ -96,7 +102,10 @@ def test_no_bytes_whatever_raise(garbage: bytes, status: str):
         lambda s: (
             st.lists(s)
             | st.dictionaries(
-                st.sampled_from(["choices", "usage", "text", "delta", "content", "error", "message", "completion_tokens"]), s
+                st.sampled_from(
+                    ["choices", "usage", "text", "delta", "content", "error", "message", "completion_tokens"]
+                ),
+                s,
             )
         ),
     )
@@ -123,7 +132,11 @@ def test_reasoning_is_content():
 
 
 def test_what_the_assistant_said_is_without_reasoning_and_tool_calls():
-    deltas = [{"reasoning": "hm", "reasoning_content": "hm"}, {"content": "Yes"}, {"tool_calls": [{"function": {"name": "f"}}]}]
+    deltas = [
+        {"reasoning": "hm", "reasoning_content": "hm"},
+        {"content": "Yes"},
+        {"tool_calls": [{"function": {"name": "f"}}]},
+    ]
     chunks = [chunk(b"data: %s\n\n" % json.dumps({"choices": [{"delta": delta}]}).encode()) for delta in deltas]
     made = exchange(*chunks, END)
     assert (record(made).text, spoken(made)) == ("hmYesf", "Yes")
@@ -132,7 +145,10 @@ def test_what_the_assistant_said_is_without_reasoning_and_tool_calls():
 
 def test_a_tool_call_alone_is_an_answer_with_the_tokens_of_its_usage():
     call = {"tool_calls": [{"index": 0, "function": {"name": "get_weather", "arguments": "{}"}}]}
-    last = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}
+    last = {
+        "choices": [{"delta": {}, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 9},
+    }
     documents = [{"choices": [{"delta": call}]}, last]
     found = record(exchange(*(chunk(b"data: %s\n\n" % json.dumps(document).encode()) for document in documents), END))
     assert (found.status, found.output_tokens, found.first_content) == ("ok", 9, 2.0)
@@ -153,7 +169,8 @@ def test_the_servers_own_error_fails_a_request_though_text_came_before(event_byt
 
 
 @pytest.mark.parametrize(
-    "beside", [b'event: ping\ndata: {"type":"ping"}\n\n', b"data: : OPENROUTER PROCESSING\n\n", b": x\n\n", b"data:\n\n"]
+    "beside",
+    [b'event: ping\ndata: {"type":"ping"}\n\n', b"data: : OPENROUTER PROCESSING\n\n", b": x\n\n", b"data:\n\n"],
 )
 def test_pings_and_comments_are_passed_over(beside: bytes):
     found = record(exchange(chunk(beside), chunk(event("a", 1)), END))
@@ -190,11 +207,20 @@ def test_counts_that_fall_or_pass_the_total_are_no_running_counts(counts: list[i
 @pytest.mark.parametrize(
     ("field", "seconds"),
     [
-        ("1", 1.0), ("0.5", 0.5), ("0", PAUSE_S), ("", PAUSE_S), ("soon", PAUSE_S), ("nan", PAUSE_S), ("inf", PAUSE_S),
-        ("9999", LONGEST_PAUSE_S), ("Wed, 21 Oct 2026 07:28:05 GMT", 5.0), ("Wed, 21 Oct 2015 07:28:00 GMT", PAUSE_S),
-        ("Wed, 99999999999 Oct 2026 07:28:05 GMT", PAUSE_S), ("-3", PAUSE_S),
+        ("1", 1.0),
+        ("0.5", 0.5),
+        ("0", PAUSE_S),
+        ("", PAUSE_S),
+        ("soon", PAUSE_S),
+        ("nan", PAUSE_S),
+        ("inf", PAUSE_S),
+        ("9999", LONGEST_PAUSE_S),
+        ("Wed, 21 Oct 2026 07:28:05 GMT", 5.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", PAUSE_S),
+        ("Wed, 99999999999 Oct 2026 07:28:05 GMT", PAUSE_S),
+        ("-3", PAUSE_S),
     ],
-)  # fmt: skip
+)
 def test_retry_after_is_read_as_seconds_a_fraction_or_a_date(field: str, seconds: float):
     head = Head(429, {"retry-after": field, "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 0)
     assert pause_s(head) == seconds
@@ -234,7 +260,14 @@ def test_an_event_ends_after_its_blank_line():
 
 
 def run(**changed: Any) -> Run:
-    fields = {"exchanges": [], "wall_s": 10.0, "cpu_s": 1.0, "lags_s": [0.001] * 200, "reconnects": 0, "refused_options": False}
+    fields = {
+        "exchanges": [],
+        "wall_s": 10.0,
+        "cpu_s": 1.0,
+        "lags_s": [0.001] * 200,
+        "reconnects": 0,
+        "refused_options": False,
+    }
     return Run(**(fields | changed))
 
 

@@ -21,7 +21,11 @@ TURNS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payloads, Talk]:
     plan = LoadPlan(url="http://h:1", model="m", load=Load("closed", 1), requests=1, prompts="p", endpoint=endpoint)  # type: ignore[arg-type]
     made = Payloads(
-        plan, [Prompt(prompt=turns[0], turns=tuple(turns), system=system, max_tokens=9)], address(plan.url), None, "final"
+        plan,
+        [Prompt(prompt=turns[0], turns=tuple(turns), system=system, max_tokens=9)],
+        address(plan.url),
+        None,
+        "final",
     )
     talk = made.talk(0, 5, 2)
     assert talk is not None
@@ -35,7 +39,14 @@ def body(made: Payloads, talk: Talk) -> dict[str, object]:
     return found
 
 
-REST = {"model": "m", "max_tokens": 9, "temperature": 0.0, "stream": True, "stream_options": {"include_usage": True}, "seed": 7}
+REST = {
+    "model": "m",
+    "max_tokens": 9,
+    "temperature": 0.0,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "seed": 7,
+}
 
 
 @given(TURNS, st.none() | st.text(), st.lists(st.text(min_size=1), min_size=4, max_size=4))
@@ -50,7 +61,9 @@ def test_a_chat_is_all_that_was_said_so_far(turns: list[str], system: str | None
 
 
 @given(TURNS, st.none() | st.text(), st.lists(st.text(min_size=1), min_size=4, max_size=4))
-def test_completions_are_the_words_each_from_a_new_line(turns: list[str], system: str | None, answers: list[str]) -> None:
+def test_completions_are_the_words_each_from_a_new_line(
+    turns: list[str], system: str | None, answers: list[str]
+) -> None:
     made, talk = opened("completions", turns, system)
     said = [system] if system else []
     for turn, answer in zip(turns, answers, strict=False):
@@ -74,10 +87,19 @@ def test_only_turns_that_follow_need_a_reader(turns: list[str], found: bool) -> 
 
 def answer(status: str, document: object) -> bytes:
     text = json.dumps(document).encode()
-    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(text), text)
+    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+        status.encode(),
+        len(text),
+        text,
+    )
 
 
 def test_the_words_of_an_answer_are_those_of_its_record_and_none_where_it_failed() -> None:
     whole = answer("200 OK", {"choices": [{"text": "gr\ud83d\ude00\ud800", "finish_reason": "stop"}]})
     assert words(whole) == "gr\U0001f600\ufffd"
-    assert words(answer("503 Busy", {"error": "busy"})) == words(answer("200 OK", {"error": "inside"})) == words(b"SSH-2.0") == ""
+    assert (
+        words(answer("503 Busy", {"error": "busy"}))
+        == words(answer("200 OK", {"error": "inside"}))
+        == words(b"SSH-2.0")
+        == ""
+    )

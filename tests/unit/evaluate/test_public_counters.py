@@ -1,4 +1,5 @@
-"""Counters of a server that was not started here: read where they are told, no error and no long wait where they are not."""
+"""Counters of a server that was not started here: read where they are told, no error and no long wait where they are
+not."""
 
 from __future__ import annotations
 

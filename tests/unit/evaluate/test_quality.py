@@ -83,7 +83,9 @@ class Counted(Silent):
     def __init__(self, ends: float = math.inf) -> None:
         self.ends, self.steps, self.total = ends, list[float](), 0.0
 
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def phase(
+        self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
+    ) -> None:
         assert (name, unit) == ("quality", "layers")
         self.total = total or 0.0
 

@@ -43,7 +43,8 @@ def test_numbers_zeros_and_scales_become_weights() -> None:
 
 
 def gemm(source: Path, folder: Path) -> None:
-    """The model with every linear rounded to whole numbers x 1/64 around zero point 8, groups of 32, in AutoAWQ's format."""
+    """The model with every linear rounded to whole numbers x 1/64 around zero point 8, groups of 32, in AutoAWQ's
+    format."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -58,7 +59,13 @@ def gemm(source: Path, folder: Path) -> None:
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((source / "config.json").read_bytes())
-    config["quantization_config"] = {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 32, "zero_point": True}
+    config["quantization_config"] = {
+        "quant_method": "awq",
+        "version": "gemm",
+        "bits": 4,
+        "group_size": 32,
+        "zero_point": True,
+    }
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -71,7 +78,9 @@ def test_a_checkpoint_of_that_format_is_scored_as_its_dequantized_self(tmp_path:
     plain = tmp_path / "plain"
     plain.mkdir()
     tensors = {
-        name: ((tensor.float() * 64).round() + 8).clamp(0, 15).sub(8).div(64).to(torch.bfloat16) if "_proj" in name else tensor
+        name: ((tensor.float() * 64).round() + 8).clamp(0, 15).sub(8).div(64).to(torch.bfloat16)
+        if "_proj" in name
+        else tensor
         for name, tensor in load_file(source / "model.safetensors").items()
     }
     save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})

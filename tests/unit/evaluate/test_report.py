@@ -86,7 +86,9 @@ def test_the_report_says_what_its_figures_rest_on(page: _Page, said: str) -> Non
 
 
 def test_the_report_loads_nothing_from_anywhere(page: _Page) -> None:
-    addresses = [value for _, attributes in page.tags for name, value in attributes.items() if name in {"src", "href", "srcset"}]
+    addresses = [
+        value for _, attributes in page.tags for name, value in attributes.items() if name in {"src", "href", "srcset"}
+    ]
     assert addresses
     assert all(value and value.startswith(("#", "data:")) for value in addresses)
     policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")

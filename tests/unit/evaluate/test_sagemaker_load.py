@@ -1,4 +1,5 @@
-"""Load on an endpoint of SageMaker: signed requests, AWS's event stream read as server-sent events are, every way it fails."""
+"""Load on an endpoint of SageMaker: signed requests, AWS's event stream read as server-sent events are, every way it
+fails."""
 
 from __future__ import annotations
 
@@ -61,8 +62,14 @@ def test_an_event_in_two_parts_arrives_with_its_second() -> None:
     assert (found.status, found.first_content) == ("ok", 3.0)
 
 
-@given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6), st.integers(1, 40), st.lists(st.integers(1, 5000)))
-def test_however_aws_and_the_network_cut_it_the_record_says_the_same(words: list[str], size: int, places: list[int]) -> None:
+@given(
+    st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6),
+    st.integers(1, 40),
+    st.lists(st.integers(1, 5000)),
+)
+def test_however_aws_and_the_network_cut_it_the_record_says_the_same(
+    words: list[str], size: int, places: list[int]
+) -> None:
     inner = b"".join(event(word, n) for n, word in enumerate(words, 1)) + b"data: [DONE]\n\n"
     raw = b"".join(part(inner[at : at + size]) for at in range(0, len(inner), size)) + LAST
     edges = [0, *sorted({place % len(raw) for place in places} - {0}), len(raw)]
@@ -103,9 +110,14 @@ def test_headers_of_every_type_are_passed_over() -> None:
 
 def loaded(account: Account, folder: Path, name: str, **changed: Any) -> list[RequestRecord]:
     chosen = {
-        "url": f"sagemaker://us-east-1/{name}", "model": "model", "load": Load("closed", 2), "requests": 4, "max_tokens": 6,
-        "prompts": write_prompts(folder, {"prompt": "one"}, {"prompt": "two"}), "warmup_requests": 0,
-    }  # fmt: skip
+        "url": f"sagemaker://us-east-1/{name}",
+        "model": "model",
+        "load": Load("closed", 2),
+        "requests": 4,
+        "max_tokens": 6,
+        "prompts": write_prompts(folder, {"prompt": "one"}, {"prompt": "two"}),
+        "warmup_requests": 0,
+    }
     return run_level(LoadPlan(**(chosen | changed)), folder / "level")[0]
 
 
@@ -147,7 +159,10 @@ def test_a_container_that_takes_no_counts_under_way_is_asked_for_less(aws: Accou
 
 def test_what_is_asked_beside_the_load_is_signed_too(aws: Account) -> None:
     url = f"sagemaker://us-east-1/{in_service(aws, DEPLOYMENT)}"
-    assert completion(url, {"model": "model", "prompt": "one", "max_tokens": 3})["choices"][0]["text"] == " four, five, six,"
+    assert (
+        completion(url, {"model": "model", "prompt": "one", "max_tokens": 3})["choices"][0]["text"]
+        == " four, five, six,"
+    )
     assert models(url) == ["model"] and metrics(url) is None
     assert bearer("SECRET_OF_ANOTHER", address(url)) is None
     assert str(address(url)) == f"sagemaker:{DEPLOYMENT.endpoint}@us-east-1"
@@ -157,15 +172,23 @@ def test_what_is_asked_beside_the_load_is_signed_too(aws: Account) -> None:
     ("fault", "status", "words"),
     [
         (Fault("ThrottlingException", times=9), "http_400", "SageMaker throttles the requests (ThrottlingException)"),
-        (Fault("ModelNotReadyException", times=9), "http_429", "The endpoint's model is not ready (ModelNotReadyException)"),
-        (Fault("AccessDeniedException", times=9), "http_400", "InvokeEndpoint and sagemaker:InvokeEndpointWithResponseStream"),
+        (
+            Fault("ModelNotReadyException", times=9),
+            "http_429",
+            "The endpoint's model is not ready (ModelNotReadyException)",
+        ),
+        (
+            Fault("AccessDeniedException", times=9),
+            "http_400",
+            "InvokeEndpoint and sagemaker:InvokeEndpointWithResponseStream",
+        ),
         (Fault("ExpiredTokenException", times=9), "http_400", "The AWS credentials in use have expired"),
         (Fault("UnrecognizedClientException", times=9), "http_400", "does not accept the credentials in use"),
         (Fault("ServiceUnavailable", times=9), "http_503", "SageMaker itself failed (HTTP 503, ServiceUnavailable)"),
         (Fault(502, times=9), "http_502", "SageMaker itself failed (HTTP 502)"),
         (Fault("cut", times=9), "truncated", "the connection was closed before the answer was complete"),
     ],
-)  # fmt: skip
+)
 def test_each_failure_is_a_failed_request_with_its_sentence(
     aws: Account, tmp_path: Path, fault: Fault, status: str, words: str
 ) -> None:
@@ -182,19 +205,23 @@ def test_an_answer_that_the_container_breaks_off_is_a_failed_request(aws: Accoun
     (found,) = loaded(aws, tmp_path, in_service(aws, DEPLOYMENT, breaks=breaks), requests=1, load=Load("closed", 1))
     assert (found.status, len(found.chunk_times)) == ("server_error", 2)
     assert (
-        found.error == "The answer was broken off (InternalStreamFailure): SageMaker itself failed while the answer was streamed."
+        found.error
+        == "The answer was broken off (InternalStreamFailure): SageMaker itself failed while the answer was streamed."
     )
 
 
 def test_what_is_not_in_service_and_what_the_container_refuses_are_said(aws: Account, tmp_path: Path) -> None:
     (found,) = loaded(aws, tmp_path, "whetstone-gone", requests=1, load=Load("closed", 1))
     assert (found.status, found.error) == (
-        "http_400", "There is no such endpoint in service in this region: see `whetstone endpoints list`.",
-    )  # fmt: skip
+        "http_400",
+        "There is no such endpoint in service in this region: see `whetstone endpoints list`.",
+    )
     inner = {"OriginalStatusCode": 404, "OriginalMessage": "The model `x` does not exist."}
     body = json.dumps({"Message": "Received client error (404) from primary", **inner}).encode()
     fields = {invocations.KIND: "ModelError:http://internal.amazon.com/coral/"}
-    assert invocations.refusal(424, fields, body) == "The container answered with HTTP 404: The model `x` does not exist."
+    assert (
+        invocations.refusal(424, fields, body) == "The container answered with HTTP 404: The model `x` does not exist."
+    )
     assert invocations.container_status(424, body) == 404
 
 

@@ -24,11 +24,14 @@ CUTS = st.lists(st.integers(0, 10_000), max_size=30)
 
 
 def sent(words: list[str], end: str) -> list[tuple[float, bytes]]:
-    """(time, bytes) of each send of a server: an HTTP chunk a token, as text that is not escaped, then the usage and the end."""
+    """(time, bytes) of each send of a server: an HTTP chunk a token, as text that is not escaped, then the usage and
+    the end."""
     documents: list[dict[str, Any]] = [{"choices": [{"delta": {"content": word}}]} for word in words]
     usage = {"prompt_tokens": 3, "completion_tokens": len(words)}
     documents.append({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage})
-    texts = [f"data: {json.dumps(document, ensure_ascii=False)}{end}" for document in documents] + [f"data: [DONE]{end}"]
+    texts = [f"data: {json.dumps(document, ensure_ascii=False)}{end}" for document in documents] + [
+        f"data: [DONE]{end}"
+    ]
     bodies = [text.encode("utf-8", "surrogatepass") for text in texts]
     sends = [b"%x\r\n%s\r\n" % (len(body), body) for body in bodies]
     sends[0], sends[-1] = HEAD + sends[0], sends[-1] + b"0\r\n\r\n"
@@ -43,7 +46,9 @@ def read(sends: list[tuple[float, bytes]], cuts: list[int]) -> Exchange:
     edges = [0, *sorted({cut % len(raw) for cut in cuts} - {0}), len(raw)]
     exchange = Exchange(0, 0, 0, 0, False, 0.5, sent=1.0, end=sends[-1][0], status="done")
     exchange.reads = [raw[start:end] for start, end in pairwise(edges)]
-    exchange.times = [next(time for (time, _), limit in zip(sends, ends, strict=True) if end <= limit) for end in edges[1:]]
+    exchange.times = [
+        next(time for (time, _), limit in zip(sends, ends, strict=True) if end <= limit) for end in edges[1:]
+    ]
     return exchange
 
 
@@ -69,8 +74,8 @@ def test_any_cut_gives_the_same_text_and_figures_that_are_right_or_none(words: l
     # 3. The first token is stamped by a read that is no earlier than it and no later than the whole.
     assert found.first_content is not None and FIRST_S <= found.first_content <= FIRST_S + PACE_S * (len(words) - 1)
 
-    # 4. The time a token is the server's pace: a read that ends inside a chunk is stamped by it, so that at most the time of
-    #    one token is missing.
+    # 4. The time a token is the server's pace: a read that ends inside a chunk is stamped by it, so that at most the
+    # time of one token is missing.
     tpot = tpot_s(found)
     if tpot is not None:
         after_first = len(words) - chunks_up_to(found, found.chunk_times[0])

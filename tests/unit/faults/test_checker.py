@@ -74,7 +74,10 @@ SPOILS: dict[str, tuple[Callable[[Session], object], str]] = {
     "step twice": (said("step 2 of attempt 1"), "after step 2"),
     "success twice": (said("Succeeded."), "succeeded 2 times"),
     "started twice": (said("Started as process 8, attempt 1."), "started after attempt 1"),
-    "other work": (lambda session: session.execute(update(JobRow).values(spec='{"seed": 4000}')), "is not what j-0 had to make"),
+    "other work": (
+        lambda session: session.execute(update(JobRow).values(spec='{"seed": 4000}')),
+        "is not what j-0 had to make",
+    ),
 }
 
 

@@ -84,7 +84,9 @@ def test_every_environment_is_listed_with_what_it_can_or_why_not(tmp_path: Path)
     assert "whetstone engines install compress" in str(found["compress"].reason)
     assert "quantize awq by autoawq" in found["compress"].can and "gptq" in found["compress"].can
     assert "speculate" not in found["compress"].can and "llm-compressor" not in found["studio"].can
-    assert not found["neuron"].installed and "whetstone engines install neuron --index URL" in str(found["neuron"].reason)
+    assert not found["neuron"].installed and "whetstone engines install neuron --index URL" in str(
+        found["neuron"].reason
+    )
 
 
 def test_a_marker_and_an_interpreter_make_an_engine_installed(tmp_path: Path) -> None:

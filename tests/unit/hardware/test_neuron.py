@@ -22,14 +22,22 @@ from tests.homes import open_home
 # Two devices of an inf2.24xlarge, the second in use, as the Neuron LS user guide prints them.
 PUBLISHED = [
     {
-        "neuron_device": 1, "bdf": "00:1e.0", "connected_to": [0, 2], "nc_count": 2, "memory_size": 34359738368,
+        "neuron_device": 1,
+        "bdf": "00:1e.0",
+        "connected_to": [0, 2],
+        "nc_count": 2,
+        "memory_size": 34359738368,
         "neuron_processes": [{"pid": 2985, "command": "python3 serve.py", "neuroncore_ids": [0, 1]}],
     },
     {
-        "neuron_device": 0, "bdf": "00:1f.0", "connected_to": [1], "nc_count": 2, "memory_size": 34359738368,
+        "neuron_device": 0,
+        "bdf": "00:1f.0",
+        "connected_to": [1],
+        "nc_count": 2,
+        "memory_size": 34359738368,
         "neuron_processes": [],
     },
-]  # fmt: skip
+]
 
 RECIPE = {"name": "neuron", "steps": [{"compile": {}}], "serving": {"tensor_parallel": 4, "max_model_len": 1024}}
 
@@ -62,8 +70,12 @@ def test_the_devices_are_read_from_the_published_form(tmp_path: Path, monkeypatc
     assert neuron.devices() == (NeuronDevice(0, 2, 32 << 30, False), NeuronDevice(1, 2, 32 << 30, True))
 
 
-@pytest.mark.parametrize("script", ["exit 1", "echo No neuron device found", "echo '{}'", "echo '[1, null, {\"nc_count\": 2}]'"])
-def test_a_tool_that_says_something_else_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+@pytest.mark.parametrize(
+    "script", ["exit 1", "echo No neuron device found", "echo '{}'", "echo '[1, null, {\"nc_count\": 2}]'"]
+)
+def test_a_tool_that_says_something_else_is_no_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
     install(tmp_path, monkeypatch, script)
     assert neuron.devices() == ()
 
@@ -109,9 +121,13 @@ def test_the_target_of_this_machine_has_its_cores_and_their_memory(
 def row(number: int, **changes: object) -> dict[str, object]:
     """A device of a trn2.48xlarge, as the guide prints it: four logical cores of two physical ones each."""
     return {
-        "neuron_device": number, "nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 96 << 30, "neuron_processes": [],
+        "neuron_device": number,
+        "nc_count": 4,
+        "logical_neuroncore_config": 2,
+        "memory_size": 96 << 30,
+        "neuron_processes": [],
         **changes,
-    }  # fmt: skip
+    }
 
 
 def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for_and_shown(
@@ -121,7 +137,11 @@ def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for
     install(tmp_path, monkeypatch, f"echo '{json.dumps([row(0), row(1)])}'")
     target = targets.find(home, "local:neuron")
     logical = cores.logical(target.device)
-    assert (target.device.name, logical.units, logical.memory_bytes) == ("Trainium2", 8, 24 << 30) and neuron.cores() == 8
+    assert (target.device.name, logical.units, logical.memory_bytes) == (
+        "Trainium2",
+        8,
+        24 << 30,
+    ) and neuron.cores() == 8
     model, recipe = models.facts(home, "meta-textgeneration-llama-3-8b"), read(RECIPE)
     case = cases.resolve(home, model, recipe, "local:neuron")
     assert case.facts.place == "neuron" and case.facts.attached and case.verdict.valid, case.verdict
@@ -140,15 +160,23 @@ def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for
 @pytest.mark.parametrize(
     ("plan", "attached", "said"),
     [
-        ({}, [], "this machine has none"), ({}, [row(0)], None), ({"tensor_parallel": 8}, [row(0)], "this machine has 4"),
+        ({}, [], "this machine has none"),
+        ({}, [row(0)], None),
+        ({"tensor_parallel": 8}, [row(0)], "this machine has 4"),
         ({"stack": "transformers-neuronx"}, [row(0)], "its successor, `stack: nxd-inference`"),
         ({"draft_method": "draft"}, [row(0)], "no plugin for vLLM serves a plain draft on Neuron"),
     ],
-)  # fmt: skip
+)
 def test_what_was_compiled_is_served_only_where_its_cores_are(
-    tmp_path: Path, home: Workspace, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], attached: list[object],
+    tmp_path: Path,
+    home: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    plan: dict[str, object],
+    attached: list[object],
     said: str | None,
-) -> None:  # fmt: skip
+) -> None:
     install(tmp_path, monkeypatch, f"echo '{json.dumps(attached)}'")
-    why = variants.unserved_on_neuron(home, {"accelerator": "Trainium2", "tensor_parallel": 4, "stack": "vllm-neuron", **plan})
+    why = variants.unserved_on_neuron(
+        home, {"accelerator": "Trainium2", "tensor_parallel": 4, "stack": "vllm-neuron", **plan}
+    )
     assert (why is None) == (said is None) and (said or "") in (why or "")

@@ -1,4 +1,5 @@
-"""Endpoints on SageMaker, against an account on loopback and moto's S3: the whole life, what fails, and what is left."""
+"""Endpoints on SageMaker, against an account on loopback and moto's S3: the whole life, what fails, and what is
+left."""
 
 from __future__ import annotations
 
@@ -76,15 +77,22 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
 
     monkeypatch.setattr(BaseClient, "_make_api_call", seen)
     made = deployed(endpoints, artifact, WATCHED)
-    assert (made.state, made.instance, made.instances, made.owner) == ("InService", "ml.g6.12xlarge", 1, "ann@example.org")
-    assert [path.removeprefix("team/whetstone-endpoints/chat/a-0123456789ab/") for path in keys(bucket, "weights")] == sorted(
-        FILES
+    assert (made.state, made.instance, made.instances, made.owner) == (
+        "InService",
+        "ml.g6.12xlarge",
+        1,
+        "ann@example.org",
     )
+    assert [
+        path.removeprefix("team/whetstone-endpoints/chat/a-0123456789ab/") for path in keys(bucket, "weights")
+    ] == sorted(FILES)
     assert list(aws.tables["policies"]) == ["whetstone-chat-load"]
     assert [each.id for each in endpoints.listing()] == ["chat"]
     assert [(each.what, each.proven) for each in endpoints.prove("chat")] == [
-        ("answer", True), ("quantization", True), ("speculation", True)
-    ]  # fmt: skip
+        ("answer", True),
+        ("quantization", True),
+        ("speculation", True),
+    ]
     assert list(playground.stream(f"sagemaker://us-east-1/{made.name}", "model", Question("a"), Timing()))
     called |= {f"sagemaker:{each.operation}" for each in aws.log if each.operation.startswith("InvokeEndpoint")}
     assert list(aws.tables["actions"]) == ["whetstone-chat-1"] and endpoints.alarms() == {"whetstone-chat-idle": False}
@@ -94,7 +102,9 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     again = deployed(endpoints, artifact, WATCHED)
     assert again.since == made.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
     with pytest.raises(NotNow, match="scales by itself"):
-        endpoints.update(DRAFT.model_copy(update={**HERE, "instance": "ml.g5.12xlarge"}), Rollout(), artifact, FILES, print)
+        endpoints.update(
+            DRAFT.model_copy(update={**HERE, "instance": "ml.g5.12xlarge"}), Rollout(), artifact, FILES, print
+        )
     newer = DRAFT.model_copy(update={**HERE, "artifact": "a-ffffffffffff"})
     endpoints.update(newer, Rollout(), artifact, FILES, lambda line: None)
     objects.Objects("weights")._client.create_multipart_upload(Bucket="weights", Key=f"{DRAFT.key}model/half")
@@ -108,10 +118,14 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
 
 NAMES = {"monitoring": "cloudwatch"}
 IAM = {
-    "s3:ListObjectsV2": "s3:ListBucket", "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
-    "s3:HeadObject": "s3:GetObject", "s3:CreateMultipartUpload": "s3:PutObject", "s3:UploadPart": "s3:PutObject",
-    "s3:CompleteMultipartUpload": "s3:PutObject", "s3:DeleteObjects": "s3:DeleteObject",
-}  # fmt: skip
+    "s3:ListObjectsV2": "s3:ListBucket",
+    "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "s3:HeadObject": "s3:GetObject",
+    "s3:CreateMultipartUpload": "s3:PutObject",
+    "s3:UploadPart": "s3:PutObject",
+    "s3:CompleteMultipartUpload": "s3:PutObject",
+    "s3:DeleteObjects": "s3:DeleteObject",
+}
 """What AWS calls the right to an operation, where that is another name."""
 OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "cloudwatch:TagResource", "s3:ListMultipartUploadParts"}
 """Checked within a creation with a role and tags; parts are only listed where an upload goes on."""
@@ -145,7 +159,10 @@ NONE = Counts(requests=0, errors=0)
 def test_an_endpoint_that_fails_says_why_and_leaves_nothing(
     aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
 ) -> None:
-    aws.tables["endpoint plan"] = {"ends": "Failed", "reason": "The primary container did not pass the ping health check."}
+    aws.tables["endpoint plan"] = {
+        "ends": "Failed",
+        "reason": "The primary container did not pass the ping health check.",
+    }
     with pytest.raises(DeployFailed, match="Failed: The primary container did not pass the ping health check"):
         deployed(endpoints, artifact)
     assert left(aws, bucket) == []
@@ -184,15 +201,18 @@ def test_busy_answers_and_late_lists_are_waited_out(
     pauses.skip(monkeypatch)
     aws.faults += [
         Fault("ValidationException", "DescribeEndpoint", times=2, after=1, message='Could not find endpoint "x".'),
-        Fault("ThrottlingException", "DescribeEndpoint", times=6), Fault("lost", "CreateEndpoint"),
-    ]  # fmt: skip
+        Fault("ThrottlingException", "DescribeEndpoint", times=6),
+        Fault("lost", "CreateEndpoint"),
+    ]
     assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.tables["endpoints"]) == 1
 
 
 def test_what_aws_does_not_see_yet_is_waited_for(aws: Account, endpoints: Deployments, artifact: Path) -> None:
     """It refuses what names something that was made a moment ago, and lists it late."""
     unseen = {"message": 'Could not find endpoint configuration "x".'}
-    aws.faults += [Fault("ValidationException", each, times=2, **unseen) for each in ("CreateEndpoint", "UpdateEndpoint")]
+    aws.faults += [
+        Fault("ValidationException", each, times=2, **unseen) for each in ("CreateEndpoint", "UpdateEndpoint")
+    ]
     assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.asked("DeleteModel")) == 0
     newer = PLAIN.model_copy(update={**HERE, "artifact": "a-ffffffffffff"})
     endpoints.update(newer, Rollout(), artifact, {"model/config.json": 2}, print)
@@ -259,7 +279,10 @@ def test_a_deletion_that_was_killed_finds_the_weights_when_it_is_called_again(
 
 
 def test_what_cannot_be_taken_back_is_said(aws: Account, endpoints: Deployments, artifact: Path) -> None:
-    aws.faults += [Fault("AccessDeniedException", "CreateEndpoint"), Fault("ExpiredTokenException", "ListModels", times=9)]
+    aws.faults += [
+        Fault("AccessDeniedException", "CreateEndpoint"),
+        Fault("ExpiredTokenException", "ListModels", times=9),
+    ]
     with pytest.raises(DeployFailed, match=r"may cost money.*whetstone endpoints delete chat"):
         deployed(endpoints, artifact)
 
@@ -289,7 +312,9 @@ def test_a_draft_that_the_engine_ignores_is_seen(aws: Account, endpoints: Deploy
     assert found[2].words == "It does not speculate: the engine started without the draft."
     aws.tables["logs"].clear()
     seen = endpoints.prove("chat")
-    assert [each.proven for each in seen] == [False, None, None] and all("cannot be proven" in each.words for each in seen[1:])
+    assert [each.proven for each in seen] == [False, None, None] and all(
+        "cannot be proven" in each.words for each in seen[1:]
+    )
 
 
 def test_the_account_is_the_only_one_that_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -60,8 +60,12 @@ def studio(home: Workspace, aws: Account) -> Iterator[Studio]:
 
 
 OF_A_STOP_OR_A_BREAK = {
-    "iam:PassRole", "sagemaker:StopOptimizationJob", "s3:ListMultipartUploadParts", "s3:AbortMultipartUpload", "s3:DeleteObject",
-}  # fmt: skip
+    "iam:PassRole",
+    "sagemaker:StopOptimizationJob",
+    "s3:ListMultipartUploadParts",
+    "s3:AbortMultipartUpload",
+    "s3:DeleteObject",
+}
 """The first is checked by AWS within the creation; what arrived with other bytes is removed."""
 
 
@@ -118,7 +122,9 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
     (asked,) = aws.asked("CreateOptimizationJob")
     source = asked["ModelSource"]["S3"]["S3Uri"]
     assert (
-        source.startswith("s3://made/up/") and "SHA256" not in source and "Uploading the weights to s3://made/up." in studio.said
+        source.startswith("s3://made/up/")
+        and "SHA256" not in source
+        and "Uploading the weights to s3://made/up." in studio.said
     )
     assert f"{source.removeprefix('s3://made/')}config.json" in keys(bucket, "made")
     for path in Path(model.path).iterdir():
@@ -129,7 +135,11 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
     studio.until_state(JobState.SUCCEEDED)
     found = studio.result
     artifact = artifacts.show(home, found["artifact"])
-    assert artifact.manifest.parent == model and artifact.manifest.job == JOB and found["bytes_after"] == model.weights_bytes
+    assert (
+        artifact.manifest.parent == model
+        and artifact.manifest.job == JOB
+        and found["bytes_after"] == model.weights_bytes
+    )
     assert {file.path.split("/")[0] for file in artifact.manifest.files} == {"model"}
     artifacts.verify(home, artifact.id)
     assert variants.resolve(home, artifact.id).kind == "artifact" and studio.creates() == 1
@@ -176,7 +186,9 @@ def test_a_cancel_during_the_upload_creates_no_job(
     assert studio.creates() == 0
 
 
-def test_weights_that_are_gone_end_the_job_with_a_sentence(studio: Studio, bucket: Any, model: ModelCard, tmp_path: Path) -> None:
+def test_weights_that_are_gone_end_the_job_with_a_sentence(
+    studio: Studio, bucket: Any, model: ModelCard, tmp_path: Path
+) -> None:
     shutil.copy(Path(model.path) / "config.json", tmp_path)
     studio.submit(request=HERE, weights=str(tmp_path))
     studio.until_state(JobState.FAILED)

@@ -63,8 +63,10 @@ def test_a_job_completes_and_its_output_and_image_are_recorded(studio: Studio, a
     found = studio.result
     assert (found["output"], found["seconds"], found["usd"]) == (f"s3://b/out/{NAME}/", 1200.0, 2.0)
     assert "djl-inference" in found["image"] and found["arn"].endswith(NAME)
-    assert f"has completed after 20 min, about 2.00 USD at the price of the instance that it is for. The result is in s3://b/out/{NAME}/"\
-        in studio.said  # fmt: skip
+    assert (
+        f"has completed after 20 min, about 2.00 USD at the price of the instance that it is for. The result is in s3://b/out/{NAME}/"
+        in studio.said
+    )
     assert Handle.model_validate_json(studio.row.handle or "").place == found["arn"]
 
 
@@ -92,14 +94,18 @@ def test_somebody_else_stops_it(studio: Studio, aws: Account) -> None:
     studio.until_status("is being set up")
     end(aws, {"name": NAME, "ends": "STOPPED"})
     studio.until_state(JobState.FAILED)
-    assert "Somebody stopped the optimization job" in (studio.row.error or "") and "resume the job" in (studio.row.error or "")
+    assert "Somebody stopped the optimization job" in (studio.row.error or "") and "resume the job" in (
+        studio.row.error or ""
+    )
 
 
 def test_another_home_has_it_stopped_before_it_gives_it_up(studio: Studio, aws: Account, tmp_path: Path) -> None:
     studio.until_status("is being set up")
     handle = Handle.model_validate_json(studio.row.handle or "")
     aws.faults.append(Fault("ThrottlingException", "StopOptimizationJob", times=4))
-    other = SageMakerLauncher(open_home(tmp_path / "other").settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S))
+    other = SageMakerLauncher(
+        open_home(tmp_path / "other").settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S)
+    )
     assert not other.ended_elsewhere(studio.row.spec, handle)
     studio.until(lambda: other.ended_elsewhere(studio.row.spec, handle), "the stop")
     assert aws.asked("StopOptimizationJob")[-1] == {"OptimizationJobName": NAME}
@@ -118,7 +124,10 @@ def test_a_job_that_is_cancelled_before_it_is_created_is_never_created(studio: S
 
 @pytest.mark.parametrize("fault", ["ThrottlingException", 503, "cut", "lost", "drop"])
 def test_what_is_busy_or_broken_costs_no_job(studio: Studio, aws: Account, fault: str | int) -> None:
-    aws.faults += [Fault(fault, "CreateOptimizationJob", times=4), Fault(fault, "DescribeOptimizationJob", times=12, after=1)]
+    aws.faults += [
+        Fault(fault, "CreateOptimizationJob", times=4),
+        Fault(fault, "DescribeOptimizationJob", times=12, after=1),
+    ]
     studio.until_status("is being set up")
     studio.until(lambda: all(each.operation != "DescribeOptimizationJob" for each in aws.faults), "faults")
     aws.clock.advance(3600)
@@ -140,12 +149,15 @@ def test_credentials_that_expire_while_it_runs_are_waited_for(studio: Studio, aw
     ("fault", "words"),
     [
         (Fault("AccessDeniedException"), "need sagemaker:CreateOptimizationJob"),
-        (Fault("AccessDeniedException", message="u is not authorized to perform: iam:PassRole on r"), "need iam:PassRole"),
+        (
+            Fault("AccessDeniedException", message="u is not authorized to perform: iam:PassRole on r"),
+            "need iam:PassRole",
+        ),
         (Fault("ValidationException", message="The EULA is not accepted."), "The EULA is not accepted"),
         (Fault("ResourceLimitExceeded", message="The account-level limit is 0."), "limit is 0"),
     ],
     ids=lambda value: getattr(value, "do", value)[:12],
-)  # fmt: skip
+)
 def test_what_aws_refuses_is_a_failure_in_its_words(studio: Studio, aws: Account, fault: Fault, words: str) -> None:
     fault.operation = "CreateOptimizationJob"
     aws.faults.append(fault)
@@ -206,7 +218,9 @@ def test_a_supervisor_that_asks_no_more_creates_nothing(studio: Studio, aws: Acc
     assert studio.creates() == 0
 
 
-def test_a_sweep_says_what_may_still_run_while_aws_does_not_take_the_stop(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+def test_a_sweep_says_what_may_still_run_while_aws_does_not_take_the_stop(
+    studio: Studio, aws: Account, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(sagemaker, "SWEEP_S", 0.2)
     studio.until_status("is being set up")
     aws.faults.append(Fault("AccessDeniedException", "StopOptimizationJob", times=10_000))
@@ -214,7 +228,9 @@ def test_a_sweep_says_what_may_still_run_while_aws_does_not_take_the_stop(studio
     with pytest.raises(sagemaker.Running, match=r"may still run at AWS .*StopOptimizationJob"):
         launcher.sweep(JOB, handle)
     aws.faults.clear()
-    studio.until(lambda: len([one for one in aws.log if one.answer == 200 and one.operation == "StopOptimizationJob"]), "stop")
+    studio.until(
+        lambda: len([one for one in aws.log if one.answer == 200 and one.operation == "StopOptimizationJob"]), "stop"
+    )
     monkeypatch.setattr(sagemaker, "SWEEP_S", 30.0)
     launcher.sweep(JOB, handle)
     aws.clock.advance(60)
@@ -232,16 +248,19 @@ def test_a_round_does_not_wait_for_aws(studio: Studio, aws: Account) -> None:
 def test_a_refusal_after_an_answer_that_was_lost_leaves_no_job_unnoticed(studio: Studio, aws: Account) -> None:
     """The first request has worked; the second meets a limit, and the looks stay behind for a while."""
     aws.faults += [
-        Fault("lost", "CreateOptimizationJob"), Fault("ResourceLimitExceeded", "CreateOptimizationJob"),
+        Fault("lost", "CreateOptimizationJob"),
+        Fault("ResourceLimitExceeded", "CreateOptimizationJob"),
         Fault("ResourceNotFound", "DescribeOptimizationJob", times=6),
-    ]  # fmt: skip
+    ]
     studio.until_status("is being set up")
     assert studio.creates() == 2 and studio.row.attempt == 1
     aws.clock.advance(3600)
     studio.until_state(JobState.SUCCEEDED)
 
 
-def test_a_refusal_after_a_request_that_did_not_arrive_is_a_failure(studio: Studio, aws: Account, monkeypatch: Any) -> None:
+def test_a_refusal_after_a_request_that_did_not_arrive_is_a_failure(
+    studio: Studio, aws: Account, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(sagemaker, "SETTLE_S", 0.2)
     aws.faults += [Fault("drop", "CreateOptimizationJob"), Fault("ResourceLimitExceeded", "CreateOptimizationJob")]
     studio.until_state(JobState.FAILED)

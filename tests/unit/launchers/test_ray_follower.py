@@ -80,7 +80,9 @@ def test_what_a_worker_says_keeps_and_makes_comes_here_and_its_result_last(attem
     attempt.step()
     assert attempt.events() == ["one"] and attempt.channel.log() == "printed\n"
     attempt.step()
-    assert attempt.events() == ["one"] and not list((keeper_.folder / "events").iterdir()), "here, and not there any more"
+    assert attempt.events() == ["one"] and not list((keeper_.folder / "events").iterdir()), (
+        "here, and not there any more"
+    )
     end(worker)
     attempt.step()
     assert attempt.follower.state.alive and attempt.channel.result() is None, "not before its keeper has seen it end"
@@ -95,7 +97,8 @@ def test_what_a_worker_says_keeps_and_makes_comes_here_and_its_result_last(attem
 def test_what_it_kept_at_one_moment_goes_with_the_job_to_the_next_node(
     tmp_path: Path, attempt: Attempt, cluster: SimulatedCluster, layers: int
 ) -> None:
-    """A state names the file beside it: of both those of one moment come along, though both change between any two looks."""
+    """A state names the file beside it: of both those of one moment come along, though both change between any two
+    looks."""
     attempt.step()
     kept = attempt.keeper.worker.resume()
     kept.mkdir()
@@ -149,11 +152,15 @@ def test_what_it_kept_last_comes_before_its_end_is_told(attempt: Attempt, monkey
 def test_a_job_waits_and_says_for_what(attempt: Attempt, cluster: SimulatedCluster) -> None:
     cluster.broken = [Away("The Ray cluster at h:1 does not answer (ConnectionError).")]
     attempt.step()
-    assert attempt.follower.state.waiting == "for the cluster to answer: The Ray cluster at h:1 does not answer (ConnectionError)"
+    assert (
+        attempt.follower.state.waiting
+        == "for the cluster to answer: The Ray cluster at h:1 does not answer (ConnectionError)"
+    )
     cluster.full = True
     attempt.step(20, AWAY_S)
     assert (
-        attempt.follower.state.alive and attempt.follower.state.waiting == "for a node with 1 core: those that have it are taken"
+        attempt.follower.state.alive
+        and attempt.follower.state.waiting == "for a node with 1 core: those that have it are taken"
     )
     cluster.nodes = [cluster.nodes[0]._replace(resources={"CPU": 8.0})]
     attempt.step()
@@ -163,7 +170,9 @@ def test_a_job_waits_and_says_for_what(attempt: Attempt, cluster: SimulatedClust
     assert not attempt.follower.state.alive, "cancelled although no node ever took it"
 
 
-def test_ray_65608_a_job_that_ended_before_the_head_was_replaced_stays_ended(attempt: Attempt, cluster: SimulatedCluster) -> None:
+def test_ray_65608_a_job_that_ended_before_the_head_was_replaced_stays_ended(
+    attempt: Attempt, cluster: SimulatedCluster
+) -> None:
     attempt.step()
     end(attempt.keeper.worker)
     attempt.keeper.code = 0
@@ -183,7 +192,9 @@ def test_ray_65608_one_whose_result_was_not_here_yet_may_run_again(attempt: Atte
 
 
 @pytest.mark.parametrize("error", [Away("RPC error: UNAVAILABLE"), Gone("The actor died.")])
-def test_ray_65025_a_live_job_outlives_answers_that_fail(attempt: Attempt, cluster: SimulatedCluster, error: Exception) -> None:
+def test_ray_65025_a_live_job_outlives_answers_that_fail(
+    attempt: Attempt, cluster: SimulatedCluster, error: Exception
+) -> None:
     attempt.step()
     for _ in range(5):
         cluster.broken = [error] * 2
@@ -216,7 +227,7 @@ def test_a_node_with_another_version_is_refused_with_what_to_do(tmp_path: Path, 
 
 def test_a_node_without_the_models_files_is_sent_them(
     attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").write_text("numbers")
@@ -234,7 +245,9 @@ def test_files_of_another_time_count_by_their_content(attempt: Attempt, tmp_path
     assert not attempt.keeper.same({str(path): ("0" * 64, 10**17)}) and path.stat().st_mtime_ns == 10**18
 
 
-def test_a_cancel_reaches_the_worker_although_the_first_try_does_not(attempt: Attempt, cluster: SimulatedCluster) -> None:
+def test_a_cancel_reaches_the_worker_although_the_first_try_does_not(
+    attempt: Attempt, cluster: SimulatedCluster
+) -> None:
     attempt.step()
     attempt.follower.cancel(force=False)
     cluster.broken = [Away("RPC error")]
@@ -244,7 +257,9 @@ def test_a_cancel_reaches_the_worker_although_the_first_try_does_not(attempt: At
     assert attempt.keeper.asked is False
 
 
-def test_the_next_supervisor_takes_up_what_was_begun(tmp_path: Path, attempt: Attempt, cluster: SimulatedCluster) -> None:
+def test_the_next_supervisor_takes_up_what_was_begun(
+    tmp_path: Path, attempt: Attempt, cluster: SimulatedCluster
+) -> None:
     attempt.step(2)
     worker = attempt.keeper.worker
     worker.emit(Event(kind="note", message="one"))
@@ -252,7 +267,9 @@ def test_the_next_supervisor_takes_up_what_was_begun(tmp_path: Path, attempt: At
     later = Follower(cluster, attempt.name, Channel(tmp_path / "j-1", 1), SETUP, now=lambda: attempt.time)
     worker.emit(Event(kind="note", message="two"))
     later.step()
-    assert attempt.events() == ["one", "two"] and len(cluster.requests) == 1 and later.state.place == "node-1 (10.0.0.1)"
+    assert (
+        attempt.events() == ["one", "two"] and len(cluster.requests) == 1 and later.state.place == "node-1 (10.0.0.1)"
+    )
 
 
 @pytest.mark.parametrize("name", ["../2/result.json", "/etc/cron.d/job", "resume/../../spec.json"])
@@ -284,7 +301,9 @@ def test_with_a_cluster_jobs_are_placed_there_and_take_nothing_of_the_studios_ho
 
 
 def test_an_environment_that_is_not_there_is_said_and_a_job_that_waits_for_it_can_be_cancelled(tmp_path: Path) -> None:
-    cluster = launchers.cluster.launcher.client(Settings(home=tmp_path, engines=tmp_path / "none", ray_address="127.0.0.1:1"))
+    cluster = launchers.cluster.launcher.client(
+        Settings(home=tmp_path, engines=tmp_path / "none", ray_address="127.0.0.1:1")
+    )
     channel = Channel(tmp_path / "j-1", 1)
     channel.open(SPEC, Granted(claim=Claim(movable=True)))
     follower = Follower(cluster, NAME.format(1), channel, SETUP)
@@ -297,7 +316,9 @@ def test_an_environment_that_is_not_there_is_said_and_a_job_that_waits_for_it_ca
 
 
 @pytest.mark.parametrize("name", ["spec.json", "granted.json"])
-def test_a_request_that_is_damaged_before_a_node_has_it_ends_the_job_with_a_sentence(attempt: Attempt, name: str) -> None:
+def test_a_request_that_is_damaged_before_a_node_has_it_ends_the_job_with_a_sentence(
+    attempt: Attempt, name: str
+) -> None:
     (Path(attempt.channel.address) / name).write_bytes(b'{"kind": ')
     attempt.step()
     seen = attempt.follower.state
@@ -315,7 +336,9 @@ def test_an_answer_of_another_form_ends_the_attempt_in_a_sentence(
     assert attempt.follower.state.alive
     call = cluster.call
     monkeypatch.setattr(
-        cluster, "call", lambda name, method, *rest, **given: answer if method == "look" else call(name, method, *rest, **given)
+        cluster,
+        "call",
+        lambda name, method, *rest, **given: answer if method == "look" else call(name, method, *rest, **given),
     )
     attempt.step(2)
     state = attempt.follower.state

@@ -1,4 +1,5 @@
-"""The launcher of a cluster ends what nobody wants there any more: a keeper that is left holds its node for half an hour."""
+"""The launcher of a cluster ends what nobody wants there any more: a keeper that is left holds its node for half an
+hour."""
 
 from __future__ import annotations
 
@@ -94,7 +95,9 @@ def test_what_it_started_since_is_not_ended(tmp_path: Path, cluster: SimulatedCl
     home.crash()
 
 
-def test_what_a_host_that_is_gone_has_there_ends_before_another_one_repeats_it(tmp_path: Path, cluster: SimulatedCluster) -> None:
+def test_what_a_host_that_is_gone_has_there_ends_before_another_one_repeats_it(
+    tmp_path: Path, cluster: SimulatedCluster
+) -> None:
     gone, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
     handle = gone.start("j-1")
     gone.crash()
@@ -102,7 +105,9 @@ def test_what_a_host_that_is_gone_has_there_ends_before_another_one_repeats_it(t
     assert cluster.keepers == {}
 
 
-def test_a_cluster_that_does_not_answer_keeps_no_job_from_being_given_up(tmp_path: Path, cluster: SimulatedCluster) -> None:
+def test_a_cluster_that_does_not_answer_keeps_no_job_from_being_given_up(
+    tmp_path: Path, cluster: SimulatedCluster
+) -> None:
     gone, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
     handle = gone.start("j-1")
     gone.crash()

@@ -32,7 +32,13 @@ def optimize(hardware: str = "cpu", spread: int = 1, target: str = "local") -> O
 def evaluate(spread: int = 1, neuron: dict[str, Any] | None = None) -> EvaluateSpec:
     serving = Serving(tensor_parallel=spread)
     variant = Variant(
-        name="a", source="a", kind="model", model_path="/models/a", original_path="/models/b", serving=serving, neuron=neuron
+        name="a",
+        source="a",
+        kind="model",
+        model_path="/models/a",
+        original_path="/models/b",
+        serving=serving,
+        neuron=neuron,
     )
     return EvaluateSpec(variants=(variant,), options=EvaluateOptions(tasks=("/tasks/one.yaml", "next-line")))
 
@@ -52,7 +58,9 @@ def evaluate(spread: int = 1, neuron: dict[str, Any] | None = None) -> EvaluateS
         (evaluate(4), Claim(whole=True), [SMALL, DEAD], {RESOURCE: 1.0}),
     ],
 )
-def test_requests(spec: OptimizeSpec | EvaluateSpec, claim: Claim, nodes: list[Node], expected: dict[str, float]) -> None:
+def test_requests(
+    spec: OptimizeSpec | EvaluateSpec, claim: Claim, nodes: list[Node], expected: dict[str, float]
+) -> None:
     assert requests.of(spec, claim, nodes).resources == expected
 
 
@@ -68,13 +76,14 @@ def test_ray_is_given_the_same_by_its_own_names() -> None:
         (Request(cpus=2), [SMALL], "for a node with 2 cores: those that have it are taken"),
         (Request(cpus=4, gpus=1), [SMALL, DEAD], "for a node with 4 cores and 1 GPU, which no node of the cluster has"),
         (
-            Request(cpus=1, neuron_cores=2, memory_bytes=9_000_000_000), [SMALL],
+            Request(cpus=1, neuron_cores=2, memory_bytes=9_000_000_000),
+            [SMALL],
             "for a node with 1 core, 2 Neuron cores and 9.0 GB of memory, which no node of the cluster has",
         ),
         (Request(whole=True), [SMALL], "for a node to itself: those that have it are taken"),
         (Request(cpus=1), [HEAD, DEAD], f"for a node with 1 core: {NOBODY}"),
     ],
-)  # fmt: skip
+)
 def test_what_a_job_waits_for(request_: Request, nodes: list[Node], expected: str) -> None:
     assert requests.waiting(request_, nodes) == expected and RESOURCE in HOW
 
@@ -89,4 +98,6 @@ def test_a_job_for_a_cluster_takes_nothing_of_the_studios_machine_while_the_clus
     measuring, room = Claim(whole=True, movable=True), Capacity(cores=2, cluster=4)
     assert fits([measuring, measuring, Claim()], room) and allocate(measuring, room, ["core0"]) == []
     assert not fits([measuring, measuring], Capacity(cores=2)), "without a cluster it has this machine to itself"
-    assert granted([], room, measuring).claim == measuring and granted(["core0"], Capacity(cores=2), Claim()).claim is None
+    assert (
+        granted([], room, measuring).claim == measuring and granted(["core0"], Capacity(cores=2), Claim()).claim is None
+    )

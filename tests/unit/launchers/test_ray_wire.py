@@ -49,7 +49,10 @@ def test_a_tuple_comes_as_a_list_and_what_is_no_json_is_not_sent() -> None:
             wire.send(here, 1, "value", object())
 
 
-@given(st.binary(min_size=1, max_size=60) | st.sampled_from([b"[" * 100_000, b"[1,2]", b"{}", b'[1,2,{"$bytes":"?"}]', b"3"]))
+@given(
+    st.binary(min_size=1, max_size=60)
+    | st.sampled_from([b"[" * 100_000, b"[1,2]", b"{}", b'[1,2,{"$bytes":"?"}]', b"3"])
+)
 def test_what_is_no_message_is_refused_with_a_value_error(text: bytes) -> None:
     here, there = Pipe()
     with here, there:
@@ -99,4 +102,6 @@ def test_an_answer_of_another_kind_is_one_of_ours(asked: Any, answer: str, raise
 
 def test_an_answer_is_passed_on(asked: Any) -> None:
     row = {"id": "n", "content": {"$bytes": "AP8="}}
-    assert asked(f'pipe.send_bytes(json.dumps([number, "value", [{row!r}]]).encode())') == [{"id": "n", "content": b"\x00\xff"}]
+    assert asked(f'pipe.send_bytes(json.dumps([number, "value", [{row!r}]]).encode())') == [
+        {"id": "n", "content": b"\x00\xff"}
+    ]

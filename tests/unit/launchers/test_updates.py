@@ -1,4 +1,5 @@
-"""Updates of an endpoint in place: what serves, what is proven, what is left, when they succeed, fail and are interrupted."""
+"""Updates of an endpoint in place: what serves, what is proven, what is left, when they succeed, fail and are
+interrupted."""
 
 from __future__ import annotations
 
@@ -52,14 +53,21 @@ def test_an_update_serves_the_new_one_and_leaves_nothing_of_the_old(
     (asked,) = aws.asked("UpdateEndpoint")
     assert asked["DeploymentConfig"]["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "errors"}]}
     shown = endpoints.show("chat")
-    assert (shown.artifact, shown.variant, shown.since, shown.owner) == ("a-ffffffffffff", "fp8", made.since, "ann@example.org")
+    assert (shown.artifact, shown.variant, shown.since, shown.owner) == (
+        "a-ffffffffffff",
+        "fp8",
+        made.since,
+        "ann@example.org",
+    )
     serves(aws, bucket, NEW)
     assert updated(endpoints, artifact, NEW) and len(aws.asked("UpdateEndpoint")) == 1, "called again it finds it done"
     endpoints.delete("chat")
     assert left(aws, bucket) == []
 
 
-def test_another_instance_keeps_the_same_weights(aws: Account, bucket: Any, endpoints: Deployments, artifact: Path) -> None:
+def test_another_instance_keeps_the_same_weights(
+    aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
+) -> None:
     deployed(endpoints, artifact, OLD)
     larger = OLD.model_copy(update={"instance": "ml.g6.24xlarge"})
     updated(endpoints, artifact, larger)

@@ -1,4 +1,5 @@
-"""Workers forked from a template: one job a process, found by its mark, and none that its supervisor did not let begin."""
+"""Workers forked from a template: one job a process, found by its mark, and none that its supervisor did not let
+begin."""
 
 from __future__ import annotations
 
@@ -118,7 +119,9 @@ def test_a_worker_that_is_gone_is_not_said_to_live_until_its_template_says_so(
     eventually("its code", lambda: launcher.poll(handle).code == -signal.SIGKILL, 60)
 
 
-def test_a_worker_goes_on_without_its_template_and_the_next_one_has_another(tmp_path: Path, launcher: LocalLauncher) -> None:
+def test_a_worker_goes_on_without_its_template_and_the_next_one_has_another(
+    tmp_path: Path, launcher: LocalLauncher
+) -> None:
     opened = channel(tmp_path, "j-1")
     (Path(opened.address) / "spec.json").unlink()
     os.mkfifo(Path(opened.address) / "spec.json")

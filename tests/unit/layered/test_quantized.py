@@ -1,4 +1,5 @@
-"""Quantized checkpoints are read as what they stand for, bit by bit, and refused where their numbers contradict themselves."""
+"""Quantized checkpoints are read as what they stand for, bit by bit, and refused where their numbers contradict
+themselves."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ LAYOUTS: dict[str, tuple[Layout, dict[str, Any] | None, str]] = {
     "fp8, ModelOpt": (stored.modelopt_fp8, stored.MODELOPT, "hf_quant_config.json"),
     "int8": (stored.int8, None, ""),
     "gptq": (stored.gptq, GPTQ_CONFIG, "quantize_config.json"),
-    "gptq, zero points as they are": (partial(stored.gptq, minus=0), {**GPTQ_CONFIG, "quant_method": "gptq"}, "config.json"),
+    "gptq, zero points as they are": (
+        partial(stored.gptq, minus=0),
+        {**GPTQ_CONFIG, "quant_method": "gptq"},
+        "config.json",
+    ),
     "gptq, ordered": (partial(stored.gptq, ordered=True), {**GPTQ_CONFIG, "desc_act": True}, "quantize_config.json"),
     "gptq, asymmetric": (partial(stored.gptq, symmetric=False), {**GPTQ_CONFIG, "sym": False}, "quantize_config.json"),
     "gptq, version 2": (partial(stored.gptq, symmetric=False, minus=0), V2, "quantize_config.json"),
@@ -66,12 +71,17 @@ def test_a_matrix_whose_sizes_no_block_divides_is_read(tmp_path: Path) -> None:
     sizes = {**stored.SMALL, "hidden_size": 192, "intermediate_size": 320}
     model = store(llama(tmp_path / "stored", **sizes), layout, BLOCKS)
     expected = quantized.plain(dense(llama(tmp_path / "dense", **sizes), layout))
-    assert all(tensor.float().equal(expected.one(name).float()) for name, tensor in quantized.plain(model).read(expected.plain()))
+    assert all(
+        tensor.float().equal(expected.one(name).float())
+        for name, tensor in quantized.plain(model).read(expected.plain())
+    )
 
 
 def test_packed_zero_points_that_readers_take_differently_are_refused(plain: Path, tmp_path: Path) -> None:
     """The same file announced as symmetric, and with a zero point of 0 in the older format."""
-    model = store(copied(plain, tmp_path / "a"), partial(stored.gptq, symmetric=False), GPTQ_CONFIG, "quantize_config.json")
+    model = store(
+        copied(plain, tmp_path / "a"), partial(stored.gptq, symmetric=False), GPTQ_CONFIG, "quantize_config.json"
+    )
     source = quantized.plain(model)
     with pytest.raises(ModelDamaged, match="announced as symmetric, but its zero points"):
         dict(source.read(source.plain()))
@@ -84,7 +94,9 @@ def test_packed_zero_points_that_readers_take_differently_are_refused(plain: Pat
 
 
 def test_groups_that_contradict_the_announced_order_are_refused(plain: Path, tmp_path: Path) -> None:
-    model = store(copied(plain, tmp_path / "a"), partial(stored.gptq, ordered=True), GPTQ_CONFIG, "quantize_config.json")
+    model = store(
+        copied(plain, tmp_path / "a"), partial(stored.gptq, ordered=True), GPTQ_CONFIG, "quantize_config.json"
+    )
     source = quantized.plain(model)
     with pytest.raises(ModelDamaged, match=r"`g_idx` of .* and `desc_act` contradict each other"):
         dict(source.read(source.plain()))
@@ -104,7 +116,9 @@ def test_scales_that_seem_to_divide_are_refused(plain: Path, tmp_path: Path) -> 
 
 def test_a_layout_without_a_reader_is_refused_before_anything_is_read(plain: Path, tmp_path: Path) -> None:
     model = store(copied(plain, tmp_path / "a"), stored.gptq)
-    with pytest.raises(ImpossibleStack, match=r"already quantized. Its weights are stored as GPTQ, 4 bits \(announced nowhere\)"):
+    with pytest.raises(
+        ImpossibleStack, match=r"already quantized. Its weights are stored as GPTQ, 4 bits \(announced nowhere\)"
+    ):
         quantized.plain(model)
     with pytest.raises(InvalidModel, match=r"announces awq, but .* is stored as GPTQ"):
         edit(model / "config.json", quantization_config={"quant_method": "awq"})
@@ -113,9 +127,10 @@ def test_a_layout_without_a_reader_is_refused_before_anything_is_read(plain: Pat
 
 INT8 = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
 COMPRESSED = {
-    "quant_method": "compressed-tensors", "format": "int-quantized",
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
     "config_groups": {"group_0": {"targets": ["Linear"], "weights": INT8}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +149,9 @@ def test_a_configuration_that_the_library_does_not_read_is_one_sentence(
 ) -> None:
     good = store(copied(plain, tmp_path / "good"), stored.int8, COMPRESSED)
     expected = quantized.plain(dense(copied(plain, tmp_path / "dense"), stored.int8))
-    assert all(each.float().equal(expected.one(name).float()) for name, each in quantized.plain(good).read(expected.plain()))
+    assert all(
+        each.float().equal(expected.one(name).float()) for name, each in quantized.plain(good).read(expected.plain())
+    )
     edit(good / "config.json", quantization_config={**COMPRESSED, **changes})
     with pytest.raises((ModelDamaged, ImpossibleStack), match=words):
         source = quantized.plain(good)
@@ -174,7 +191,9 @@ def test_buffers_of_older_checkpoints_and_a_tied_head_that_is_the_same_are_left_
     frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq"
     Outline(quantized.plain(with_tensor(model, tmp_path / "b", frequencies, tensor=torch.ones(16))))
     other = with_tensor(tied, tmp_path / "c", "lm_head.weight", tensor=table + 1)
-    with pytest.raises(ModelDamaged, match=r"ties the output head to the embedding .* but lm_head.weight is another matrix"):
+    with pytest.raises(
+        ModelDamaged, match=r"ties the output head to the embedding .* but lm_head.weight is another matrix"
+    ):
         Outline(quantized.plain(other))
 
 

@@ -148,8 +148,13 @@ def test_a_server_reads_the_standard_files_beside_those_of_mistral(tmp_path: Pat
     assert vllm_options.standard_files(variant) == []
     (tmp_path / "consolidated-00001-of-00001.safetensors").touch()
     assert vllm_options.standard_files(variant) == [
-        "--config-format", "hf", "--load-format", "safetensors", "--tokenizer-mode", "hf",
-    ]  # fmt: skip
+        "--config-format",
+        "hf",
+        "--load-format",
+        "safetensors",
+        "--tokenizer-mode",
+        "hf",
+    ]
 
 
 def test_a_folder_without_a_tokenizer_that_can_be_built_is_refused(tmp_path: Path) -> None:
@@ -164,9 +169,7 @@ def test_a_folder_without_a_tokenizer_that_can_be_built_is_refused(tmp_path: Pat
         tokenizers.load(tmp_path)
 
 
-NEEDS_TOOLS = (
-    "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor %}"
-)
+NEEDS_TOOLS = "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor %}"
 TYPED = "{% for m in messages %}{{ m['role'] }}: {% for p in m['content'] %}{{ p['text'] }}{% endfor %}\n{% endfor %}"
 ALTERNATING = (
     "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
@@ -182,7 +185,11 @@ ALTERNATING = (
         (ALTERNATING, "<user>How?<assistant>So.", None),
         (TYPED, "user: How?assistant: So.", None),
         (NEEDS_TOOLS, "How?\nSo.\n", "A tools list is required"),
-        ([{"name": "default", "template": ALTERNATING}, {"name": "rag", "template": CHAT}], "<user>How?<assistant>So.", None),
+        (
+            [{"name": "default", "template": ALTERNATING}, {"name": "rag", "template": CHAT}],
+            "<user>How?<assistant>So.",
+            None,
+        ),
         ([{"name": "rag", "template": CHAT}], "How?\nSo.\n", "it has none called `default`, only rag"),
         ("{% for m in messages %}{{ m['role'] }}{% endfor %}", "How?\nSo.\n", "it leaves out what is said"),
     ],

@@ -14,9 +14,18 @@ from tests import simulated
 
 KINDS = {"code": Steps(answers=8, chunks=100, tokens=260.0), "writing": Steps(answers=8, chunks=100, tokens=150.0)}
 KEPT = Lossless(
-    prompts=24, same=23, divergences=(17,), itself_same=22, itself_at_once=8, p_value=0.7, drafted=900, samples=128,
-    sampled_prompts=12, sampled_drafted=4000, positions=(Position(number=2, p_value=0.4, found_distance=0.13),),
-)  # fmt: skip
+    prompts=24,
+    same=23,
+    divergences=(17,),
+    itself_same=22,
+    itself_at_once=8,
+    p_value=0.7,
+    drafted=900,
+    samples=128,
+    sampled_prompts=12,
+    sampled_drafted=4000,
+    positions=(Position(number=2, p_value=0.4, found_distance=0.13),),
+)
 
 
 def document() -> Evaluation:
@@ -70,7 +79,9 @@ def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:
     assert row["Tokens a step by kind"] == "code 2.60, writing 1.50"
     (kept,) = words.lossless_rows(document())
     assert kept["Answers"] == "no difference found"
-    assert kept["Greedy"].startswith("23 of 24 the same, first differing at token 17; without speculation 22 of 24 when 8 ")
+    assert kept["Greedy"].startswith(
+        "23 of 24 the same, first differing at token 17; without speculation 22 of 24 when 8 "
+    )
     assert "a total-variation distance of 13% would be found with 80% power" in kept["Sampled"]
     assert words.verdict(None) == words.NOT_MEASURED
     assert words.verdict(KEPT.model_copy(update={"drafted": 0})) == words.NOTHING_DRAFTED

@@ -29,20 +29,24 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: Look, **options:
         ),
         (
             with_looks(
-                8, (8,), Look(blocks=6, alpha=0.000346, most=20, undecided=2), Look(blocks=8, alpha=0.0016, most=20, undecided=0)
+                8,
+                (8,),
+                Look(blocks=6, alpha=0.000346, most=20, undecided=2),
+                Look(blocks=8, alpha=0.0016, most=20, undecided=0),
             ),
             "8",
             "after 6 and 8 of at most 20 blocks, as fixed beforehand; all is decided. This look at 0.16%, all so far 0.19% "
             "of 5%, so that intervals hold with 95% wherever it ended",
         ),
         (
-            with_looks(6, (6,), Look(blocks=6, alpha=0.05, most=6, undecided=3)), "6",
+            with_looks(6, (6,), Look(blocks=6, alpha=0.05, most=6, undecided=3)),
+            "6",
             "after 6 of at most 6 blocks, as fixed beforehand; 3 undecided. This look at 5%, all so far 5% of 5%, so that "
             "intervals hold with 95% wherever it ended",
         ),
     ],
     ids=["untested", "once", "continued", "rule", "cap"],
-)  # fmt: skip
+)
 def test_blocks_and_tests_in_words(made: Evaluation, measured: str, tests: str) -> None:
     assert (blocks.measured(made), blocks.tests(made)) == (measured, tests)
     beside = conditions(made)

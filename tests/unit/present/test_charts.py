@@ -74,7 +74,9 @@ def measured() -> Evaluation:
 
 @pytest.mark.parametrize("metric", list(charts.LATENCIES))
 @pytest.mark.parametrize("percentile", charts.PERCENTILES)
-def test_a_latency_chart_draws_every_level_at_the_percentile_asked(measured: Evaluation, metric: str, percentile: str) -> None:
+def test_a_latency_chart_draws_every_level_at_the_percentile_asked(
+    measured: Evaluation, metric: str, percentile: str
+) -> None:
     traces = _marked(charts.latency(measured, metric, percentile))
     for trace, variant in zip(traces, measured.variants, strict=True):
         assert trace["x"] == [level.concurrency for level in variant.levels]
@@ -83,9 +85,13 @@ def test_a_latency_chart_draws_every_level_at_the_percentile_asked(measured: Eva
 
 def test_throughput_and_price_charts_draw_the_levels_figures(measured: Evaluation) -> None:
     for metric in charts.THROUGHPUTS:
-        assert _marked(charts.throughput(measured, metric))[1]["y"] == [getattr(x, metric) for x in measured.variants[1].levels]
+        assert _marked(charts.throughput(measured, metric))[1]["y"] == [
+            getattr(x, metric) for x in measured.variants[1].levels
+        ]
     for metric in ("per_million_input", "per_million_output", "per_million_total", "blended_sagemaker"):
-        assert _marked(charts.price(measured, metric))[2]["y"] == [getattr(x.price, metric) for x in measured.variants[2].levels]
+        assert _marked(charts.price(measured, metric))[2]["y"] == [
+            getattr(x.price, metric) for x in measured.variants[2].levels
+        ]
 
 
 def test_whiskers_are_95_percent_intervals_on_every_chart_and_the_legend_says_so(measured: Evaluation) -> None:
@@ -126,7 +132,9 @@ def test_a_variant_has_one_colour_on_every_chart_and_the_original_is_the_ink(the
         for draw in (*DRAW.values(), before_after):
             for trace in _marked(draw(document, theme=theme)):
                 colour = trace["marker"]["color"]
-                strong = {colour} if isinstance(colour, str) else {each for each in colour if not each.startswith("rgba")}
+                strong = (
+                    {colour} if isinstance(colour, str) else {each for each in colour if not each.startswith("rgba")}
+                )
                 drawn.setdefault(trace["customdata"][0], set()).update(strong)
     assert drawn["original"] == {COLOURS[theme].series[0]} and all(len(colours) == 1 for colours in drawn.values())
     assert len({colour for colours in drawn.values() for colour in colours}) == len(names)
@@ -152,7 +160,9 @@ def test_no_line_of_a_hover_is_wider_than_half_a_page_has_room_for(measured: Eva
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_figure_is_plain_json_with_units_provenance_and_words(measured: Evaluation, draw: Any, theme: Any) -> None:
+def test_every_figure_is_plain_json_with_units_provenance_and_words(
+    measured: Evaluation, draw: Any, theme: Any
+) -> None:
     figure = draw(measured, theme=theme)
     assert json.loads(json.dumps(figure, allow_nan=False)) == figure
     assert figure["layout"]["paper_bgcolor"] == COLOURS[theme].panel
@@ -168,7 +178,9 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(measured: Ev
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_plotly_accepts_every_figure_and_an_unchecked_one_is_the_same(measured: Evaluation, draw: Any, theme: Any) -> None:
+def test_plotly_accepts_every_figure_and_an_unchecked_one_is_the_same(
+    measured: Evaluation, draw: Any, theme: Any
+) -> None:
     figure = draw(measured, theme=theme)
     assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
 
@@ -176,14 +188,21 @@ def test_plotly_accepts_every_figure_and_an_unchecked_one_is_the_same(measured: 
 def _sent(figure: graph.Figure) -> dict[str, Any]:
     """What the browser gets, but for an empty template's default and an empty list that a check leaves out."""
     sent: dict[str, Any] = json.loads(figure.to_json())
-    return {**sent, "layout": {name: value for name, value in sent["layout"].items() if name != "template" and value != []}}
+    return {
+        **sent,
+        "layout": {name: value for name, value in sent["layout"].items() if name != "template" and value != []},
+    }
 
 
 LIVE = [{"variant": "a", "concurrency": 1, "output_tokens_per_s": 3.0}]
-LAYERS = [{"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rtn_relative_error": 0.02} for at in range(3)]
+LAYERS = [
+    {"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rtn_relative_error": 0.02} for at in range(3)
+]
 
 
-@pytest.mark.parametrize("figure", [screen.live(LIVE, ["a"]), screen.live([], []), layer_errors(LAYERS), layer_errors([])])
+@pytest.mark.parametrize(
+    "figure", [screen.live(LIVE, ["a"]), screen.live([], []), layer_errors(LAYERS), layer_errors([])]
+)
 def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
     assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
     assert alt.alt(figure)
@@ -206,7 +225,9 @@ def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -
     assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in said
     assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
     ratios = [after / before for before, after in zip(*(trace["y"] for trace in _marked(figure)), strict=True)]
-    compared = [row.ratio for row in measured.comparison if row.variant == "w8a8" and row.metric == "output_tokens_per_s"]
+    compared = [
+        row.ratio for row in measured.comparison if row.variant == "w8a8" and row.metric == "output_tokens_per_s"
+    ]
     assert ratios == pytest.approx(compared)
 
 
@@ -227,7 +248,9 @@ def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front
 
 def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says_so() -> None:
     failing = level(4, 9.0, invocations=100, invocation_errors=2)
-    document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), result("failing", [failing])]})
+    document = evaluation().model_copy(
+        update={"variants": [result("original", [level(4)]), result("failing", [failing])]}
+    )
     assert [point.on_front for point in pareto_points(document)] == [True, False]
     trace = _marked(tradeoffs.pareto(document))[1]
     assert trace["marker"]["symbol"][0].endswith("-open")
@@ -316,7 +339,10 @@ NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
 VALUES = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(NAMES | st.sampled_from(["=1+1", "+1", "-1", "@x", "\t=1", 'a,"b"\r\nc']), st.lists(st.tuples(VALUES, VALUES), min_size=1))
+@given(
+    NAMES | st.sampled_from(["=1+1", "+1", "-1", "@x", "\t=1", 'a,"b"\r\nc']),
+    st.lists(st.tuples(VALUES, VALUES), min_size=1),
+)
 def test_a_charts_csv_reads_back_and_holds_no_formula(name: str, points: list[tuple[float, float]]) -> None:
     trace: dict[str, Any] = {"customdata": [text(name)] * len(points), "marker": {"symbol": "circle"}}
     trace |= {"x": [x for x, _ in points], "y": [y for _, y in points]}
@@ -347,7 +373,11 @@ def test_the_pareto_front_is_what_no_other_level_beats(figures: list[tuple[int, 
     base = level(1)
     made = [
         base.model_copy(
-            update={"concurrency": i, "output_tokens_per_s": float(total), "output_tokens_per_s_per_request": float(user)}
+            update={
+                "concurrency": i,
+                "output_tokens_per_s": float(total),
+                "output_tokens_per_s_per_request": float(user),
+            }
         )
         for i, (total, user) in enumerate(figures, 1)
     ]

@@ -1,4 +1,5 @@
-"""The top of an evaluation: one line and a word a level, never more than the test said, its figures agreeing with each other."""
+"""The top of an evaluation: one line and a word a level, never more than the test said, its figures agreeing with each
+other."""
 
 from __future__ import annotations
 
@@ -17,16 +18,26 @@ from tests import simulated
 def row(ratio: float, low: float, high: float, outcome: str = "same") -> Comparison:
     return Comparison.model_validate(
         {
-            "load": Load("closed", 1), "metric": "output_tokens_per_s", "baseline": "original", "variant": "v",
-            "outcome": outcome, "why": None, "ratio": ratio, "ci95": (low, high), "p_value": 0.5,
+            "load": Load("closed", 1),
+            "metric": "output_tokens_per_s",
+            "baseline": "original",
+            "variant": "v",
+            "outcome": outcome,
+            "why": None,
+            "ratio": ratio,
+            "ci95": (low, high),
+            "p_value": 0.5,
         }
-    )  # fmt: skip
+    )
 
 
 def sized(document: Evaluation, quality: Quality | None = None, after: int = 143) -> Evaluation:
     first, second = document.variants[:2]
     before = first.model_copy(update={"variant": first.variant.model_copy(update={"bytes_on_disk": 270})})
-    changed = {"variant": second.variant.model_copy(update={"bytes_on_disk": after}), "quality": quality or second.quality}
+    changed = {
+        "variant": second.variant.model_copy(update={"bytes_on_disk": after}),
+        "quality": quality or second.quality,
+    }
     return document.model_copy(update={"variants": [before, second.model_copy(update=changed), *document.variants[2:]]})
 
 
@@ -40,14 +51,17 @@ def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document()
         r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: keeps 93% of the words; "
         rf"costs {1 / found.row.ratio:.2f} of the original a token\.",
         said,
-    )  # fmt: skip
+    )
 
 
 def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
-    document = simulated.evaluation(names=("original", "sure", "wild"), speeds=(1.0, 1.5, 1.6), levels=(1,), with_quality=False)
+    document = simulated.evaluation(
+        names=("original", "sure", "wild"), speeds=(1.0, 1.5, 1.6), levels=(1,), with_quality=False
+    )
     wild = [
-        each.model_copy(update={"ci95": (1.01, 2.5)}) if each.variant == "wild" else each for each in document.comparison
-    ]  # fmt: skip
+        each.model_copy(update={"ci95": (1.01, 2.5)}) if each.variant == "wild" else each
+        for each in document.comparison
+    ]
     found = headline.win(document.model_copy(update={"comparison": wild}))
     assert found is not None and found.after.name == "sure"
     ruined = [each.model_copy(update={"quality": Quality(kl_mean=1.66)}) for each in document.variants[1:]]
@@ -59,9 +73,13 @@ def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
 @pytest.mark.parametrize(
     ("sure", "wild", "winner"),
     [
-        (0.126, 0.0165, "wild"), (0.126, None, "sure"), (0.0165, 0.0160, "sure"), (0.0165, 0.126, "sure"), (None, 0.0165, "wild"),
+        (0.126, 0.0165, "wild"),
+        (0.126, None, "sure"),
+        (0.0165, 0.0160, "sure"),
+        (0.0165, 0.126, "sure"),
+        (None, 0.0165, "wild"),
     ],
-)  # fmt: skip
+)
 def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
     sure: float | None, wild: float | None, winner: str
 ) -> None:
@@ -69,7 +87,9 @@ def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
     bounds = {"sure": (1.28, 1.62), "wild": (1.17, 2.69)}
     comparison = [each.model_copy(update={"ci95": bounds[each.variant]}) for each in document.comparison]
     qualities = {"original": 0.0, "sure": sure, "wild": wild}
-    variants = [each.model_copy(update={"quality": Quality(kl_mean=qualities[each.name])}) for each in document.variants]
+    variants = [
+        each.model_copy(update={"quality": Quality(kl_mean=qualities[each.name])}) for each in document.variants
+    ]
     found = headline.win(document.model_copy(update={"comparison": comparison, "variants": variants}))
     assert found is not None and found.after.name == winner
 
@@ -77,11 +97,15 @@ def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (0.97, 1.04, "the same within 4%"), (0.952381, 1.01, "the same within 5%"), (0.23, 7.98, "too noisy to tell"),
+        (0.97, 1.04, "the same within 4%"),
+        (0.952381, 1.01, "the same within 5%"),
+        (0.23, 7.98, "too noisy to tell"),
         (0.9, 1.2, "too noisy to tell"),
     ],
-)  # fmt: skip
-def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(low: float, high: float, said: str) -> None:
+)
+def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(
+    low: float, high: float, said: str
+) -> None:
     call = headline.call(row(1.0, low, high))
     assert call.words == said
     assert call.kind == ("same" if said.startswith("the same") else "noisy")
@@ -90,7 +114,11 @@ def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(
 
 def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth_it() -> None:
     noisy = row(1.2, 0.8, 1.8, "undecided")
-    assert [headline.call(noisy.model_copy(update={"more_blocks": n})).more for n in (12, 600, None)] == [12, None, None]
+    assert [headline.call(noisy.model_copy(update={"more_blocks": n})).more for n in (12, 600, None)] == [
+        12,
+        None,
+        None,
+    ]
 
 
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
@@ -102,7 +130,9 @@ def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     assert re.match(r"Nothing is faster than `original` here: `a` is the same within \d%", headline.line(same))
     assert headline.TRY in headline.line(same) and "`b` is 2.0x slower" in headline.line(same).replace("1.9x", "2.0x")
     few = simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0), levels=(1,), repeats=3)
-    assert headline.line(few) == ("There is no verdict against `original`: too few repeats for a verdict (3, it takes 5).")
+    assert headline.line(few) == (
+        "There is no verdict against `original`: too few repeats for a verdict (3, it takes 5)."
+    )
     assert "nothing to compare" in headline.line(simulated.evaluation(["only"], [1.0]))
     for document in (noisy, same, few):
         assert "\n" not in headline.line(document)
@@ -115,7 +145,7 @@ def test_the_figures_beside_a_ratio_give_that_ratio() -> None:
             continue
         before, after = (
             typical(level) for result in document.variants for level in result.levels if level.load == each.load
-        )  # fmt: skip
+        )
         assert before and after and each.ratio == pytest.approx(after / before)
     level = document.variants[0].levels[0]
     first = grid(document)[0].cells[level.load]

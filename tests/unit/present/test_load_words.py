@@ -32,7 +32,9 @@ def test_how_many_requests_is_a_number(chosen: dict[str, Any], words: str) -> No
 def test_hits_of_the_prefix_cache_are_shown_beside_what_the_workload_repeats() -> None:
     """They were read and shown nowhere."""
     replayed = simulated.level(4, prefix_cache_hit_rate=0.479, prefix_cache_expected=0.0)
-    assert cache_hits(replayed) == "48% (the workload repeats 0% at most)" and cache_hits(simulated.level(1)) == "not told"
+    assert (
+        cache_hits(replayed) == "48% (the workload repeats 0% at most)" and cache_hits(simulated.level(1)) == "not told"
+    )
     results = [simulated.result(name, [simulated.level(1), replayed]) for name in ("starter", "w8a8")]
     document = simulated.evaluation().model_copy(update={"variants": results})
     assert [row["Prefix-cache hits"] for row in validity(document)] == ["not told", cache_hits(replayed)] * 2

@@ -48,7 +48,8 @@ def test_a_draft_that_cannot_pay_has_no_line_and_the_words_say_so() -> None:
     graph.Figure(drawn["data"], drawn["layout"])
     assert not any(trace["x"] for trace in drawn["data"] if trace["type"] == "scatter")
     assert (
-        words.answer(found, HUGE, 4) == "At 4 streams it cannot pay: even a draft that is always right would be slower than none."
+        words.answer(found, HUGE, 4)
+        == "At 4 streams it cannot pay: even a draft that is always right would be slower than none."
     )
     assert "No draft above 20.5 million was measured" in words.sureness(found, HUGE)
 
@@ -87,7 +88,8 @@ def test_a_draft_that_was_measured_lies_on_the_map_and_is_said_to_pay_or_not() -
 
 
 @pytest.mark.parametrize(
-    ("gain", "said"), [(1.2, "pays: 1.20x (95% 1.11"), (1.05, "may pay"), (0.97, "will hardly pay"), (0.8, "does not pay: 0.8")]
+    ("gain", "said"),
+    [(1.2, "pays: 1.20x (95% 1.11"), (1.05, "may pay"), (0.97, "will hardly pay"), (0.8, "does not pay: 0.8")],
 )
 def test_what_is_said_hangs_on_the_interval(gain: float, said: str) -> None:
     found = payoff_map()

@@ -15,7 +15,8 @@ KL = (0.0, 0.0004, 0.002)
 def of(*levels: list[Level]) -> Evaluation:
     """One variant for each list of levels, all with a quality."""
     made = [
-        result(name, [price(each, 1.2) for each in own], quality(kl)) for name, own, kl in zip("abc", levels, KL, strict=False)
+        result(name, [price(each, 1.2) for each in own], quality(kl))
+        for name, own, kl in zip("abc", levels, KL, strict=False)
     ]
     return evaluation().model_copy(update={"variants": made})
 
@@ -76,7 +77,9 @@ def test_a_variant_without_a_level_takes_no_load_from_the_others() -> None:
 def test_quality_not_measured_and_not_measured_at_this_load_are_two_things(kl: float | None) -> None:
     cut = of([level(1), level(4)], [level(1)])
     if kl is None:
-        cut = cut.model_copy(update={"variants": [cut.variants[0], cut.variants[1].model_copy(update={"quality": None})]})
+        cut = cut.model_copy(
+            update={"variants": [cut.variants[0], cut.variants[1].model_copy(update={"quality": None})]}
+        )
     said = alt.alt(tradeoffs.quality_speed(cut, Load("closed", 4)))
     assert said.endswith("; Not measured at this load: b." if kl else "; Quality not measured: b.")
     nowhere = alt.alt(tradeoffs.quality_speed(cut, Load("closed", 99)))

@@ -1,5 +1,5 @@
-"""What a figure of quality is called: the share of the held-out file is "same top token", a greedy match is of served answers
-only (two figures, 97.7% and 75.4%, had one name)."""
+"""What a figure of quality is called: the share of the held-out file is "same top token", a greedy match is of served
+answers only (two figures, 97.7% and 75.4%, had one name)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def measured(quality: Quality) -> Evaluation:
 def called(document: Evaluation, digits: str) -> set[str]:
     """What a figure that begins with these digits stands under, in every table of the page and of the report."""
     rows = [*tables.table(document), *(row for part in rows_by_table(document).values() for row in part)]
-    whole = {name for row in rows for name, value in row.items() if str(value).startswith((f"0.{digits}", f"{digits[:2]}."))}
+    whole = {
+        name for row in rows for name, value in row.items() if str(value).startswith((f"0.{digits}", f"{digits[:2]}."))
+    }
     return {name.lower() for name in whole if "top token" in name.lower() or "match" in name.lower()}
 
 
@@ -50,7 +52,14 @@ def test_a_greedy_match_is_of_served_answers() -> None:
 @pytest.mark.parametrize("place", ["command", "page"])
 def test_an_optimized_artifact_has_a_share_of_the_file_and_no_greedy_match(place: str) -> None:
     quality = {"perplexity_before": 7.6, "perplexity_after": 7.8, "kl_mean": 0.026, "same_top": 0.754, "text": "chat"}
-    result = {"artifact": "a-1", "path": "a", "seconds": 9.0, "quality": quality, "bytes_before": 2e6, "bytes_after": 1e6}
+    result = {
+        "artifact": "a-1",
+        "path": "a",
+        "seconds": 9.0,
+        "quality": quality,
+        "bytes_before": 2e6,
+        "bytes_after": 1e6,
+    }
     if place == "command":
         said = optimize_verb._text("starter", result | {"average_bits": None, "recovery": None}, None)
         assert "the same top token at 75.4% of positions" in said

@@ -11,12 +11,16 @@ from backend.present.charts import resources
 from backend.present.words.measured import memory_limit, readiness
 from tests import simulated
 
-COLD = Startup(kind="cold", processes_s=10.0, weights_s=1.0, compile_s=30.0, warm_up_s=2.0, listen_s=1.0, first_answer_s=0.5)
+COLD = Startup(
+    kind="cold", processes_s=10.0, weights_s=1.0, compile_s=30.0, warm_up_s=2.0, listen_s=1.0, first_answer_s=0.5
+)
 CACHED = COLD.model_copy(update={"kind": "cached", "compile_s": 3.0})
 
 
 def test_the_fastest_start_of_each_kind_stands_with_its_phases() -> None:
-    found = simulated.result("m", []).model_copy(update={"starts": [COLD, CACHED, CACHED.model_copy(update={"weights_s": 9.0})]})
+    found = simulated.result("m", []).model_copy(
+        update={"starts": [COLD, CACHED, CACHED.model_copy(update={"weights_s": 9.0})]}
+    )
     assert readiness(found) == (
         "17.0 s, compile cache loaded (processes and imports 10.0 s, weights 1.00 s, compilation 3.00 s, warm-up 2.00 s, "
         "listening 1.00 s, first answer 0.500 s); 44.0 s, compiled at start (processes and imports 10.0 s, weights 1.00 s, "
@@ -41,7 +45,9 @@ def test_without_phases_the_whole_stands_alone() -> None:
 def test_a_time_a_token_stands_beside_what_reading_memory_takes() -> None:
     """100 MB at 20 GB/s are 5 ms a step; two streams of 100 + 50 / 2 tokens read 1 MB more each, 4 % of it."""
     made = simulated.level(2)
-    at = made.model_copy(update={"input_tokens": 100.0, "output_tokens": 50.0, "concurrency": 2, "acceptance_rate": None})
+    at = made.model_copy(
+        update={"input_tokens": 100.0, "output_tokens": 50.0, "concurrency": 2, "acceptance_rate": None}
+    )
     step = StepBytes(weights=100_000_000, cache_a_token=24_000)
     assert limit_ms(step, at, 20e9) == pytest.approx(5.3)
     assert at.tpot_ms is not None
@@ -67,4 +73,6 @@ def test_each_kind_of_start_is_a_bar_of_its_phases() -> None:
 
 
 def test_nothing_started_here_is_said() -> None:
-    assert resources.startups(simulated.evaluation())["layout"]["annotations"][0]["text"] == "No server was started here."
+    assert (
+        resources.startups(simulated.evaluation())["layout"]["annotations"][0]["text"] == "No server was started here."
+    )

@@ -1,4 +1,5 @@
-"""What the report shows beside the document: costs, goodput, single requests, answers, other tools; bounded, and as JSON too."""
+"""What the report shows beside the document: costs, goodput, single requests, answers, other tools; bounded, and as
+JSON too."""
 
 from __future__ import annotations
 
@@ -47,10 +48,21 @@ def record(index: int, stream: int, text: str = "the same words", **changes: Any
     """Sent every 0.3 s on its stream, first token after 50 ms, ended after 200 ms."""
     at = 0.3 * index
     fields = {
-        "index": index, "stream": stream, "prompt": index, "warm": False, "intended": at, "sent": at, "first_content": at + 0.05,
-        "last_content": at + 0.2, "end": at + 0.2, "chunk_times": (at + 0.05, at + 0.2), "chunk_tokens": (1.0, 8.0),
-        "status": "ok", "output_tokens": 8, "text": text,
-    }  # fmt: skip
+        "index": index,
+        "stream": stream,
+        "prompt": index,
+        "warm": False,
+        "intended": at,
+        "sent": at,
+        "first_content": at + 0.05,
+        "last_content": at + 0.2,
+        "end": at + 0.2,
+        "chunk_times": (at + 0.05, at + 0.2),
+        "chunk_tokens": (1.0, 8.0),
+        "status": "ok",
+        "output_tokens": 8,
+        "text": text,
+    }
     return RequestRecord(**(fields | changes))
 
 
@@ -76,11 +88,18 @@ def whole() -> Extras:
     """Everything that can stand in a report."""
     document = evaluation()
     asked = WhatIf(
-        limits=Slo(ttft_p95_ms=200), request_limits={"ttft_ms": 60.0}, per_hour=2.0, discount=0.25, price_source="a list",
-        api=ApiPrice(per_million_input=0.1, per_million_output=0.4), requests_a_month=1e6,
-    )  # fmt: skip
+        limits=Slo(ttft_p95_ms=200),
+        request_limits={"ttft_ms": 60.0},
+        per_hour=2.0,
+        discount=0.25,
+        price_source="a list",
+        api=ApiPrice(per_million_input=0.1, per_million_output=0.4),
+        requests_a_month=1e6,
+    )
     counted = tuple(Within(variant=r.name, load=Load("closed", 4), within=30, of=40) for r in document.variants)
-    return Extras(requests=requests(document), what_if=asked, goodput=counted, imported=(imported(CONCURRENT), imported(*BENCH)))
+    return Extras(
+        requests=requests(document), what_if=asked, goodput=counted, imported=(imported(CONCURRENT), imported(*BENCH))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +262,9 @@ def test_prices_within_limits_are_those_of_the_load_and_the_blended_ones_only_of
 
 
 def test_a_search_shows_which_levels_kept_the_objectives() -> None:
-    checked = SloCheck(objectives=("ttft_p95<=300ms",), verdict="kept", shares=(0.99,), intervals=((0.95, 1.0),), highest=True)
+    checked = SloCheck(
+        objectives=("ttft_p95<=300ms",), verdict="kept", shares=(0.99,), intervals=((0.95, 1.0),), highest=True
+    )
     document = evaluation().model_copy(update={"variants": [result("one", [level(2, slo=checked)])], "comparison": []})
     text = _Page(render(document)).text
     assert "which levels kept the objectives" in text

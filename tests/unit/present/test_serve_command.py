@@ -15,9 +15,13 @@ from backend.present import serve_command
 
 def test_the_command_is_vllms_with_the_settings_of_the_variant() -> None:
     variant = Variant(
-        name="--it's", source="a-1", kind="artifact", model_path="/a folder/model", serving=Serving(max_model_len=512),
+        name="--it's",
+        source="a-1",
+        kind="artifact",
+        model_path="/a folder/model",
+        serving=Serving(max_model_len=512),
         speculation=Speculation(method="draft", tokens=3, draft_path="/a folder/draft"),
-    )  # fmt: skip
+    )
     words = shlex.split(serve_command.command(variant))
     assert words[:3] == ["vllm", "serve", "/a folder/model"]
     assert "--served-model-name=--it's" in words and "--it's" not in words
@@ -31,8 +35,11 @@ def test_both_clients_ask_the_same_of_the_same_place(chat: bool) -> None:
     words = shlex.split(serve_command.curl(name, chat=chat, url=url).replace("\\\n", " "))
     asked = json.loads(words[-1])
     assert words[1] == f"{url}/{'chat/completions' if chat else 'completions'}" and asked["model"] == name
-    call = next(node for node in ast.walk(ast.parse(serve_command.python(name, chat=chat, url=url))) if isinstance(node, ast.Call)
-                and ast.unparse(node.func).endswith(".create"))  # fmt: skip
+    call = next(
+        node
+        for node in ast.walk(ast.parse(serve_command.python(name, chat=chat, url=url)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".create")
+    )
     assert {each.arg: ast.literal_eval(each.value) for each in call.keywords} == asked
 
 

@@ -20,9 +20,13 @@ OBJECTIVES = ("ttft_p95<=300ms",)
 
 def tried(streams: int, verdict: Verdict, *marks: str, objectives: tuple[str, ...] = OBJECTIVES, **more: Any) -> Level:
     check = SloCheck(
-        objectives=objectives, verdict=verdict, shares=(0.99,), intervals=((0.96, 0.998),), highest="highest" in marks,
+        objectives=objectives,
+        verdict=verdict,
+        shares=(0.99,),
+        intervals=((0.96, 0.998),),
+        highest="highest" in marks,
         knee="knee" in marks,
-    )  # fmt: skip
+    )
     return level(streams, slo=check, **more)
 
 
@@ -58,7 +62,7 @@ def search(*variants: list[Level]) -> Evaluation:
         ([tried(1, "missed")], "no load that was tried is shown to keep TTFT p95 at most 300 ms; 1 stream missed it"),
         ([], "no load was measured"),
     ],
-)  # fmt: skip
+)
 def test_one_sentence_a_variant(levels: list[Level], said: str) -> None:
     first, second = sentences(search(levels, [tried(1, "missed")]))
     assert first.startswith(f"`v0`: {said}; {KL}") and first.endswith(".")
@@ -68,7 +72,10 @@ def test_one_sentence_a_variant(levels: list[Level], said: str) -> None:
 def test_a_rate_and_several_limits_are_said_in_their_units() -> None:
     both = ("ttft_p95<=0.3s", "latency_p99<=2s")
     at_rate = tried(3, "kept", "highest", objectives=both, load=Load("rate", 7.5))
-    assert "TTFT p95 at most 300 ms and client latency p99 at most 2000 ms is 7.5 requests/s" in sentences(search([at_rate]))[0]
+    assert (
+        "TTFT p95 at most 300 ms and client latency p99 at most 2000 ms is 7.5 requests/s"
+        in sentences(search([at_rate]))[0]
+    )
     assert goal(("itl_p90<=12.5ms",)) == "TPOT p90 at most 12.5 ms"
 
 
@@ -82,5 +89,7 @@ def test_the_report_says_it_and_no_verdict_between_searches() -> None:
     assert "the highest load that keeps TTFT p95 at most 300 ms is 8 streams" in text
     assert MEANING in text and "Factors are of output tokens/s" not in text
     assert [(row["Load"], row["Mark"]) for row in rows(found)] == [
-        ("8 streams", "highest, knee"), ("9 streams", ""), ("8 streams", ""),
-    ]  # fmt: skip
+        ("8 streams", "highest, knee"),
+        ("9 streams", ""),
+        ("8 streams", ""),
+    ]

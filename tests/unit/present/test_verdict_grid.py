@@ -73,9 +73,10 @@ def test_a_latency_that_was_decided_the_other_way_is_not_hidden() -> None:
     document = evaluation(names=["original", "fast"], speeds=[1, 2], levels=[4])
     rows = [
         row.model_copy(update={"ratio": 1.5, "ci95": (1.4, 1.6), "p_value": 0.001, "outcome": "worse"})
-        if row.metric.startswith("ttft") else row
+        if row.metric.startswith("ttft")
+        else row
         for row in document.comparison
-    ]  # fmt: skip
+    ]
     cell = cells(document.model_copy(update={"comparison": rows}), "fast")[4]
     assert (cell.kind, cell.but) == ("better", "but TTFT 1.50x slower")
 
@@ -83,9 +84,16 @@ def test_a_latency_that_was_decided_the_other_way_is_not_hidden() -> None:
 @given(st.floats(0.01, 100), st.floats(1.0001, 3), st.floats(0, 1))
 def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float, width: float, p: float) -> None:
     row = Comparison(
-        load=Load("closed", 4), metric="output_tokens_per_s", baseline="original", variant="other",
-        ratio=ratio, ci95=(ratio / width, ratio * width), p_value=p, why=None, outcome=outcome(p <= SIGNIFICANCE, ratio > 1),
-    )  # fmt: skip
+        load=Load("closed", 4),
+        metric="output_tokens_per_s",
+        baseline="original",
+        variant="other",
+        ratio=ratio,
+        ci95=(ratio / width, ratio * width),
+        p_value=p,
+        why=None,
+        outcome=outcome(p <= SIGNIFICANCE, ratio > 1),
+    )
     cell = cells(compared().model_copy(update={"comparison": [row]}), "other")[4]
     apart = max(ratio * width, width / ratio) - 1
     expected = ("better" if ratio > 1 else "worse") if row.significant else "even" if apart <= 0.1 else "noisy"
@@ -98,6 +106,12 @@ def test_a_grid_of_many_levels_goes_down_the_page_with_quality_first_and_inert_n
     document = evaluation(names=["original", "**w** $x$"], speeds=[1, 2], levels=[1, 2, 4, 8, 16])
     first, *rest = chart_grid.down(grid(document), [Load("closed", n) for n in (1, 2, 4, 8, 16)])
     assert first[chart_grid.CONCURRENCY] == "**Quality**"
-    assert [row[chart_grid.CONCURRENCY] for row in rest] == ["1 stream", "2 streams", "4 streams", "8 streams", "16 streams"]
+    assert [row[chart_grid.CONCURRENCY] for row in rest] == [
+        "1 stream",
+        "2 streams",
+        "4 streams",
+        "8 streams",
+        "16 streams",
+    ]
     assert r"\*\*w\*\* \$x\$" in first
     assert "arrow_upward" in rest[0][r"\*\*w\*\* \$x\$"]

@@ -1,4 +1,5 @@
-"""A studio in one file and back: while jobs run, on either database, and never from a file that is torn or another's."""
+"""A studio in one file and back: while jobs run, on either database, and never from a file that is torn or
+another's."""
 
 from __future__ import annotations
 
@@ -45,8 +46,10 @@ def home(tmp_path: Path) -> Workspace:
     run._world.workers[-1].say()
     run.tick()
     assert {job.id: job.state for job in jobs.listing(opened)} == {
-        "j-1": JobState.SUCCEEDED, "j-2": JobState.RUNNING, "j-3": JobState.QUEUED,
-    }  # fmt: skip
+        "j-1": JobState.SUCCEEDED,
+        "j-2": JobState.RUNNING,
+        "j-3": JobState.QUEUED,
+    }
     return opened
 
 
@@ -72,13 +75,19 @@ def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home: Wor
     assert artifact.path.startswith(str(there.settings.home))
     folders.verify(Path(artifact.path), folders.read_manifest(Path(artifact.path)))
     messages = [event.message for _, event in jobs.events(there, "j-2")]
-    assert messages[-2:] == ["attempt 1, word 1", "It ran when the backup was made that it was restored from: resume it."]
+    assert messages[-2:] == [
+        "attempt 1, word 1",
+        "It ran when the backup was made that it was restored from: resume it.",
+    ]
     assert jobs.resume(there, "j-2").attempt == 2
-    assert [record.action for record in audit.listing(there)][-1] and "restore" in {r.action for r in audit.listing(there)}
+    assert [record.action for record in audit.listing(there)][-1] and "restore" in {
+        r.action for r in audit.listing(there)
+    }
 
 
 def test_no_job_of_a_backup_starts_before_somebody_releases_it(tmp_path: Path) -> None:
-    """A backup of somebody else's: an install from an index of their choice waits in it, and another job after that one."""
+    """A backup of somebody else's: an install from an index of their choice waits in it, and another job after that
+    one."""
     foreign = new(tmp_path, "foreign")
     first = jobs.submit(foreign, InstallSpec(engine="serve", index="https://packages.example/simple"), "Install")
     second = jobs.submit(foreign, SPEC, "Again", after=first.id)
@@ -89,7 +98,9 @@ def test_no_job_of_a_backup_starts_before_somebody_releases_it(tmp_path: Path) -
     for _ in range(3):
         run.tick()
     assert run._world.workers == []
-    assert {job.id: job.state for job in jobs.listing(there)} == dict.fromkeys([first.id, second.id], JobState.CANCELLED)
+    assert {job.id: job.state for job in jobs.listing(there)} == dict.fromkeys(
+        [first.id, second.id], JobState.CANCELLED
+    )
     assert f"`whetstone jobs release {first.id}` lets it run" in str(jobs.show(there, first.id).error)
     with pytest.raises(NotNow, match=f"`whetstone jobs release {first.id}`"):
         jobs.resume(there, first.id)
@@ -183,9 +194,14 @@ def added(data: bytes) -> bytes:
 
 
 TORN: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda _: b"", "text": lambda _: b"a letter", "half": lambda data: data[: len(data) // 2],
-    "no end": lambda data: data[:-11000], "a byte": flipped, "one more": added, "zeros": lambda data: b"\0" * len(data),
-}  # fmt: skip
+    "empty": lambda _: b"",
+    "text": lambda _: b"a letter",
+    "half": lambda data: data[: len(data) // 2],
+    "no end": lambda data: data[:-11000],
+    "a byte": flipped,
+    "one more": added,
+    "zeros": lambda data: b"\0" * len(data),
+}
 
 
 @pytest.mark.parametrize("how", TORN)

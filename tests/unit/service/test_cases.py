@@ -1,4 +1,5 @@
-"""What is said before anything runs: the outlook of a target, where a result is to be served, and corrections by measurements."""
+"""What is said before anything runs: the outlook of a target, where a result is to be served, and corrections by
+measurements."""
 
 from __future__ import annotations
 
@@ -72,13 +73,20 @@ def test_the_measured_acceptance_takes_the_place_of_the_assumed_one(opened: Work
     measured.probed(opened)
     measured.store(opened)
     found = estimates.of(opened, cases.resolve(opened, starter(opened), DRAFT))
-    assert found is not None and found.calibration is not None and not any("acceptance" in reason for reason in found.unknown)
+    assert (
+        found is not None
+        and found.calibration is not None
+        and not any("acceptance" in reason for reason in found.unknown)
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "hardware"), [("w8a8", {"cpu": "another processor"}), ("w8a8", {"cores": 64}), ("awq", {}), ("draft", {"cpu": "x"})]
+    ("name", "hardware"),
+    [("w8a8", {"cpu": "another processor"}), ("w8a8", {"cores": 64}), ("awq", {}), ("draft", {"cpu": "x"})],
 )
-def test_other_hardware_and_other_recipes_correct_nothing(opened: Workspace, name: str, hardware: dict[str, Any]) -> None:
+def test_other_hardware_and_other_recipes_correct_nothing(
+    opened: Workspace, name: str, hardware: dict[str, Any]
+) -> None:
     measured.probed(opened)
     measured.store(opened, **hardware)
     found = estimates.of(opened, cases.resolve(opened, starter(opened), recipes.read_file(Path(name))))
@@ -147,7 +155,8 @@ def test_what_no_job_can_be_for_is_refused_with_the_way_on(
 
 
 def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opened: Workspace) -> None:
-    """A library engine holds the whole model; the native one a layer at a time, so that the cheapest will do for the job too."""
+    """A library engine holds the whole model; the native one a layer at a time, so that the cheapest will do for the
+    job too."""
     (step,) = AWQ.steps
     library = AWQ.model_copy(update={"steps": (step.model_copy(update={"engine": "llm-compressor"}),)})
     found, native = (auto.choice(opened, known(LLAMA), chosen) for chosen in (library, AWQ))

@@ -1,4 +1,5 @@
-"""The catalog in the store: synced by content hash, safe with two processes, narrowed and paged as the rules themselves would."""
+"""The catalog in the store: synced by content hash, safe with two processes, narrowed and paged as the rules themselves
+would."""
 
 from __future__ import annotations
 
@@ -113,7 +114,10 @@ def test_an_edited_file_is_taken_over_and_the_folder_of_ones_own_stays(
 
 WRONG: list[tuple[Callable[[str], str], str]] = [
     (lambda text: text.replace("falcon-40b-instruct-bf16", "falcon-40b-bf16"), "two rows with jumpstart_id"),
-    (lambda text: text.replace("num_hidden_layers = 60", 'num_hidden_layers = "sixty"', 1), "`num_hidden_layers` is wrong"),
+    (
+        lambda text: text.replace("num_hidden_layers = 60", 'num_hidden_layers = "sixty"', 1),
+        "`num_hidden_layers` is wrong",
+    ),
     (lambda text: text.replace("\n[[models]]\n", "\n[[models\n", 1), "not valid TOML"),
 ]
 
@@ -134,7 +138,9 @@ def test_a_file_edited_wrongly_is_one_sentence_and_nothing_is_written(
     assert catalog.show(opened, "meta-textgeneration-llama-3-70b").origin == "published"
 
 
-def test_a_missing_file_in_a_new_home_leaves_what_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_in_a_new_home_leaves_what_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = open_home(tmp_path / "home")
     monkeypatch.setattr(published, "MATRIX", tmp_path / "none.csv")
     assert "cannot be read" in (catalog.refresh(opened) or "") and state(opened) is None
@@ -160,7 +166,8 @@ def test_two_processes_may_fill_a_new_home_at_once(tmp_path: Path) -> None:
     opened = open_home(tmp_path)
     command = [sys.executable, "-c", SYNC, str(tmp_path)]
     started = [
-        subprocess.Popen(command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+        subprocess.Popen(command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
     ]
     for child in started:
         assert child.stdin is not None
@@ -171,12 +178,16 @@ def test_two_processes_may_fill_a_new_home_at_once(tmp_path: Path) -> None:
     assert "meta-textgeneration-llama-3-70b" in ids(opened, target=G5, techniques=("awq",))
 
 
-def test_a_home_with_imports_and_artifacts_from_before_has_them_in_the_catalog(tmp_path: Path, starter_draft: Path) -> None:
+def test_a_home_with_imports_and_artifacts_from_before_has_them_in_the_catalog(
+    tmp_path: Path, starter_draft: Path
+) -> None:
     opened = open_home(tmp_path / "home")
     shutil.copytree(starter_draft, tmp_path / "mine")
     models.remember(opened, str(tmp_path / "mine"))
     job = studio.optimize_job(opened, JobState.SUCCEEDED)
-    card = studio.optimize_spec(opened).model.model_copy(update={"id": "used", "origin": "folder", "path": "/nowhere/used"})
+    card = studio.optimize_spec(opened).model.model_copy(
+        update={"id": "used", "origin": "folder", "path": "/nowhere/used"}
+    )
     studio.artifact(opened, job, card)
     with opened.store.session() as session:  # as a database of an earlier version has it
         table.drop(session, str(tmp_path / "mine"))
@@ -186,7 +197,9 @@ def test_a_home_with_imports_and_artifacts_from_before_has_them_in_the_catalog(t
 
 def test_a_folder_that_was_used_stays_as_long_as_an_artifact_of_it_does(tmp_path: Path) -> None:
     opened = open_home(tmp_path)
-    card = studio.optimize_spec(opened).model.model_copy(update={"id": "used", "origin": "folder", "path": "/nowhere/used"})
+    card = studio.optimize_spec(opened).model.model_copy(
+        update={"id": "used", "origin": "folder", "path": "/nowhere/used"}
+    )
     made = studio.artifact(opened, studio.optimize_job(opened, JobState.SUCCEEDED), card)
     found = catalog.listing(opened, CatalogFilter(origins=("folder",)))
     assert [(line.entry.id, line.entry.present) for line in found] == [("used", False)]
@@ -250,11 +263,14 @@ NUMBERS = st.one_of(st.none(), st.integers(0, 200_000_000_000))
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    origins=st.lists(st.sampled_from(words.LISTED), max_size=2), cells=st.lists(st.sampled_from(words.PUBLISHED), max_size=2),
+    origins=st.lists(st.sampled_from(words.LISTED), max_size=2),
+    cells=st.lists(st.sampled_from(words.PUBLISHED), max_size=2),
     families=st.lists(st.sampled_from(sorted(words.FAMILIES.values())), max_size=3),
     text=st.sampled_from(["", "LLAMA 7b", "70b %", "_"]),
-    low=NUMBERS, high=NUMBERS, context=st.sampled_from([None, 2048, 4096, 32768]),
-)  # fmt: skip
+    low=NUMBERS,
+    high=NUMBERS,
+    context=st.sampled_from([None, 2048, 4096, 32768]),
+)
 def test_the_store_narrows_as_the_columns_say(
     home: Workspace,
     entries: list[catalog.Entry],
@@ -265,13 +281,20 @@ def test_the_store_narrows_as_the_columns_say(
     low: int | None,
     high: int | None,
     context: int | None,
-) -> None:  # fmt: skip
+) -> None:
     if low is not None and high is not None and low > high:
         low, high = high, low
     asked = CatalogFilter.model_validate(
-        {"origins": origins, "techniques": cells, "families": families, "words": text, "min_parameters": low,
-         "max_parameters": high, "min_context": context}
-    )  # fmt: skip
+        {
+            "origins": origins,
+            "techniques": cells,
+            "families": families,
+            "words": text,
+            "min_parameters": low,
+            "max_parameters": high,
+            "min_context": context,
+        }
+    )
     expected = [entry.id for entry in entries if holds(entry, asked)]
     with home.store.read() as session:
         assert [row.name for row in table.listing(session, asked, "", limit=None)] == expected
@@ -291,21 +314,29 @@ def holds(entry: catalog.Entry, asked: CatalogFilter) -> bool:
         and all(cells[name] == "Yes" for name in asked.techniques)
         and (not asked.families or entry.family in asked.families)
         and all(word in said.casefold() for word in asked.words.casefold().split())
-        and (asked.min_parameters or 0) <= model.parameters <= (10**15 if asked.max_parameters is None else asked.max_parameters)
+        and (asked.min_parameters or 0)
+        <= model.parameters
+        <= (10**15 if asked.max_parameters is None else asked.max_parameters)
         and model.max_positions >= (asked.min_context or 0)
     )
 
 
 @pytest.mark.parametrize("sort", get_args(Sort))
 @pytest.mark.parametrize("descending", [False, True])
-def test_every_order_has_every_model_once_and_pages_without_a_gap(home: Workspace, sort: Sort, descending: bool) -> None:
+def test_every_order_has_every_model_once_and_pages_without_a_gap(
+    home: Workspace, sort: Sort, descending: bool
+) -> None:
     asked = CatalogFilter(sort=sort, descending=descending)
     whole = catalog.listing(home, asked)
     paged = [line for number in (1, 2, 3, 4) for line in catalog.page(home, asked, number)]
-    assert [line.entry.id for line in paged] == [line.entry.id for line in whole] and len({line.entry.id for line in whole}) == 75
+    assert [line.entry.id for line in paged] == [line.entry.id for line in whole] and len(
+        {line.entry.id for line in whole}
+    ) == 75
     assert catalog.page(home, asked, 5) == []
     if sort in {"parameters", "context"}:
-        values = [getattr(line.entry.model, {"parameters": "parameters", "context": "max_positions"}[sort]) for line in whole]
+        values = [
+            getattr(line.entry.model, {"parameters": "parameters", "context": "max_positions"}[sort]) for line in whole
+        ]
         assert values == sorted(values, reverse=descending)
 
 
@@ -322,7 +353,9 @@ def test_every_order_has_every_model_once_and_pages_without_a_gap(home: Workspac
         ({"target": "auto"}, "name an instance"),
     ],
 )
-def test_an_unknown_filter_is_one_sentence_with_the_nearest_names(home: Workspace, asked: dict[str, object], said: str) -> None:
+def test_an_unknown_filter_is_one_sentence_with_the_nearest_names(
+    home: Workspace, asked: dict[str, object], said: str
+) -> None:
     with pytest.raises(UnknownFilter) as error:
         catalog.listing(home, catalog.chosen(home, **asked))
     assert said in str(error.value) and "\n" not in str(error.value)
@@ -342,7 +375,13 @@ def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None
     shapes = {name: words.shape(model) for name, model in found.items()}
     assert shapes["meta-textgeneration-llama-3-8b"] == shapes["meta-textgeneration-llama-3-8b-instruct"]
     model = found["meta-textgeneration-llama-3-8b"]
-    for change in ({"heads": 16}, {"parameters": 1}, {"quantization": "awq"}, {"generates": False}, {"max_positions": 1}):
+    for change in (
+        {"heads": 16},
+        {"parameters": 1},
+        {"quantization": "awq"},
+        {"generates": False},
+        {"max_positions": 1},
+    ):
         assert words.shape(model.model_copy(update=change)) != words.shape(model)
     assert words.shape(model, found["meta-textgeneration-llama-3-70b"]) != words.shape(model)
 

@@ -33,8 +33,12 @@ from tests.simulated import evaluation
 
 NAN = '{"id": "my/own", "model": "starter", "goal": "balanced", "published": [{"value": NaN}]}'
 ROWS = {
-    "preset": PresetRow(id="my/own", model="starter", goal="balanced", origin="own", target="local", hash="0", document=NAN),
-    "artifact": ArtifactRow(id="a-1", job_id="j-1", model="starter", recipe="x", recipe_hash="0", path="", bytes=1, manifest="{"),
+    "preset": PresetRow(
+        id="my/own", model="starter", goal="balanced", origin="own", target="local", hash="0", document=NAN
+    ),
+    "artifact": ArtifactRow(
+        id="a-1", job_id="j-1", model="starter", recipe="x", recipe_hash="0", path="", bytes=1, manifest="{"
+    ),
     "evaluation": EvaluationRow(id="e-1", job_id="j-1", title="x", baseline="starter", path="", document="[]"),
     "model": ModelRow(path="/models/x", name="x", owner="me", card="{}"),
 }
@@ -67,8 +71,9 @@ def test_one_bad_row_hides_no_other(spoilt: Workspace) -> None:
     assert len(presets.listing(spoilt)) > 10 and "my/own" not in [known.preset.id for known in presets.listing(spoilt)]
     assert artifacts.listing(spoilt) == [] and evaluations.listing(spoilt) == [] and models.remembered(spoilt) == []
     found = damaged.listing(spoilt)
-    assert [(each.kind, each.id) for each in found] == [(kind, row.model_dump()["path" if kind == "model" else "id"])
-                                                        for kind, row in ROWS.items()]  # fmt: skip
+    assert [(each.kind, each.id) for each in found] == [
+        (kind, row.model_dump()["path" if kind == "model" else "id"]) for kind, row in ROWS.items()
+    ]
     assert all(each.why.endswith(".") and "\n" not in each.why for each in found)
 
 
@@ -94,10 +99,25 @@ def test_the_commands_of_a_bad_preset_answer_in_sentences(
 
 
 @given(value=ANY, against=ANY, statement=st.text(max_size=20), conditions=st.text(max_size=20))
-def test_a_preset_that_is_taken_can_be_read_back(value: object, against: object, statement: str, conditions: str) -> None:
-    claim = {"metric": "m", "value": value, "against": against, "unit": "u", "statement": statement, "conditions": conditions,
-             "source": "s"}  # fmt: skip
-    entry = {"id": "a/b", "model": "starter", "goal": "balanced", "recipe": {"name": "x", "steps": []}, "published": [claim]}
+def test_a_preset_that_is_taken_can_be_read_back(
+    value: object, against: object, statement: str, conditions: str
+) -> None:
+    claim = {
+        "metric": "m",
+        "value": value,
+        "against": against,
+        "unit": "u",
+        "statement": statement,
+        "conditions": conditions,
+        "source": "s",
+    }
+    entry = {
+        "id": "a/b",
+        "model": "starter",
+        "goal": "balanced",
+        "recipe": {"name": "x", "steps": []},
+        "published": [claim],
+    }
     text = json.dumps({"presets": [entry]})  # JSON with NaN in it is what YAML reads too
     for written in (text, text.replace("NaN", ".nan").replace("Infinity", ".inf")):
         try:
@@ -109,7 +129,11 @@ def test_a_preset_that_is_taken_can_be_read_back(value: object, against: object,
         assert preset_text.read(preset_text.write([found])) == [found]
 
 
-@given(st.recursive(ANY, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)))
+@given(
+    st.recursive(
+        ANY, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    )
+)
 def test_the_facts_of_an_event_are_json_whatever_came_to_be_measured(value: object) -> None:
     event = Event(kind="point", data={"value": value})
     try:
@@ -130,11 +154,18 @@ def test_a_figure_that_is_no_number_is_not_known() -> None:
 
 def newer_rows() -> dict[damaged.Kind, PresetRow | ArtifactRow | EvaluationRow | ModelRow]:
     """Rows as the next version may write them: the same schema of the database, one field more in the document."""
-    preset = Preset.model_validate({"id": "my/own", "model": "starter", "goal": "balanced", "recipe": {"name": "x", "steps": []}})
-    manifest = Manifest(job="j-1", parent=STARTER, recipe=preset.recipe, recipe_hash="0", files=[], bytes_before=1, bytes_after=1)
+    preset = Preset.model_validate(
+        {"id": "my/own", "model": "starter", "goal": "balanced", "recipe": {"name": "x", "steps": []}}
+    )
+    manifest = Manifest(
+        job="j-1", parent=STARTER, recipe=preset.recipe, recipe_hash="0", files=[], bytes_before=1, bytes_after=1
+    )
     documents: dict[damaged.Kind, BaseModel] = {
-        "preset": preset, "artifact": manifest, "evaluation": evaluation(), "model": STARTER,
-    }  # fmt: skip
+        "preset": preset,
+        "artifact": manifest,
+        "evaluation": evaluation(),
+        "model": STARTER,
+    }
     columns = {"preset": "document", "artifact": "manifest", "evaluation": "document", "model": "card"}
     rows = {}
     for kind, document in documents.items():
@@ -156,7 +187,9 @@ def test_what_a_newer_version_wrote_is_called_so_and_never_removed(
 ) -> None:
     rows = damaged.listing(newer)
     assert [row.kind for row in rows] == list(ROWS) and all(row.newer for row in rows)
-    assert all("was written by a newer version of Whetstone" in row.why and "`of_the_next_version`" in row.why for row in rows)
+    assert all(
+        "was written by a newer version of Whetstone" in row.why and "`of_the_next_version`" in row.why for row in rows
+    )
     command(newer, monkeypatch, "doctor", "--remove-damaged", "--json")
     findings = [each for each in json.loads(capsys.readouterr().out) if each["subject"].startswith("Stored")]
     assert [each["fix"] for each in findings] == [doctor.NEWER] * 4
@@ -168,10 +201,18 @@ def test_what_a_newer_version_wrote_is_called_so_and_never_removed(
 
 @pytest.mark.parametrize(
     ("arguments", "name"),
-    [(("artifacts", "list"), "artifact a-1"), (("presets", "list"), "preset my/own"), (("models", "list"), "model /models/x")],
+    [
+        (("artifacts", "list"), "artifact a-1"),
+        (("presets", "list"), "preset my/own"),
+        (("models", "list"), "model /models/x"),
+    ],
 )
 def test_a_list_names_what_a_newer_version_wrote(
-    arguments: tuple[str, ...], name: str, newer: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    name: str,
+    newer: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert command(newer, monkeypatch, *arguments) == 0
     said = capsys.readouterr()
@@ -194,14 +235,19 @@ def test_a_job_of_a_newer_version_is_refused_in_a_sentence_and_spoils_no_estimat
     with home.store.session() as session:
         for number in (1, 2):
             state = "failed" if number == 1 else "succeeded"
-            row = JobRow(id=f"j-{number}", kind="optimize", state=state, title=str(number), owner="me", spec=json.dumps(spec))
+            row = JobRow(
+                id=f"j-{number}", kind="optimize", state=state, title=str(number), owner="me", spec=json.dumps(spec)
+            )
             session.add(row)
     with pytest.raises(WrittenByNewer, match="Job j-1 was written by a newer version"):
         jobs.retry(home, "j-1")
     assert watching.expected(home, "optimize", "another") is None
 
 
-@given(st.sampled_from(list(ROWS)), st.sets(st.text(string.ascii_lowercase, min_size=9, max_size=12), min_size=1, max_size=3))
+@given(
+    st.sampled_from(list(ROWS)),
+    st.sets(st.text(string.ascii_lowercase, min_size=9, max_size=12), min_size=1, max_size=3),
+)
 def test_a_document_with_any_field_more_is_of_a_newer_version(kind: damaged.Kind, names: set[str]) -> None:
     row = newer_rows()[kind]
     text = next(value for name, value in row.model_dump().items() if name in {"document", "manifest", "card"})

@@ -61,7 +61,11 @@ def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> Non
     options = demo.evaluate_spec(home, card, []).options
     assert options.until_decided and rule.places(options.max_blocks) == (6, 8)
     assert not demo.evaluate_spec(home, card, [], repeats=1).options.until_decided
-    assert (options.workload, options.endpoint, options.concurrency) == (workloads.CHAT, "chat", (1, 4)) and options.may_repeat
+    assert (options.workload, options.endpoint, options.concurrency) == (
+        workloads.CHAT,
+        "chat",
+        (1, 4),
+    ) and options.may_repeat
     assert evaluations.options(**options.model_dump()) == options
 
 

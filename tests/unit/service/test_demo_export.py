@@ -74,7 +74,9 @@ def test_what_comes_with_whetstone_is_small_whole_and_of_one_machine(shown: Work
         "the first evaluation that a person sees decides something"
     )
     assert shown.demonstration.hardware == document.hardware and shown.demonstration.measured_at == document.measured_at
-    assert document.measured_at[:10] in shown.demonstration.label and document.hardware["cpu"] in shown.demonstration.label
+    assert (
+        document.measured_at[:10] in shown.demonstration.label and document.hardware["cpu"] in shown.demonstration.label
+    )
     assert {job.state for job in jobs.listing(shown)} == {JobState.SUCCEEDED}
     made = {artifact.id for artifact in artifacts.listing(shown)}
     assert made == {job.result["artifact"] for job in jobs.listing(shown, kinds=["optimize"])} and len(made) >= 2
@@ -96,7 +98,9 @@ def test_files_that_are_not_there_are_said_so(shown: Workspace) -> None:
 def measured(tmp_path: Path) -> Workspace:
     """A home of a person with one job, one artifact and one evaluation with its report."""
     home = open_home(tmp_path / "home")
-    job = studio.optimize_job(home, JobState.SUCCEEDED, owner="somebody", handle='{"host": "secret-host"}', submission="k")
+    job = studio.optimize_job(
+        home, JobState.SUCCEEDED, owner="somebody", handle='{"host": "secret-host"}', submission="k"
+    )
     folder = home.settings.jobs / job.id / "1"
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text(f"reading {home.settings.home}/jobs\n")
@@ -113,7 +117,9 @@ def measured(tmp_path: Path) -> Workspace:
 
 def test_exported_and_seeded_it_is_the_same_and_names_nobody(measured: Workspace, tmp_path: Path) -> None:
     files = demo_export.export(measured, tmp_path / "out")
-    assert [file.read_text() for file in demo_export.export(measured, tmp_path / "again")] == [file.read_text() for file in files]
+    assert [file.read_text() for file in demo_export.export(measured, tmp_path / "again")] == [
+        file.read_text() for file in files
+    ]
     text = "".join(file.read_text() for file in files)
     for word in (str(tmp_path), str(demo_export.CHECKOUT), "somebody", "secret-host"):
         assert word not in text
@@ -132,7 +138,9 @@ def test_exported_and_seeded_it_is_the_same_and_names_nobody(measured: Workspace
 def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Workspace, tmp_path: Path) -> None:
     job = studio.optimize_job(measured, JobState.SUCCEEDED)
     folder = str(measured.settings.models / "real@1")
-    fetched = studio.optimize_spec(measured).model.model_copy(update={"id": "Real", "origin": "imported", "path": folder})
+    fetched = studio.optimize_spec(measured).model.model_copy(
+        update={"id": "Real", "origin": "imported", "path": folder}
+    )
     made = studio.artifact(measured, job, fetched)
     with measured.store.session() as session:
         history.artifact(session, made).path = str(measured.settings.artifacts / made)
@@ -146,7 +154,9 @@ def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Work
 
 
 @pytest.mark.parametrize("part", ["assets/starter/target", "backend/serving/vllm_plugin"])
-def test_what_was_measured_by_another_checkout_is_shown_as_this_ones(measured: Workspace, tmp_path: Path, part: str) -> None:
+def test_what_was_measured_by_another_checkout_is_shown_as_this_ones(
+    measured: Workspace, tmp_path: Path, part: str
+) -> None:
     model = studio.optimize_spec(measured).model.model_copy(update={"path": f"/srv/elsewhere/{part}"})
     studio.artifact(measured, studio.optimize_job(measured, JobState.SUCCEEDED), model)
     files = demo_export.export(measured, tmp_path / "out")
@@ -164,7 +174,9 @@ def test_of_a_thousand_words_on_how_far_it_was_a_hundred_are_shown(measured: Wor
     assert any(event.message == "begun" for event in kept)
 
 
-def test_a_path_of_the_machine_that_would_remain_is_refused_and_nothing_is_written(measured: Workspace, tmp_path: Path) -> None:
+def test_a_path_of_the_machine_that_would_remain_is_refused_and_nothing_is_written(
+    measured: Workspace, tmp_path: Path
+) -> None:
     job = first_job(measured)
     (measured.settings.jobs / job / "1" / "log.txt").write_text("reading /home/somebody/secrets.txt\n")
     with pytest.raises(demo_export.NotToBeShown, match="/home/somebody/secrets"):

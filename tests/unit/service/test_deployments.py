@@ -1,4 +1,5 @@
-"""Deploying an artifact by service and command line: what is planned, refused, made, shown with its cost, and taken away."""
+"""Deploying an artifact by service and command line: what is planned, refused, made, shown with its cost, and taken
+away."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from backend.domain.errors import (
     NotFound,
     RequestError,
     WhetstoneError,
-)  # fmt: skip
+)
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
@@ -42,7 +43,9 @@ from tests.unit.service.test_damaged import command
 __all__ = ["aws", "bucket", "s3"]
 ROLE = "arn:aws:iam::123456789012:role/serving"
 WANTED = Wanted(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
-AWQ = Recipe.model_validate({"name": "int4", "steps": [{"quantize": {"method": "awq"}}], "serving": {"tensor_parallel": 2}})
+AWQ = Recipe.model_validate(
+    {"name": "int4", "steps": [{"quantize": {"method": "awq"}}], "serving": {"tensor_parallel": 2}}
+)
 
 
 @pytest.fixture
@@ -65,16 +68,34 @@ def artifact(
     staged = home.settings.home / "staged"
     for part in parts:
         (staged / part).mkdir(parents=True)
-        config = {"quantization_config": quantization or {"quant_method": "compressed-tensors"}} if part == "model" else {}
+        config = (
+            {"quantization_config": quantization or {"quant_method": "compressed-tensors"}} if part == "model" else {}
+        )
         (staged / part / "config.json").write_text(json.dumps(config))
-    manifest = Manifest(job=job, parent=parent, recipe=recipe, recipe_hash=recipe.hash, files=folders.describe(staged),
-                        bytes_before=size, bytes_after=size)  # fmt: skip
+    manifest = Manifest(
+        job=job,
+        parent=parent,
+        recipe=recipe,
+        recipe_hash=recipe.hash,
+        files=folders.describe(staged),
+        bytes_before=size,
+        bytes_after=size,
+    )
     folders.write_manifest(staged, manifest)
     path = home.settings.artifacts / manifest.id
     path.parent.mkdir(parents=True, exist_ok=True)
     staged.rename(path)
-    row = ArtifactRow(id=manifest.id, job_id=job, owner="ann", model="m", recipe=recipe.name, recipe_hash=recipe.hash,
-                      path=str(path), bytes=size, manifest=manifest.model_dump_json())  # fmt: skip
+    row = ArtifactRow(
+        id=manifest.id,
+        job_id=job,
+        owner="ann",
+        model="m",
+        recipe=recipe.name,
+        recipe_hash=recipe.hash,
+        path=str(path),
+        bytes=size,
+        manifest=manifest.model_dump_json(),
+    )
     with home.store.session() as session:
         session.add(row)
     return manifest.id
@@ -83,13 +104,20 @@ def artifact(
 def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> None:
     made = artifact(home)
     planned = endpoints.plan(home, made, WANTED)
-    assert (planned.id, planned.region, planned.owner, planned.quantized) == (made, "us-east-1", "ann", "compressed-tensors")
+    assert (planned.id, planned.region, planned.owner, planned.quantized) == (
+        made,
+        "us-east-1",
+        "ann",
+        "compressed-tensors",
+    )
     assert planned.serving.tensor_parallel == 2
     assert endpoints.plan(home, made, WANTED.model_copy(update={"tensor_parallel": 4})).serving.tensor_parallel == 4
     found = endpoints.preview(home, planned)
     assert found["usd_per_hour"] > 1 and [call["operation"] for call in found["requests"]] == [
-        "create_model", "create_endpoint_config", "create_endpoint"
-    ]  # fmt: skip
+        "create_model",
+        "create_endpoint_config",
+        "create_endpoint",
+    ]
     assert aws.log == [], "a plan asks nothing of AWS"
 
 
@@ -97,7 +125,9 @@ def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Work
     sizes = {"hidden_size": 64, "intermediate_size": 128, "heads": 4, "kv_heads": 2, "head_dim": 16}
     model = CARD.model_copy(update=sizes)
     small = Recipe.model_validate({"name": "int4", "steps": [{"quantize": {"method": "awq", "group_size": 16}}]})
-    with pytest.raises(ImpossibleStack, match="cannot be served there: vLLM has no kernel for awq in groups of 16") as found:
+    with pytest.raises(
+        ImpossibleStack, match="cannot be served there: vLLM has no kernel for awq in groups of 16"
+    ) as found:
         endpoints.plan(home, artifact(home, small, parent=model), WANTED)
     assert str(found.value).endswith("not of 16.") and aws.log == []
 
@@ -107,13 +137,17 @@ def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Work
     [
         ({"instance": "ml.g6.13xlarge"}, NotFound, r"no instance `ml\.g6\.13xlarge`: the nearest are ml\.g6"),
         ({"instance": "ml.inf2.48xlarge"}, RequestError, "choose one with NVIDIA GPUs"),
-        ({"instance": "ml.g6.xlarge"}, RequestError, r"split over 2 GPUs, and ml\.g6\.xlarge has 1: give another tensor"),
+        (
+            {"instance": "ml.g6.xlarge"},
+            RequestError,
+            r"split over 2 GPUs, and ml\.g6\.xlarge has 1: give another tensor",
+        ),
         ({"role": "serving"}, InvalidOptions, "Role .*ARN of a role"),
         ({"bucket": "s3://B"}, InvalidOptions, "Bucket .*BUCKET/PREFIX"),
         ({"name": "My One"}, InvalidOptions, "Name .*small letters"),
         ({"region": "cn-north-1"}, RequestError, "another account: give the address of one with image"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_in_a_sentence(
     home: Workspace, changes: dict[str, Any], kind: type[WhetstoneError], words: str
 ) -> None:
@@ -134,9 +168,13 @@ def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home: Workspace) ->
         ({"method": "ngram_adaptive"}, "`method: ngram_adapt"),
     ],
 )
-def test_what_proposes_by_a_class_is_not_in_a_vendors_container(home: Workspace, step: dict[str, Any], words: str) -> None:
+def test_what_proposes_by_a_class_is_not_in_a_vendors_container(
+    home: Workspace, step: dict[str, Any], words: str
+) -> None:
     recipe = Recipe.model_validate({"name": "made", "steps": [{"speculate": step}]})
-    with pytest.raises(ImpossibleStack, match=f"proposes tokens by {words}.*serve it here, or deploy one with `method: ngram`"):
+    with pytest.raises(
+        ImpossibleStack, match=f"proposes tokens by {words}.*serve it here, or deploy one with `method: ngram`"
+    ):
         endpoints.plan(home, artifact(home, recipe, parts=("model",)), WANTED)
 
 
@@ -159,17 +197,23 @@ def test_the_command_deploys_proves_lists_and_deletes(
         assert words in str(json.loads(capsys.readouterr().out))
     assert command(home, monkeypatch, *asked, "--autoscale", "1:4:60", "--dry-run", "--json") == 0
     assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
-        "register_scalable_target", "put_scaling_policy"
-    ]  # fmt: skip
+        "register_scalable_target",
+        "put_scaling_policy",
+    ]
     timed = ["--schedule", "cron(0 8 ? * MON-FRI *)=2:4", "--timezone", "Europe/Berlin", "--idle", "30"]
     assert command(home, monkeypatch, *asked, *timed, "--dry-run", "--json") == 0
     assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
-        "register_scalable_target", "put_scheduled_action", "put_metric_alarm"
-    ]  # fmt: skip
+        "register_scalable_target",
+        "put_scheduled_action",
+        "put_metric_alarm",
+    ]
     for wrong in (["--schedule", "daily=1:2"], ["--idle-topic", "x"], ["--idle", "5", "--idle-topic", "x"]):
         assert command(home, monkeypatch, *asked, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
     assert command(home, monkeypatch, *asked, "--dry-run") == 0 and "USD an hour" in capsys.readouterr().out
-    assert command(home, monkeypatch, *asked, "--autoscale", "4:1:60") == 2 and "--autoscale" in capsys.readouterr().err.lower()
+    assert (
+        command(home, monkeypatch, *asked, "--autoscale", "4:1:60") == 2
+        and "--autoscale" in capsys.readouterr().err.lower()
+    )
     assert aws.log == []
     assert command(home, monkeypatch, *asked, "--name", "chat", "--idle", "30", "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -201,8 +245,9 @@ def test_the_command_deploys_proves_lists_and_deletes(
         and json.loads(capsys.readouterr().out.split("\n", 0)[-1]) == []
     )
     assert [(each.action, each.kind, each.target) for each in audit.listing(home)] == [
-        ("delete endpoint", "endpoint", "chat"), ("deploy", "endpoint", "chat")
-    ]  # fmt: skip
+        ("delete endpoint", "endpoint", "chat"),
+        ("deploy", "endpoint", "chat"),
+    ]
 
 
 def test_the_cost_so_far_is_of_the_hours_since_it_was_made(home: Workspace, bucket: Any, aws: Account) -> None:
@@ -228,17 +273,28 @@ def test_an_operator_deletes_what_is_theirs(home: Workspace, bucket: Any, aws: A
 
 def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) -> None:
     set_there = {
-        "role": ROLE, "output": "s3://made/by/us/", "kms-key": "alias/weights", "subnets": "subnet-1, subnet-2",
-        "security-groups": "sg-1", "region": "eu-west-1",
-    }  # fmt: skip
+        "role": ROLE,
+        "output": "s3://made/by/us/",
+        "kms-key": "alias/weights",
+        "subnets": "subnet-1, subnet-2",
+        "security-groups": "sg-1",
+        "region": "eu-west-1",
+    }
     made = artifact(home)
     with pytest.raises(InvalidOptions, match="needs a role: give role, or set WHETSTONE_AWS_ROLE"):
         endpoints.plan(home, made, Wanted(instance="ml.g6.12xlarge"))
     there = replace(home, settings=home.settings.model_copy(update={"aws": set_there}))
     planned = endpoints.plan(there, made, Wanted(instance="ml.g6.12xlarge"))
-    assert (planned.role, planned.bucket, planned.kms_key, planned.region) == (ROLE, "made/by/us", "alias/weights", "eu-west-1")
+    assert (planned.role, planned.bucket, planned.kms_key, planned.region) == (
+        ROLE,
+        "made/by/us",
+        "alias/weights",
+        "eu-west-1",
+    )
     assert (planned.subnets, planned.security_groups) == (("subnet-1", "subnet-2"), ("sg-1",))
-    given = endpoints.plan(there, made, WANTED.model_copy(update={"subnets": (), "security_groups": (), "region": "us-east-1"}))
+    given = endpoints.plan(
+        there, made, WANTED.model_copy(update={"subnets": (), "security_groups": (), "region": "us-east-1"})
+    )
     assert (given.bucket, given.subnets, given.region) == ("weights", (), "us-east-1")
 
 
@@ -251,12 +307,23 @@ def test_the_command_updates_in_place_with_what_is_there(
     asked = ["endpoints", "update", "chat", second]
     assert command(home, monkeypatch, *asked, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert [call["operation"] for call in document["requests"]] == ["create_model", "create_endpoint_config", "update_endpoint"]
+    assert [call["operation"] for call in document["requests"]] == [
+        "create_model",
+        "create_endpoint_config",
+        "update_endpoint",
+    ]
     shift = document["requests"][-1]["parameters"]["DeploymentConfig"]
-    assert shift["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"] == {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 300}
+    assert shift["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"] == {
+        "Type": "ALL_AT_ONCE",
+        "WaitIntervalInSeconds": 300,
+    }
     assert shift["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "errors"}]}
     planned = document["deployment"]
-    assert (planned["serving"]["tensor_parallel"], planned["kms_key"], planned["bucket"]) == (4, "alias/weights", "weights")
+    assert (planned["serving"]["tensor_parallel"], planned["kms_key"], planned["bucket"]) == (
+        4,
+        "alias/weights",
+        "weights",
+    )
     assert command(home, monkeypatch, *asked, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
     bob = home.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):

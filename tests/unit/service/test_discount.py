@@ -17,11 +17,16 @@ NAME = "ml.g5.12xlarge"
 def test_it_is_off_every_price_and_stands_beside_it(tmp_path: Path) -> None:
     plain, home = open_home(tmp_path), open_home(tmp_path, discount=0.2)
     full, row = (targets.hardwares(each).instances[NAME] for each in (plain, home))
-    assert full.sagemaker_usd_per_hour and row.sagemaker_usd_per_hour == pytest.approx(0.8 * full.sagemaker_usd_per_hour)
+    assert full.sagemaker_usd_per_hour and row.sagemaker_usd_per_hour == pytest.approx(
+        0.8 * full.sagemaker_usd_per_hour
+    )
     assert targets.find(home, f"sagemaker:{NAME}").price_per_hour == row.sagemaker_usd_per_hour
     assert "on demand (20% off), us-west-2" in (pricelist.note(row) or "") and "off" not in (pricelist.note(full) or "")
     (listed,) = prices.listing(home, instance=NAME)
-    assert (listed.usd_per_hour, listed.discounted_usd_per_hour) == (full.sagemaker_usd_per_hour, row.sagemaker_usd_per_hour)
+    assert (listed.usd_per_hour, listed.discounted_usd_per_hour) == (
+        full.sagemaker_usd_per_hour,
+        row.sagemaker_usd_per_hour,
+    )
     (asked,) = prices.listing(home, instance=NAME, discount=0.0)
     assert asked.discounted_usd_per_hour == full.sagemaker_usd_per_hour
 

@@ -59,14 +59,22 @@ def test_a_folder_that_has_gone_or_broken_is_told_though_it_was_read(folder: Pat
         models.folder_card(str(folder))
 
 
-def test_a_record_that_somebody_put_into_a_folder_gives_no_name_source_or_licence(tmp_path: Path, starter_draft: Path) -> None:
-    """Only that of a folder which an import of this home made counts. That weights were quantized before is a warning."""
+def test_a_record_that_somebody_put_into_a_folder_gives_no_name_source_or_licence(
+    tmp_path: Path, starter_draft: Path
+) -> None:
+    """Only that of a folder which an import of this home made counts. That weights were quantized before is a
+    warning."""
     home = open_home(tmp_path / "home")
     before = QuantizedBefore(format="Q4_K", block=32, bits=4.5)
     forged = record.ImportRecord(
-        source="meta-llama/Llama-3.3-70B-Instruct", revision="1" * 40, endpoint="https://hub.example.org", licence="apache-2.0",
-        name="llama-3.3-70b", quantized_before=before, files={},
-    )  # fmt: skip
+        source="meta-llama/Llama-3.3-70B-Instruct",
+        revision="1" * 40,
+        endpoint="https://hub.example.org",
+        licence="apache-2.0",
+        name="llama-3.3-70b",
+        quantized_before=before,
+        files={},
+    )
     handed_on, made = tmp_path / "handed-on", home.settings.models / "meta-llama" / f"Llama@{'1' * 40}"
     for folder in (handed_on, made):
         shutil.copytree(starter_draft, folder)

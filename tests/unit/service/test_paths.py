@@ -27,24 +27,43 @@ from tests.tiny import tiny_llama
 
 NO_PATHS = {
     "CompilePlan": "model model_type model_hash accelerator target dtype weights cache draft_hash compiler",
-    "Continued": "evaluation folder", "Deployment": "target why",
-    "EvaluateOptions": "sweep columns bearer_env", "EvaluateSpec": "seen",
-    "ImportSpec": "revision name endpoint licence", "InstallSpec": "engine index", "JobPlace": "target", "LeftOut": "reason",
+    "Continued": "evaluation folder",
+    "Deployment": "target why",
+    "EvaluateOptions": "sweep columns bearer_env",
+    "EvaluateSpec": "seen",
+    "ImportSpec": "revision name endpoint licence",
+    "InstallSpec": "engine index",
+    "JobPlace": "target",
+    "LeftOut": "reason",
     "Loser": "target why",
-    "ManagedSpec": "model target request region", "OptimizeSpec": "seen target", "PayoffSpec": "seen revision weights",
+    "ManagedSpec": "model target request region",
+    "OptimizeSpec": "seen target",
+    "PayoffSpec": "seen revision weights",
     "Reading": "times settings_left_out",
     "ModelCard": "id architecture model_type dtype quantization draft revision tokenizer_hash bytes_by_dtype licence notes",
-    "Plan": "notes", "PlannedStep": "technique engine title options kernel", "QuantizedBefore": "format", "Recipe": "name",
-    "Remote": "endpoint region instances artifact price_region findings", "ServeSpec": "seen", "Speculate": "proposer",
-    "Speculation": "proposer proposers", "StoredWeights": "layout method announced refusal", "TrainSpec": "seen",
+    "Plan": "notes",
+    "PlannedStep": "technique engine title options kernel",
+    "QuantizedBefore": "format",
+    "Recipe": "name",
+    "Remote": "endpoint region instances artifact price_region findings",
+    "ServeSpec": "seen",
+    "Speculate": "proposer",
+    "Speculation": "proposer proposers",
+    "StoredWeights": "layout method announced refusal",
+    "TrainSpec": "seen",
     "Variant": "name url served_name compile_cache neuron stored_at recipe_hash",
-}  # fmt: skip
-"""Model of a job's specification -> its texts that are no paths of a person: names, and what Whetstone itself fills in."""
+}
+"""Model of a job's specification -> its texts that are no paths of a person: names, and what Whetstone itself fills
+in."""
 
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    for name, value in {"SHARED": "1", "HOME": str(tmp_path / "home"), "IMPORT_FOLDERS": f"{tmp_path}/listed, /mnt/none"}.items():
+    for name, value in {
+        "SHARED": "1",
+        "HOME": str(tmp_path / "home"),
+        "IMPORT_FOLDERS": f"{tmp_path}/listed, /mnt/none",
+    }.items():
         monkeypatch.setenv(f"WHETSTONE_{name}", value)
     (tmp_path / "listed").mkdir()
     (tmp_path / "other").mkdir()
@@ -57,7 +76,9 @@ def test_only_listed_folders_are_read_for_others(shared: Workspace, tmp_path: Pa
     assert paths.file(f"{tmp_path}/listed/prompts.jsonl") == tmp_path / "listed" / "prompts.jsonl"
     (tmp_path / "listed" / "link").symlink_to(tmp_path / "other")
     for named in ("other/prompts.jsonl", "listed/../other/prompts.jsonl", "listed/link/prompts.jsonl"):
-        with pytest.raises(RequestError, match=r"lies outside of the folders that this studio reads .*listed, /mnt/none\)"):
+        with pytest.raises(
+            RequestError, match=r"lies outside of the folders that this studio reads .*listed, /mnt/none\)"
+        ):
             paths.file(f"{tmp_path}/{named}")
     with pytest.raises(RequestError, match="WHETSTONE_IMPORT_FOLDERS"):
         paths.folder("/etc")
@@ -73,7 +94,9 @@ def test_a_model_elsewhere_is_not_imported_by_others(shared: Workspace, tmp_path
     assert models.remember(shared, str(listed)).card.path == str(listed)
 
 
-def test_what_the_owner_imported_before_stays_usable(shared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_owner_imported_before_stays_usable(
+    shared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tiny_llama(tmp_path / "other" / "m")
     monkeypatch.setenv("WHETSTONE_SHARED", "0")
     models.remember(shared, str(model), name="ours")
@@ -115,7 +138,9 @@ def test_a_tasks_rows_lie_where_others_may_name_files(shared: Workspace, tmp_pat
             task_files.read(task)
 
 
-def test_an_evaluation_of_a_private_address_is_not_repeated_by_others(shared: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_of_a_private_address_is_not_repeated_by_others(
+    shared: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WHETSTONE_SHARED", "0")
     chosen = Variant(name="own", source="http://127.0.0.1:9/v1", kind="url", url="http://127.0.0.1:9/v1")
     spec = EvaluateSpec(variants=(chosen,), options=evaluations.options())
@@ -160,7 +185,9 @@ def test_every_text_of_a_job_is_known_to_be_a_path_or_none() -> None:
         assert not written & plain and set(texts_of(model)) == written | plain, model.__name__
 
 
-@pytest.mark.parametrize("name", ["cookie.secret", "sign-in.toml", "whetstone.db", "studio.log", "jobs/j-1/1/log", "cache/x"])
+@pytest.mark.parametrize(
+    "name", ["cookie.secret", "sign-in.toml", "whetstone.db", "studio.log", "jobs/j-1/1/log", "cache/x"]
+)
 def test_the_homes_own_files_are_named_by_nobody_else(
     shared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -199,12 +226,13 @@ def test_no_field_that_takes_a_file_takes_the_homes_secret(shared: Workspace) ->
         lambda: workloads.path(secret),
         lambda: tasks.find(secret),
         lambda: training.prepare(shared, "starter", Training(), secret),
-        lambda: calibration.named(Recipe.model_validate(
-            {"name": "x", "steps": [{"quantize": {"method": "awq", "calibration": secret}}]})),
+        lambda: calibration.named(
+            Recipe.model_validate({"name": "x", "steps": [{"quantize": {"method": "awq", "calibration": secret}}]})
+        ),
         lambda: imports.is_remote(shared, gguf),
         lambda: imports.inspect(shared, gguf),
         lambda: jobs.submit(shared, TrainSpec(model=starter, options=Training(), prompts_path=secret), "Train"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(RequestError, match="lies outside"):
             act()
 
@@ -230,7 +258,9 @@ def test_a_file_that_the_kernel_makes_is_no_text_of_a_recipe(path: str, tmp_path
         pytest.skip("this kernel has no such file")
     recipe = Recipe.model_validate({"name": "x", "steps": [{"quantize": {"method": "awq", "calibration": path}}]})
     home = open_home(tmp_path / "home")
-    with pytest.raises(RequestError, match=r"is no file on a disk but made by the kernel \((proc|sysfs)\): copy what you mean"):
+    with pytest.raises(
+        RequestError, match=r"is no file on a disk but made by the kernel \((proc|sysfs)\): copy what you mean"
+    ):
         calibration.of(models.resolve(home, "starter"), recipe)
     with pytest.raises(RequestError, match="made by the kernel"):
         paths.file(path)

@@ -48,11 +48,15 @@ def test_a_target_that_speculates_already_is_refused(home: Workspace) -> None:
     guessing = Variant(
         name="fast", source="a-1", kind="artifact", model_path="/m", speculation=Speculation(method="ngram", tokens=3)
     )
-    with pytest.raises(RequestError, match="fast speculates already: give the model, or an artifact without a speculate step"):
+    with pytest.raises(
+        RequestError, match="fast speculates already: give the model, or an artifact without a speculate step"
+    ):
         measuring.original(home, guessing)
 
 
-@pytest.mark.parametrize(("written", "number"), [("5M", 5_000_000), ("500k", 500_000), ("1.5B", 1_500_000_000), ("1234", 1234)])
+@pytest.mark.parametrize(
+    ("written", "number"), [("5M", 5_000_000), ("500k", 500_000), ("1.5B", 1_500_000_000), ("1234", 1234)]
+)
 def test_a_number_of_parameters_may_have_a_suffix(written: str, number: int) -> None:
     assert parameters(written) == number
 

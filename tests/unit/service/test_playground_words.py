@@ -30,7 +30,9 @@ def test_the_pieces_joined_are_the_answers(first: str, second: str) -> None:
 
 @given(answers, answers)
 def test_what_is_not_marked_is_the_same_on_both_sides(first: str, second: str) -> None:
-    left, right = ("".join(text for text, differs in side if not differs).split() for side in differences(first, second))
+    left, right = (
+        "".join(text for text, differs in side if not differs).split() for side in differences(first, second)
+    )
     assert "".join(left) == "".join(right)
 
 

@@ -24,12 +24,16 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
     drafting = Drafting(drafts=100, drafted_tokens=400, accepted_tokens=200, accepted_by_position=(90, 60, 30, 20))
     drafted = Speculation(method="draft", tokens=4, draft_path=str(ASSETS / "starter" / "draft"))
     chosen: list[Variant] = [
-        target, target.model_copy(update={"speculation": drafted}),
+        target,
+        target.model_copy(update={"speculation": drafted}),
         target.model_copy(update={"speculation": Speculation(method="ngram", tokens=4)}),
-    ]  # fmt: skip
+    ]
     results = [
         each.model_copy(
-            update={"variant": variant, "levels": [level.model_copy(update={"drafting": drafting}) for level in each.levels]}
+            update={
+                "variant": variant,
+                "levels": [level.model_copy(update={"drafting": drafting}) for level in each.levels],
+            }
         )
         for each, variant in zip(made.variants, chosen, strict=True)
     ]
@@ -37,7 +41,9 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
     assert gains.predicted(home, document) == {}, "no map yet"
     key = payoff.key(card.revision, payoff.weights_of(ORIGINAL), target.serving, document.versions, document.hardware)
     kept = payoffs.payoff_map(key)
-    spec = PayoffSpec(variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights)
+    spec = PayoffSpec(
+        variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
+    )
     studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
     ((name, load), found), *others = gains.predicted(home, document).items()
     assert (name, load, others) == ("draft", results[1].levels[0].load.key, [])

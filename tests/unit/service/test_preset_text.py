@@ -37,21 +37,40 @@ names = some.filter(lambda text: re.fullmatch(NAME_PATTERN, text))
 part = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 figures = st.floats(allow_nan=False, allow_infinity=False, width=32)
 claims = st.builds(
-    Claim, metric=some, value=figures, against=st.none() | figures, unit=some, statement=some, conditions=words, source=some,
-    url=st.sampled_from(["", "https://example.org/a?b=c#d"]), cheaper_than=st.none() | st.just("ml.p4d.24xlarge"),
-)  # fmt: skip
+    Claim,
+    metric=some,
+    value=figures,
+    against=st.none() | figures,
+    unit=some,
+    statement=some,
+    conditions=words,
+    source=some,
+    url=st.sampled_from(["", "https://example.org/a?b=c#d"]),
+    cheaper_than=st.none() | st.just("ml.p4d.24xlarge"),
+)
 steps = st.lists(
-    st.sampled_from([Quantize(method="awq", group_size=64), Quantize(method="w8a8"), Speculate(method="draft", draft="auto")]),
+    st.sampled_from(
+        [Quantize(method="awq", group_size=64), Quantize(method="w8a8"), Speculate(method="draft", draft="auto")]
+    ),
     max_size=3,
 ).map(tuple)
 recipes = st.builds(
-    Recipe, name=names, steps=steps, serving=st.builds(Serving, tensor_parallel=st.integers(1, 8), enforce_eager=st.booleans()),
+    Recipe,
+    name=names,
+    steps=steps,
+    serving=st.builds(Serving, tensor_parallel=st.integers(1, 8), enforce_eager=st.booleans()),
     limits=st.builds(Limits, max_kl=st.none() | st.floats(0.001, 1)),
-)  # fmt: skip
+)
 presets = st.builds(
-    Preset, id=st.tuples(part, part).map("/".join), model=some, goal=st.sampled_from(list(GOALS)), target=some, summary=words,
-    recipe=recipes, published=st.lists(claims, max_size=2).map(tuple),
-)  # fmt: skip
+    Preset,
+    id=st.tuples(part, part).map("/".join),
+    model=some,
+    goal=st.sampled_from(list(GOALS)),
+    target=some,
+    summary=words,
+    recipe=recipes,
+    published=st.lists(claims, max_size=2).map(tuple),
+)
 
 
 @given(st.lists(presets, min_size=1, max_size=4, unique_by=lambda preset: preset.id))
@@ -101,7 +120,7 @@ def test_a_file_with_a_byte_order_mark_is_read() -> None:
         ("#" * 10_000_000, "more than 500 kB"),
         (b"#" * 10_000_000, "more than 500 kB"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_one_sentence(content: str | bytes, said: str) -> None:
     with pytest.raises(InvalidPreset, match=said) as raised:
         preset_text.read(content)

@@ -1,4 +1,5 @@
-"""Presets: every bundled one is valid and does what its goal says, kinds of figures stay apart, the store follows the file."""
+"""Presets: every bundled one is valid and does what its goal says, kinds of figures stay apart, the store follows the
+file."""
 
 from __future__ import annotations
 
@@ -69,13 +70,19 @@ def test_a_goal_is_what_the_estimates_and_prices_say(home: Workspace, model: str
     middles = {goal: math.sqrt(ends[0] * ends[1]) for goal, ends in waits.items() if ends}
     assert min(middles, key=lambda goal: middles[goal]) == "lower-latency"
     assert hours["balanced"] <= hours["lower-latency"] and middles["balanced"] <= middles["lower-cost"]
-    assert own["highest-quality"].recipe.step("quantize") is None and own["highest-quality"].recipe.step("prune") is None
+    assert (
+        own["highest-quality"].recipe.step("quantize") is None and own["highest-quality"].recipe.step("prune") is None
+    )
 
 
 def test_published_figures_are_the_announcements_and_todays_prices_stand_beside_them(home: Workspace) -> None:
     latency = presets.show(home, "llama-3-70b/lower-latency")
     (claim,) = latency.preset.published
-    assert latency.preset.target == "ml.p5.48xlarge" and (claim.value, claim.against, claim.unit) == (2400, 1200, "tokens/s")
+    assert latency.preset.target == "ml.p5.48xlarge" and (claim.value, claim.against, claim.unit) == (
+        2400,
+        1200,
+        "tokens/s",
+    )
     assert "~2400 tokens/sec on a ml.p5.48xlarge" in claim.statement and claim.url.startswith("https://aws.amazon.com/")
     cost = presets.show(home, "llama-3-70b-instruct/lower-cost")
     assert cost.preset.target == "ml.g5.12xlarge" and cost.preset.published[0].value == 79.88
@@ -103,7 +110,9 @@ def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> 
     shown = [found for preset in PRESETS for found in evaluated.of(preset)]
     for found in shown:
         unknown = any(level.prefix_cache_hit_rate is None for level in levels[found.evaluation, found.variant])
-        assert found.provenance.endswith("Prompts came round: times to the first token are too low.") is unknown, found.variant
+        assert found.provenance.endswith("Prompts came round: times to the first token are too low.") is unknown, (
+            found.variant
+        )
     assert len(shown) >= 3
 
 
@@ -228,8 +237,14 @@ def test_labels_leave_out_what_all_share_and_tell_alike_ones_apart() -> None:
 
     assert of("Balanced AWQ", "llama-3-8b/balanced", "llama-3-8b/lower-cost") == ["Balanced", "AWQ"]
     assert of("AWQ AWQ", "llama-3-8b/balanced", "mistral-7b/balanced") == ["llama-3-8b", "mistral-7b"]
-    assert of("Balanced AWQ", "llama-3-8b/balanced", "mistral-7b/lower-cost") == ["Balanced, llama-3-8b", "AWQ, mistral-7b"]
-    assert of("AWQ AWQ", "llama-2-7b-chat/lower-cost", "llama-2-7b-chat/balanced") == ["AWQ, ml.g6.xlarge", "AWQ, ml.g5.xlarge"]
+    assert of("Balanced AWQ", "llama-3-8b/balanced", "mistral-7b/lower-cost") == [
+        "Balanced, llama-3-8b",
+        "AWQ, mistral-7b",
+    ]
+    assert of("AWQ AWQ", "llama-2-7b-chat/lower-cost", "llama-2-7b-chat/balanced") == [
+        "AWQ, ml.g6.xlarge",
+        "AWQ, ml.g5.xlarge",
+    ]
     assert labels([own(), own("mine/other")], ["AWQ", "AWQ"]) == ["mine/fast", "mine/other"]
 
 

@@ -34,7 +34,9 @@ def test_one_persons_imports_are_counted_by_jobs_under_way_and_by_disk(tmp_path:
     home = open_home(tmp_path / "home", max_imports_gb=1e-3)
     ann = home.acting_as(Actor(name="ann", role=Role.OPERATOR))
     first = jobs.submit(ann, spec("a", 700_000), "Import a")
-    with pytest.raises(TooMuch, match=r"ann would have 0\.00 GB of imported models, and one person may have 0\.001 GB here"):
+    with pytest.raises(
+        TooMuch, match=r"ann would have 0\.00 GB of imported models, and one person may have 0\.001 GB here"
+    ):
         jobs.submit(ann, spec("b", 700_000), "Import b")
     jobs.submit(home.acting_as(Actor(name="bob", role=Role.OPERATOR)), spec("b", 700_000), "Import b")
     assert held(ann) == 700_000

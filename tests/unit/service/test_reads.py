@@ -56,4 +56,6 @@ def test_what_never_changes_is_worked_out_once(home: Workspace) -> None:
     model, here = models.resolve(home, "starter"), targets.find(home, "local")
     assert techniques.cells(home, model, here) is techniques.cells(home, model, here)
     other = model.model_copy(update={"layers": model.layers * 1000, "parameters": 10**13})
-    assert techniques.cells(home, other, here) != techniques.cells(home, model, here), "of one path and revision, but not alike"
+    assert techniques.cells(home, other, here) != techniques.cells(home, model, here), (
+        "of one path and revision, but not alike"
+    )

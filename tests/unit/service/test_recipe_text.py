@@ -59,7 +59,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("step: []\n", "`step` of the recipe is unknown"),
         ("<script>alert(1)</script>: 1\n", "of the recipe is unknown"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_recipe_is_one_short_sentence(text: str, says: str) -> None:
     with pytest.raises(InvalidRecipe, match=says) as told:
         recipes.read_text(text)

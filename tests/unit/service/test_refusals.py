@@ -19,6 +19,8 @@ def workspace(tmp_path: Path) -> Workspace:
 def test_the_nearest_names_the_option_that_differs(workspace: Workspace) -> None:
     """ "AWQ no, nearest AWQ": only the group size differs."""
     card = models.facts(workspace, "starter")
-    odd = card.model_copy(update={"hidden_size": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "intermediate_size": 1536})
+    odd = card.model_copy(
+        update={"hidden_size": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "intermediate_size": 1536}
+    )
     awq = next(check for check in techniques.checks(workspace, odd) if check.kind == "awq")
     assert not awq.works and awq.nearest == "quantize awq (group_size 64)"

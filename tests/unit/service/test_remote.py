@@ -1,4 +1,5 @@
-"""An endpoint of SageMaker as a variant: how it is written, what AWS tells of it, what is proven, and every way it is refused."""
+"""An endpoint of SageMaker as a variant: how it is written, what AWS tells of it, what is proven, and every way it is
+refused."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def of(source: str, home: Workspace) -> Variant:
     return remote.told(home, variants.resolve(home, source))
 
 
-def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(home: Workspace, aws: Account, tmp_path: Path) -> None:
+def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(
+    home: Workspace, aws: Account, tmp_path: Path
+) -> None:
     name = in_service(aws, DEPLOYMENT)
     asked = len(aws.log)
     chosen = evaluations.options(**OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(40))))
@@ -50,10 +53,16 @@ def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(home: Worksp
     assert (found.kind, found.url, found.model_path) == ("url", f"sagemaker://us-east-1/{name}", None)
     assert found.remote is not None
     assert found.remote.model_dump(include={"endpoint", "region", "instances", "artifact", "price_region"}) == {
-        "endpoint": name, "region": "us-east-1", "instances": "2 x ml.g6.12xlarge", "artifact": "a-0123456789ab",
+        "endpoint": name,
+        "region": "us-east-1",
+        "instances": "2 x ml.g6.12xlarge",
+        "artifact": "a-0123456789ab",
         "price_region": "us-west-2",
-    }  # fmt: skip
-    assert found.remote.findings == ("A probe was answered with text.", "The engine's log says quantization=compressed-tensors.")
+    }
+    assert found.remote.findings == (
+        "A probe was answered with text.",
+        "The engine's log says quantization=compressed-tensors.",
+    )
 
 
 def test_the_running_instances_set_the_price_of_the_variant_alone(home: Workspace, aws: Account) -> None:
@@ -77,7 +86,9 @@ def test_what_cannot_be_a_name_is_refused(home: Workspace, written: str) -> None
         variants.resolve(home, written)
 
 
-def test_one_that_is_not_there_or_does_not_serve_is_said_before_anything_is_queued(home: Workspace, aws: Account) -> None:
+def test_one_that_is_not_there_or_does_not_serve_is_said_before_anything_is_queued(
+    home: Workspace, aws: Account
+) -> None:
     with pytest.raises(NotFound, match="There is no endpoint `chat` in us-east-1: `whetstone endpoints list` names"):
         of("sagemaker:chat", home)
     aws.tables["endpoint plan"] = {"ends": "Failed", "reason": "no capacity."}
@@ -113,7 +124,9 @@ def test_the_discount_of_a_price_is_kept_with_it(home: Workspace, aws: Account) 
     assert full is not None and less is not None and (full.discount, less.discount) == (0.0, 0.2)
     assert less.usd_per_hour == pytest.approx(0.8 * (full.usd_per_hour or 0))
     document = priced(own=4.0, given=None)
-    there = document.variants[1].model_copy(update={"variant": document.variants[1].variant.model_copy(update={"remote": less})})
+    there = document.variants[1].model_copy(
+        update={"variant": document.variants[1].variant.model_copy(update={"remote": less})}
+    )
     found = document.model_copy(update={"variants": [document.variants[0], there]})
     assert "on demand in us-west-2 (20% off) (2 x ml.g6.12xlarge)" in costs.hour_words(found, WhatIf())
     assert "on demand in us-west-2 (20% off)" in str(variant_facts(found, there))
@@ -122,10 +135,13 @@ def test_the_discount_of_a_price_is_kept_with_it(home: Workspace, aws: Account) 
         assert price is not None and price.hour == pytest.approx(share * (full.usd_per_hour or 0))
 
 
-@pytest.mark.parametrize(("code", "words"), [
-    ("AccessDeniedException", "need sagemaker:InvokeEndpoint"), ("ExpiredTokenException", "have expired"),
-])  # fmt: skip
-def test_a_right_that_lacks_is_said_before_anything_is_queued(home: Workspace, aws: Account, code: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("AccessDeniedException", "need sagemaker:InvokeEndpoint"), ("ExpiredTokenException", "have expired")],
+)
+def test_a_right_that_lacks_is_said_before_anything_is_queued(
+    home: Workspace, aws: Account, code: str, words: str
+) -> None:
     name = in_service(aws, DEPLOYMENT)
     aws.faults.append(Fault(code, "InvokeEndpoint", times=9))
     with pytest.raises(AccessRefused, match=words):
@@ -166,7 +182,9 @@ def test_a_bench_of_one_is_at_its_own_price(home: Workspace, aws: Account, tmp_p
 
 def priced(own: float | None, given: float | None):
     document = simulated.evaluation(names=("original", "there"), speeds=(1.0, 2.0), levels=(1,))
-    told = Remote(endpoint="e", region="us-east-1", instances="1 x ml.g6.xlarge", usd_per_hour=own, price_region="us-east-1")
+    told = Remote(
+        endpoint="e", region="us-east-1", instances="1 x ml.g6.xlarge", usd_per_hour=own, price_region="us-east-1"
+    )
     first, second = document.variants
     second = second.model_copy(update={"variant": second.variant.model_copy(update={"remote": told})})
     options = document.options.model_copy(update={"price_per_hour": given})
@@ -196,7 +214,7 @@ def test_an_hour_chosen_afterwards_takes_the_place_of_its_own() -> None:
     assert document.has_price and as_asked(document, WhatIf()) is document
     assert costs.hour_words(document, WhatIf()) == (
         "An hour of `there` costs 4 USD, on demand in us-east-1 (1 x ml.g6.xlarge)."
-    )  # fmt: skip
+    )
     changed = as_asked(document, WhatIf(per_hour=1.0))
     for result in changed.variants:
         pricing = pricing_of(changed, WhatIf(), result.variant)

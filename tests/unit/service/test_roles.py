@@ -1,4 +1,5 @@
-"""What each role may do, in the service itself: every function that changes something is found by its source and tried."""
+"""What each role may do, in the service itself: every function that changes something is found by its source and
+tried."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ ATTEMPTS: dict[str, Try] = {
     "models.models.remember": lambda w, _: models.remember(w, "/nowhere"),
     "evaluations.payoff.prepare": lambda w, _: payoff.prepare(w, "starter"),
     "plans.calibration.save": lambda w, _: calibration.save(w, "x.txt", b"x"),
-    "plans.compilations.prepare": lambda w, _: compilations.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
+    "plans.compilations.prepare": lambda w, _: compilations.prepare(
+        w, cases.resolve(w, models.resolve(w, "starter"), W8A8)
+    ),
     "plans.managed.submit": lambda w, _: managed.submit(w, cases.resolve(w, models.resolve(w, "starter"), W8A8), []),
     "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "plans.training.prepare": lambda w, _: training.prepare(w, "starter", Training()),
@@ -91,21 +94,32 @@ ATTEMPTS: dict[str, Try] = {
 }
 """Every function of the service that changes something, as a viewer would call it."""
 UPKEEP = {
-    "workspace.Workspace.change", "studio.demo_export._fill", "models.catalog_sync.fitted",
-    "jobs.collecting.collect", "jobs.collecting.remove_given_up",  # a look that is rolled back, and what a change leaves to do
-}  # fmt: skip
-"""Those that write without a person: the one way itself, a demonstration's own home, the catalog made anew from its files."""
+    "workspace.Workspace.change",
+    "studio.demo_export._fill",
+    "models.catalog_sync.fitted",
+    # a look that is rolled back, and what a change leaves to do
+    "jobs.collecting.collect",
+    "jobs.collecting.remove_given_up",
+}
+"""Those that write without a person: the one way itself, a demonstration's own home, the catalog made anew from its
+files."""
 WRITES = {"session", "run", "upkeep"}
 """Of a store."""
 FILES = {"write", "staged_file", "staged_folder", "unlink", "rmtree", "write_text", "write_bytes", "copyfile"}
 ON_DISK = {
     "evaluations.evaluations._kept_text",  # of `frozen`
-    "evaluations.tasks._keep", "evaluations.tasks._copy",  # of `kept`
-    "evaluations.bench.run", "evaluations.reports._rendered",  # a temporary folder
-    "jobs.artifacts.archive", "studio.backup._put_files",  # of `restore`
+    "evaluations.tasks._keep",
+    "evaluations.tasks._copy",  # of `kept`
+    "evaluations.bench.run",
+    "evaluations.reports._rendered",  # a temporary folder
+    "jobs.artifacts.archive",
+    "studio.backup._put_files",  # of `restore`
     "models.preflight._of",  # a cache of what was seen of a model's files
-    "studio.demo_export.export", "studio.demo_export.seed", "studio.demo_export._write",  # a folder that the caller names
-}  # fmt: skip
+    # a folder that the caller names
+    "studio.demo_export.export",
+    "studio.demo_export.seed",
+    "studio.demo_export._write",
+}
 
 
 @pytest.fixture
@@ -121,7 +135,10 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
     for path in sorted(ROOT.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         tree = ast.parse(path.read_text())
-        for holder, nodes in [("", tree.body), *((f"{c.name}.", c.body) for c in tree.body if isinstance(c, ast.ClassDef))]:
+        for holder, nodes in [
+            ("", tree.body),
+            *((f"{c.name}.", c.body) for c in tree.body if isinstance(c, ast.ClassDef)),
+        ]:
             for node in nodes:
                 if isinstance(node, ast.FunctionDef):
                     yield f"{module}.{holder}{node.name}", node
@@ -222,8 +239,17 @@ def test_an_operator_installs_from_an_index_by_no_command(home: Workspace) -> No
 
 def test_artifacts_presets_and_models_have_owners_too(home: Workspace, tmp_path: Path) -> None:
     ann, bob = person(home, Role.OPERATOR), person(home, Role.OPERATOR, "bob@example.org")
-    row = ArtifactRow(id="a-1", job_id="j", owner=ann.actor.name, model="m", recipe="r", recipe_hash="0", path="", bytes=1,
-                      manifest="{}")  # fmt: skip
+    row = ArtifactRow(
+        id="a-1",
+        job_id="j",
+        owner=ann.actor.name,
+        model="m",
+        recipe="r",
+        recipe_hash="0",
+        path="",
+        bytes=1,
+        manifest="{}",
+    )
     with home.store.session() as session:
         session.add(row)
     saved = presets.save(ann, "my/own", model="starter", goal="balanced", recipe=W8A8)
@@ -254,8 +280,17 @@ def test_one_person_has_no_more_than_is_set(tmp_path: Path) -> None:
     with pytest.raises(TooMuch, match="queued or running"):
         jobs.resume(ann, first.id)
     jobs.cancel(ann, made.id)
-    row = ArtifactRow(id="a-1", job_id="j", owner=ann.actor.name, model="m", recipe="r", recipe_hash="0", path="",
-                      bytes=500_000_000, manifest="{}")  # fmt: skip
+    row = ArtifactRow(
+        id="a-1",
+        job_id="j",
+        owner=ann.actor.name,
+        model="m",
+        recipe="r",
+        recipe_hash="0",
+        path="",
+        bytes=500_000_000,
+        manifest="{}",
+    )
     with home.store.session() as session:
         session.add(row)
     with pytest.raises(TooMuch, match=r"has 0\.50 GB of artifacts, and one person may have 0\.5 GB here"):
@@ -303,18 +338,25 @@ def test_a_change_that_fails_leaves_no_record(home: Workspace) -> None:
     assert audit.listing(home) == []
 
 
-FORGED = "INTO audit (id, at, who, role, origin, action, kind, target) VALUES ({}, '2026-01-01', 'x', '', '', '', '', '')"
+FORGED = (
+    "INTO audit (id, at, who, role, origin, action, kind, target) VALUES ({}, '2026-01-01', 'x', '', '', '', '', '')"
+)
 ONTO = "(id) DO UPDATE SET who = 'x'"
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE audit SET who = 'x'", "UPDATE OR REPLACE audit SET id = 1", "DELETE FROM audit",
-        f"INSERT OR REPLACE {FORGED.format(1)}", f"REPLACE {FORGED.format(1)}", f"INSERT {FORGED.format(1)} ON CONFLICT {ONTO}",
-        f"INSERT OR IGNORE {FORGED.format(1)}", f"INSERT OR REPLACE {FORGED.format(-1)}",
+        "UPDATE audit SET who = 'x'",
+        "UPDATE OR REPLACE audit SET id = 1",
+        "DELETE FROM audit",
+        f"INSERT OR REPLACE {FORGED.format(1)}",
+        f"REPLACE {FORGED.format(1)}",
+        f"INSERT {FORGED.format(1)} ON CONFLICT {ONTO}",
+        f"INSERT OR IGNORE {FORGED.format(1)}",
+        f"INSERT OR REPLACE {FORGED.format(-1)}",
     ],
-)  # fmt: skip
+)
 def test_the_database_itself_refuses_to_change_the_trail(home: Workspace, statement: str) -> None:
     jobs.submit(home, INSTALL, "x")
     with pytest.raises(DBAPIError, match="append-only"), home.store.engine.begin() as connection:

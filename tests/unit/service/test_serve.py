@@ -28,7 +28,9 @@ def home(tmp_path: Path) -> Workspace:
 
 
 def spec(*sources: str) -> ServeSpec:
-    return ServeSpec(variants=tuple(Variant(name=source, source=source, kind="model", model_path="/m") for source in sources))
+    return ServeSpec(
+        variants=tuple(Variant(name=source, source=source, kind="model", model_path="/m") for source in sources)
+    )
 
 
 def test_attention_is_renewed_by_every_token() -> None:
@@ -79,17 +81,23 @@ def test_a_ruined_artifact_is_asked_for_before_it_is_served_or_measured(home: Wo
     assert evaluations.prepare(home, ["starter", made], EvaluateOptions(), anyway=True).variants[1].source == made
 
 
-def test_more_servers_than_memory_are_refused_with_figures(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:
+def test_more_servers_than_memory_are_refused_with_figures(
+    home: Workspace, tmp_path: Path, starter_draft: Path
+) -> None:
     links = [tmp_path / f"model-{number}" for number in range(probe.total_memory() // serve.SERVER_BYTES + 1)]
     for link in links:
         link.symlink_to(starter_draft)
-    with pytest.raises(NotEnoughMemory, match=r"takes about \d+\.\d GB of memory \(estimated\) and \d+\.\d GB are free"):
+    with pytest.raises(
+        NotEnoughMemory, match=r"takes about \d+\.\d GB of memory \(estimated\) and \d+\.\d GB are free"
+    ):
         serve.prepare(home, [str(link) for link in links])
 
 
 def test_the_estimate_is_server_weights_and_cache(home: Workspace, starter_target: Path) -> None:
     serving = Serving(max_model_len=1000, max_num_seqs=10)
-    variant = Variant(name="s", source="starter", kind="model", model_path=str(starter_target), serving=serving, bytes_on_disk=7)
+    variant = Variant(
+        name="s", source="starter", kind="model", model_path=str(starter_target), serving=serving, bytes_on_disk=7
+    )
     card = studio.optimize_spec(home).model
     assert serve.memory(home, variant) == serve.SERVER_BYTES + 7 + 10_000 * card.kv_bytes_per_token
 
@@ -111,7 +119,9 @@ def test_a_job_that_is_stopping_or_ended_is_not_used_again(home: Workspace) -> N
 
 
 def test_the_endpoints_are_those_of_the_latest_attempt(home: Workspace) -> None:
-    job = studio.put(home, spec("a"), "Serve a", JobState.RUNNING, events=[studio.serving(("a", "http://127.0.0.1:1/v1"))])
+    job = studio.put(
+        home, spec("a"), "Serve a", JobState.RUNNING, events=[studio.serving(("a", "http://127.0.0.1:1/v1"))]
+    )
     assert [found.url for found in serve.endpoints(home, job.id)] == ["http://127.0.0.1:1/v1"]
     again = studio.put(home, spec("b"), "Serve b", JobState.STARTING)
     assert serve.endpoints(home, again.id) == []
@@ -120,6 +130,12 @@ def test_the_endpoints_are_those_of_the_latest_attempt(home: Workspace) -> None:
 def test_how_long_loading_takes_is_what_it_took_last(home: Workspace) -> None:
     assert serve.loading_seconds(home, ["a"]) is None
     for seconds in (3.0, 4.0):
-        studio.put(home, spec("a", "b"), "Serve", JobState.SUCCEEDED, result=f'{{"ready_seconds": {{"a": {seconds}, "b": 1.0}}}}')
+        studio.put(
+            home,
+            spec("a", "b"),
+            "Serve",
+            JobState.SUCCEEDED,
+            result=f'{{"ready_seconds": {{"a": {seconds}, "b": 1.0}}}}',
+        )
     assert serve.loading_seconds(home, ["a", "b"]) == 5.0
     assert serve.loading_seconds(home, ["a", "c"]) is None

@@ -1,4 +1,5 @@
-"""From a `speculate` step as a person writes it to what the rules are told: drafts, heads and proposers where they lie."""
+"""From a `speculate` step as a person writes it to what the rules are told: drafts, heads and proposers where they
+lie."""
 
 from __future__ import annotations
 
@@ -36,7 +37,14 @@ def eagle3(home: Workspace, folder: Path, **changes: int) -> Path:
     card = models.resolve(home, "starter")
     sizes = {"hidden_size": card.hidden_size, "vocab_size": card.vocabulary, "num_attention_heads": card.heads}
     return head(
-        folder, {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1, **sizes, **changes}
+        folder,
+        {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            "num_hidden_layers": 1,
+            **sizes,
+            **changes,
+        },
     )
 
 
@@ -65,17 +73,29 @@ def artifact(home: Workspace, *parts: str, **step: Any) -> str:
         eagle3(home, staged / part)
     recipe = read({"name": "made", "steps": [{"speculate": step}] if step else []})
     manifest = Manifest(
-        job=f"j-{len(parts)}", parent=models.resolve(home, "starter"), recipe=recipe, recipe_hash=recipe.hash, bytes_before=1,
-        bytes_after=1, files=folders.describe(staged),
-    )  # fmt: skip
+        job=f"j-{len(parts)}",
+        parent=models.resolve(home, "starter"),
+        recipe=recipe,
+        recipe_hash=recipe.hash,
+        bytes_before=1,
+        bytes_after=1,
+        files=folders.describe(staged),
+    )
     folders.write_manifest(staged, manifest)
     path = home.settings.artifacts / manifest.id
     path.parent.mkdir(parents=True, exist_ok=True)
     staged.rename(path)
     row = ArtifactRow(
-        id=manifest.id, job_id=manifest.job, owner="ann", model="m", recipe="made", recipe_hash=recipe.hash, path=str(path),
-        bytes=1, manifest=manifest.model_dump_json(),
-    )  # fmt: skip
+        id=manifest.id,
+        job_id=manifest.job,
+        owner="ann",
+        model="m",
+        recipe="made",
+        recipe_hash=recipe.hash,
+        path=str(path),
+        bytes=1,
+        manifest=manifest.model_dump_json(),
+    )
     with home.store.session() as session:
         session.add(row)
     return manifest.id
@@ -91,7 +111,9 @@ def test_an_artifact_that_is_a_head_is_taken_by_its_id(home: Workspace, part: st
 
 def test_what_speculates_already_is_neither_a_draft_nor_a_target(home: Workspace) -> None:
     made = artifact(home, "model", "draft", method="draft", draft="auto")
-    with pytest.raises(ImpossibleStack, match=f"{made} speculates itself, so it cannot draft for another: name its draft alone"):
+    with pytest.raises(
+        ImpossibleStack, match=f"{made} speculates itself, so it cannot draft for another: name its draft alone"
+    ):
         case(home, method="draft", draft=made)
     with pytest.raises(
         UnknownModel, match="was made of starter by made and already speculates: start from starter with one recipe"
@@ -110,9 +132,14 @@ def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Pat
     assert "no module `other`" in said(case(opened, method="custom", proposer="other.Proposer"))
     recipe = found.recipe
     manifest = Manifest(
-        job="j-1", parent=models.resolve(opened, "starter"), recipe=recipe, recipe_hash=recipe.hash, bytes_before=1,
-        bytes_after=1, files=[],
-    )  # fmt: skip
+        job="j-1",
+        parent=models.resolve(opened, "starter"),
+        recipe=recipe,
+        recipe_hash=recipe.hash,
+        bytes_before=1,
+        bytes_after=1,
+        files=[],
+    )
     served = variants.of(opened.settings, str(tmp_path), manifest, "a-1")
     assert served.speculation is not None and served.speculation.proposers == str(code)
     chosen = vllm_options.environment(tmp_path, cpu=True, openmp=None, proposers=served.speculation.proposers)
@@ -126,7 +153,13 @@ def test_adaptive_n_grams_run_in_our_servers_from_our_folder_and_nowhere_else(ho
     there = cases.resolve(home, model, found.recipe, "ml.g6.xlarge")
     assert "`method: ngram_adaptive` runs in servers that Whetstone starts, not on ml.g6.xlarge" in said(there)
     manifest = Manifest(
-        job="j-1", parent=model, recipe=found.recipe, recipe_hash=found.recipe.hash, bytes_before=1, bytes_after=1, files=[]
+        job="j-1",
+        parent=model,
+        recipe=found.recipe,
+        recipe_hash=found.recipe.hash,
+        bytes_before=1,
+        bytes_after=1,
+        files=[],
     )
     speculation = variants.of(home.settings, str(tmp_path), manifest, "a-1").speculation
     assert speculation is not None and speculation.proposers == str(PLUGIN)

@@ -35,13 +35,17 @@ def of(name: str) -> list[bundled.Preset]:
 
 @pytest.mark.parametrize("concurrency", [1, 16, 64])
 @pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B, STARTER])
-def test_no_preset_is_called_cheaper_or_faster_than_its_figures(workspace: Workspace, name: str, concurrency: int) -> None:
+def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
+    workspace: Workspace, name: str, concurrency: int
+) -> None:
     found = beside.of(workspace, of(name), concurrency)
     assert found.original is not None and (name == STARTER) == (found.original.price_per_million_output is None)
     for row, preset in zip(found.rows, of(name), strict=True):
         if preset.goal in {"lower-cost", "lower-latency"}:
             if row.ratio is None:
-                assert name == STARTER and preset.goal == "lower-cost" and row.title == "INT8 (W8A8)", "this machine has no price"
+                assert name == STARTER and preset.goal == "lower-cost" and row.title == "INT8 (W8A8)", (
+                    "this machine has no price"
+                )
                 continue
             assert row.holds == (row.ratio[0] * row.ratio[1] < 0.98**2)
             assert name != STARTER or row.title == "INT8 (W8A8) + draft", "slower a token than the original"
@@ -51,7 +55,9 @@ def test_no_preset_is_called_cheaper_or_faster_than_its_figures(workspace: Works
 
 
 @pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B, STARTER])
-def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every_load(workspace: Workspace, name: str) -> None:
+def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every_load(
+    workspace: Workspace, name: str
+) -> None:
     chosen = of(name)
     at_loads = [beside.of(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
     for preset, named in zip(chosen, beside.names(workspace, chosen), strict=True):
@@ -67,9 +73,13 @@ def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every
 
 
 def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
-    original, cheap = (pricing.estimated(workspace, models.facts(workspace, LLAMA_8B), made, None, pricing.load(16, 8192))
-                       for made in (pricing.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]})))  # fmt: skip
-    rows = standings([Entry("dear", "lower-cost", "as it was", original), Entry("cheap", "lower-cost", "AWQ", cheap)], original)
+    original, cheap = (
+        pricing.estimated(workspace, models.facts(workspace, LLAMA_8B), made, None, pricing.load(16, 8192))
+        for made in (pricing.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
+    )
+    rows = standings(
+        [Entry("dear", "lower-cost", "as it was", original), Entry("cheap", "lower-cost", "AWQ", cheap)], original
+    )
     assert [(row.title, row.holds) for row in rows] == [("as it was", False), ("Lowest cost", True)]
     (unknown,) = standings([Entry("none", "lower-cost", "AWQ", None)], original)
     assert unknown.holds is None and unknown.title == "AWQ"

@@ -21,10 +21,16 @@ from tests.homes import open_home
 
 ROWS = [{"question": f"{n} and {n} make", "choices": [str(2 * n), str(n)], "answer": 0} for n in range(1, 31)]
 TASK: dict[str, Any] = {
-    "task": "sums", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": "sums.jsonl"}}, "test_split": "test",
-    "output_type": "multiple_choice", "doc_to_text": "{{question}}", "doc_to_choice": "{{choices}}",
-    "doc_to_target": "{{answer}}", "metric_list": [{"metric": "acc"}],
-}  # fmt: skip
+    "task": "sums",
+    "dataset_path": "json",
+    "dataset_kwargs": {"data_files": {"test": "sums.jsonl"}},
+    "test_split": "test",
+    "output_type": "multiple_choice",
+    "doc_to_text": "{{question}}",
+    "doc_to_choice": "{{choices}}",
+    "doc_to_target": "{{answer}}",
+    "metric_list": [{"metric": "acc"}],
+}
 
 
 @pytest.fixture
@@ -58,7 +64,9 @@ def test_what_comes_along_can_be_used() -> None:
         for row in rows:
             assert row["context"] + row["choices"][row["answer"]] in held_out
             assert len(set(row["choices"])) == 4
-            assert not any(row["context"] + wrong in held_out for k, wrong in enumerate(row["choices"]) if k != row["answer"])
+            assert not any(
+                row["context"] + wrong in held_out for k, wrong in enumerate(row["choices"]) if k != row["answer"]
+            )
 
 
 @pytest.mark.parametrize(
@@ -70,17 +78,26 @@ def test_what_comes_along_can_be_used() -> None:
         ({"dataset_kwargs": {"data_files": {"test": 3}}}, "needs `dataset_kwargs`"),
         ({"dataset_kwargs": {"data_files": "sums.jsonl", "trust_remote_code": True}}, "only have data_files"),
         ({"dataset_kwargs": {"data_files": {"test": "gone.jsonl"}}}, "gone.jsonl, which is not there"),
-        ({"dataset_kwargs": {"data_files": {"test": "https://example.org/x.jsonl"}}}, "would fetch https://example.org/x.jsonl"),
+        (
+            {"dataset_kwargs": {"data_files": {"test": "https://example.org/x.jsonl"}}},
+            "would fetch https://example.org/x.jsonl",
+        ),
         ({"dataset_kwargs": {"data_files": {"test": "a\0b"}}}, "not there"),
         ({"test_split": None}, "neither `test_split` nor `validation_split`"),
         ({"test_split": "train"}, "`test_split` is train, but data_files has test"),
-        ({"metric_list": [{"metric": "accuracy"}]}, "no metric `accuracy` for multiple_choice; there are acc, acc_norm"),
+        (
+            {"metric_list": [{"metric": "accuracy"}]},
+            "no metric `accuracy` for multiple_choice; there are acc, acc_norm",
+        ),
         ({"metric_list": [{"metric": "exact_match", "hf_evaluate": True}]}, "would fetch the metric"),
         ({"metric_list": "acc"}, "`metric_list` must be a list"),
         ({"output_type": "essay"}, "`output_type` is essay"),
         ({"doc_to_choice": None}, "says no `doc_to_choice`"),
         ({"doc_to_text": None}, "says no `doc_to_text`"),
-        ({"doc_to_text": "{{topic}}"}, "Line 1 of sums.jsonl has no `topic`, which `doc_to_text` asks for; it has question"),
+        (
+            {"doc_to_text": "{{topic}}"},
+            "Line 1 of sums.jsonl has no `topic`, which `doc_to_text` asks for; it has question",
+        ),
         ({"doc_to_text": "{{question"}, "`doc_to_text` is no template"),
         ({"doc_to_choice": ["{{left}}", "{{right}}"]}, "has no `left`"),
         ({"task": None}, "`task` must be a name"),
@@ -92,7 +109,10 @@ def test_what_comes_along_can_be_used() -> None:
             {"dataset_kwargs": {"data_files": {"test": "sums.jsonl", "/elsewhere/x": "sums.jsonl"}}},
             "names a split '/elsewhere/x'",
         ),
-        ({"dataset_kwargs": {"data_files": {"test": "sums.jsonl", "../../../X": "sums.jsonl"}}}, "names a split '../../../X'"),
+        (
+            {"dataset_kwargs": {"data_files": {"test": "sums.jsonl", "../../../X": "sums.jsonl"}}},
+            "names a split '../../../X'",
+        ),
         ({"output_type": ["multiple_choice"]}, "`output_type` is ['multiple_choice']"),
         ({"test_split": ["test"]}, "`test_split` is ['test'], but data_files has test"),
         ({"metric_list": [{"metric": ["acc"]}]}, "there is no metric `['acc']`"),

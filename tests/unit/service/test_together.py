@@ -57,11 +57,22 @@ def test_uploads_and_imports_of_one_name_at_once(tmp_path: Path) -> None:
     environment = {"WHETSTONE_HOME": str(home.settings.home), "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(tmp_path), str(number), str(ROUNDS), str(PROCESSES), str(RECORDED / CONCURRENT)],
-            env=environment, stderr=subprocess.PIPE, text=True,
+            [
+                sys.executable,
+                "-c",
+                CHILD,
+                str(tmp_path),
+                str(number),
+                str(ROUNDS),
+                str(PROCESSES),
+                str(RECORDED / CONCURRENT),
+            ],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for number in range(PROCESSES)
-    ]  # fmt: skip
+    ]
     said = [process.communicate()[1] for process in started]
     assert [process.returncode for process in started] == [0] * PROCESSES, "\n".join(said)
     kept = workloads.saved(home)

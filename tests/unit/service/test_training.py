@@ -45,7 +45,10 @@ def test_a_training_is_queued_with_its_claim(opened: Workspace) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"minutes": 0.2}, "0.2 minutes end before a first checkpoint, since the model answers prompts first: give 1 or more"),
+        (
+            {"minutes": 0.2},
+            "0.2 minutes end before a first checkpoint, since the model answers prompts first: give 1 or more",
+        ),
         ({"kind": "medusa", "layers": 3}, "goes with a small model, not with medusa: leave it out"),
         ({"kind": "eagle3", "on_policy": 0.5}, "goes with a small model, which answers by itself: leave it out"),
         ({"start": "pruned", "layers": 3}, "is no smaller than starter, which has 3: give 1"),
@@ -61,7 +64,10 @@ def test_options_that_cannot_work_are_refused(opened: Workspace, options: dict[s
 
 def test_prompts_are_looked_at_before_the_start(opened: Workspace, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("\n")
-    for path, sentence in ((tmp_path / "gone.jsonl", "There is no file"), (tmp_path / "own.jsonl", "own.jsonl has no prompts")):
+    for path, sentence in (
+        (tmp_path / "gone.jsonl", "There is no file"),
+        (tmp_path / "own.jsonl", "own.jsonl has no prompts"),
+    ):
         with pytest.raises(RequestError) as refused:
             training.prepare(opened, "starter", Training(), str(path))
         assert str(refused.value).startswith(sentence)
@@ -82,15 +88,20 @@ def made(tmp_path: Path) -> Iterator[tuple[Workspace, dict[str, str]]]:
     speculating = {"draft": {"method": "draft"}, "speculating": {"method": "ngram"}}
     found = {
         name: studio.artifact(
-            home, job, starter, recipe=read({"name": name, "steps": [{"speculate": step}]}),
+            home,
+            job,
+            starter,
+            recipe=read({"name": name, "steps": [{"speculate": step}]}),
             training={"asked": {"kind": "small"}} if name == "draft" else None,
         )
         for name, step in speculating.items()
-    }  # fmt: skip
+    }
     yield home, found
 
 
-def test_a_target_that_speculates_already_is_named_with_what_it_was_made_from(made: tuple[Workspace, dict[str, str]]) -> None:
+def test_a_target_that_speculates_already_is_named_with_what_it_was_made_from(
+    made: tuple[Workspace, dict[str, str]],
+) -> None:
     home, ids = made
     for name, words in (("speculating", "already speculates"), ("draft", "is a draft itself")):
         with pytest.raises(RequestError) as refused:
@@ -109,7 +120,9 @@ def test_a_draft_is_no_variant(made: tuple[Workspace, dict[str, str]]) -> None:
 def test_a_draft_of_another_model_is_refused(made: tuple[Workspace, dict[str, str]], tiny: Path) -> None:
     home, ids = made
     recipe = read({"name": "r", "steps": [{"speculate": {"method": "draft", "draft": ids["draft"]}}]})
-    with pytest.raises(RequestError, match="was trained for starter, not for tiny: train one with `whetstone train tiny`"):
+    with pytest.raises(
+        RequestError, match="was trained for starter, not for tiny: train one with `whetstone train tiny`"
+    ):
         models.draft_of(home, models.resolve(home, str(tiny)), recipe)
 
 

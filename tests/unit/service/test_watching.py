@@ -71,7 +71,8 @@ def test_what_is_left_goes_by_its_own_rates_then_by_earlier_jobs_then_is_unknown
     earlier = watching.time_left(home, job, begun + timedelta(seconds=40))
     assert earlier is not None and (earlier.low, earlier.high) == (60, 120) and "like it" in earlier.basis
     steps = [
-        Event(kind="progress", phase="quantize", at=begun + timedelta(seconds=10 * n), progress=0.1 * n) for n in range(1, 6)
+        Event(kind="progress", phase="quantize", at=begun + timedelta(seconds=10 * n), progress=0.1 * n)
+        for n in range(1, 6)
     ]
     add(home, job.id, *steps)
     own = watching.time_left(home, jobs.show(home, job.id), begun + timedelta(seconds=50))
@@ -110,7 +111,9 @@ def test_a_job_says_what_it_has_cost_so_far(
     start = datetime.now(UTC) - timedelta(minutes=30)
     url = Variant(name="a", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
     options = EvaluateOptions(price_per_hour=2.0, discount=0.5)
-    priced = studio.put(home, EvaluateSpec(variants=(url,), options=options), "Evaluate", JobState.RUNNING, started_at=start)
+    priced = studio.put(
+        home, EvaluateSpec(variants=(url,), options=options), "Evaluate", JobState.RUNNING, started_at=start
+    )
     found = watching.cost(home, priced, start + timedelta(minutes=30))
     assert found == (0.5, 1.0) and found is not None and found.words == "0.500 at 1.00 an hour"
     other = studio.install_job(home, JobState.RUNNING, started_at=start)
@@ -125,14 +128,17 @@ def test_a_job_says_what_it_has_cost_so_far(
 
 
 def test_only_blocks_that_are_still_to_be_measured_take_time(home: Workspace) -> None:
-    """Those of a rule are its first look's at the least; what ended early is no measure of all that it might have taken."""
+    """Those of a rule are its first look's at the least; what ended early is no measure of all that it might have
+    taken."""
     url = "http://127.0.0.1:9/v1"
     begun = datetime(2026, 11, 21, tzinfo=UTC)
     variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
     more = Continued(evaluation="e-1", folder="none", blocks=5)
 
     def spec(continues: Continued | None = None, **chosen: object) -> EvaluateSpec:
-        return EvaluateSpec(variants=variants, options=EvaluateOptions(requests=4).model_copy(update=chosen), continues=continues)
+        return EvaluateSpec(
+            variants=variants, options=EvaluateOptions(requests=4).model_copy(update=chosen), continues=continues
+        )
 
     ended = begun + timedelta(minutes=6)
     rule = spec(until_decided=True, max_blocks=20)
@@ -150,9 +156,13 @@ def test_more_requests_take_longer(home: Workspace) -> None:
 
     def asked(requests: int) -> EvaluateSpec:
         variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
-        return EvaluateSpec(variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, requests=requests))
+        return EvaluateSpec(
+            variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, requests=requests)
+        )
 
-    studio.put(home, asked(8), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=1))
+    studio.put(
+        home, asked(8), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=1)
+    )
     same, many = (watching.expected_evaluation(home, asked(requests)) for requests in (8, 1_000_000))
     assert same is not None and (same.low, same.high) == (60, 60)
     assert many is not None and many.low > 86400 / 2 and many.high > many.low
@@ -183,7 +193,9 @@ def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
     assert "/proc" in memory["hovertext"][0]
     header, *rows = alt.csv(figure).splitlines()
     assert header == "Series,Since the start (min),Memory (GB),Provenance,CPU (% of one core)"
-    assert [row.split(",")[0] for row in rows] == ["Memory", "Memory", "Processor", "Processor"] and rows[2].endswith(",90.0")
+    assert [row.split(",")[0] for row in rows] == ["Memory", "Memory", "Processor", "Processor"] and rows[2].endswith(
+        ",90.0"
+    )
     assert resources.resources([])["data"] == []
     assert "At most 2.5 GB" in in_words([Use(5.0, 4e8, 90.0), Use(600.0, 2.5e9, 180.0)])
 

@@ -12,7 +12,9 @@ from tests.homes import open_home
 def variant(folder: Path, *, chat: bool) -> Variant:
     folder.mkdir()
     (folder / "tokenizer_config.json").write_text('{"chat_template": "x"}' if chat else "{}")
-    return Variant(name=folder.name, source=str(folder), kind="model", model_path=str(folder), original_path=str(folder))
+    return Variant(
+        name=folder.name, source=str(folder), kind="model", model_path=str(folder), original_path=str(folder)
+    )
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,9 @@ def variant(folder: Path, *, chat: bool) -> Variant:
         ({}, False, ("starter-code", "completions")),
     ],
 )
-def test_the_load_fits_the_models(tmp_path: Path, given: dict[str, str], others: bool, expected: tuple[str, str]) -> None:
+def test_the_load_fits_the_models(
+    tmp_path: Path, given: dict[str, str], others: bool, expected: tuple[str, str]
+) -> None:
     found = [variant(tmp_path / "one", chat=True), variant(tmp_path / "two", chat=others)]
     chosen = workloads.fitting(EvaluateOptions.model_validate(given), found)
     assert (chosen.workload, chosen.endpoint) == expected

@@ -1,4 +1,5 @@
-"""A generated workload that an address asks to be long is made in the limited child, also for a model that comes along."""
+"""A generated workload that an address asks to be long is made in the limited child, also for a model that comes
+along."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def test_a_size_beyond_its_field_is_refused_before_anything_is_made(name: str, v
         evaluations.options(workload="question-answering", **{name: value})
 
 
-def test_a_long_one_of_our_own_model_comes_to_the_limit_of_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_one_of_our_own_model_comes_to_the_limit_of_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = open_home(tmp_path / "home")
     starter = [variants.resolve(home, "starter")]
     monkeypatch.setattr(workload_files, "GENERATING_S", 0.1)

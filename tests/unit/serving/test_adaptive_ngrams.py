@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.serving.vllm_plugin.whetstone_ngrams import LONGEST, MOST, ON_CPU, RECENT, Guess, Looking, Price, Track, guess
+from backend.serving.vllm_plugin.whetstone_ngrams import (
+    LONGEST,
+    MOST,
+    ON_CPU,
+    RECENT,
+    Guess,
+    Looking,
+    Price,
+    Track,
+    guess,
+)
 
 PRICE = Price(0.08, 0.0)
 

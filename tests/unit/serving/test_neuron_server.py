@@ -1,4 +1,5 @@
-"""What was compiled for Neuron is served by a fake vLLM with either plugin, which refuses what the published ones refuse."""
+"""What was compiled for Neuron is served by a fake vLLM with either plugin, which refuses what the published ones
+refuse."""
 
 from __future__ import annotations
 
@@ -25,11 +26,28 @@ pytestmark = pytest.mark.process
 FAKES = Path(__file__).parents[2] / "fakes" / "neuron"
 CALLS: dict[str, list[str]] = tomllib.loads((FAKES / "contract.toml").read_text())["calls"]
 NXD = CompilePlan(
-    stack="nxd-inference", model="starter", model_type="llama", model_hash="1", accelerator="Inferentia2", target="trn1",
-    tensor_parallel=2, batch=2, positions=256, context_buckets=(128, 256), token_buckets=(128, 256), dtype="bf16", weights="int8",
-)  # fmt: skip
+    stack="nxd-inference",
+    model="starter",
+    model_type="llama",
+    model_hash="1",
+    accelerator="Inferentia2",
+    target="trn1",
+    tensor_parallel=2,
+    batch=2,
+    positions=256,
+    context_buckets=(128, 256),
+    token_buckets=(128, 256),
+    dtype="bf16",
+    weights="int8",
+)
 VLLM = NXD.model_copy(
-    update={"stack": "vllm-neuron", "accelerator": "Trainium2", "target": "trn2", "token_buckets": (1, 2), "weights": None}
+    update={
+        "stack": "vllm-neuron",
+        "accelerator": "Trainium2",
+        "target": "trn2",
+        "token_buckets": (1, 2),
+        "weights": None,
+    }
 )
 
 
@@ -52,14 +70,18 @@ def compiled(plan: CompilePlan, python: Path, folder: Path) -> Variant:
     (artifact / "model").symlink_to(ASSETS / "starter" / "target")
     draft = ASSETS / "starter" / "draft" if plan.draft_method else None
     request = CompileRequest(
-        plan=plan, model_dir=artifact / "model", draft_dir=draft, out_dir=artifact / "compiled", cache_dir=folder / "graphs"
-    )  # fmt: skip
+        plan=plan,
+        model_dir=artifact / "model",
+        draft_dir=draft,
+        out_dir=artifact / "compiled",
+        cache_dir=folder / "graphs",
+    )
     outside.ask(plan.stack, python, request, Silent())
     fields = {**plan.fields, "key": plan.key, "cached": False}
     head = Speculation(method="eagle3", tokens=5, draft_path=str(draft)) if draft else None
     return Variant(
         name="mine", source="a-1", kind="artifact", model_path=str(artifact / "model"), neuron=fields, speculation=head
-    )  # fmt: skip
+    )
 
 
 def server(variant: Variant, python: Path, folder: Path) -> VllmServer:
@@ -97,11 +119,17 @@ def test_what_was_compiled_is_served_with_its_own_shapes_and_the_artifact_stays_
     if plan is EAGLE:
         assert config["enable_eagle_speculation"] and config["is_eagle3"] and config["speculation_length"] == 5
     elif plan is NXD:
-        assert name == "override_neuron_config" and config["quantized"] and config["context_encoding_buckets"] == [128, 256]
+        assert (
+            name == "override_neuron_config"
+            and config["quantized"]
+            and config["context_encoding_buckets"] == [128, 256]
+        )
     else:
         assert config == {
-            "num_batched_tokens_buckets": [128, 256], "num_seqs_buckets": [1, 2], "on_device_sampling_config": {},
-        }  # fmt: skip
+            "num_batched_tokens_buckets": [128, 256],
+            "num_seqs_buckets": [1, 2],
+            "on_device_sampling_config": {},
+        }
 
 
 def test_a_server_that_begins_to_compile_again_is_stopped_and_the_artifact_is_not_overwritten(

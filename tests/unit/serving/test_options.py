@@ -30,11 +30,18 @@ CONFIG = {
 }
 
 
-def variant(folder: Path, serving: Serving | None = None, speculation: Speculation | None = None, **config: int) -> Variant:
+def variant(
+    folder: Path, serving: Serving | None = None, speculation: Speculation | None = None, **config: int
+) -> Variant:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
     return Variant(
-        name="v", source="v", kind="model", model_path=str(folder), serving=serving or Serving(), speculation=speculation
+        name="v",
+        source="v",
+        kind="model",
+        model_path=str(folder),
+        serving=serving or Serving(),
+        speculation=speculation,
     )
 
 
@@ -118,14 +125,21 @@ def test_a_known_load_takes_no_more_cache_than_it_needs_and_vllm_insists_on(tmp_
         ({"n_layer": 24, "num_attention_heads": 16, "n_embed": 1024}, 24, 1024, 2048),
         ({"n_layers": 32, "n_heads": 32, "d_model": 4096, "max_seq_len": 8192}, 32, 4096, 8192),
         (
-            {"text_config": {
-                "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 64,
-                "max_position_embeddings": 256,
-            }},
-            2, 16, 256,
+            {
+                "text_config": {
+                    "num_hidden_layers": 2,
+                    "num_attention_heads": 4,
+                    "num_key_value_heads": 1,
+                    "hidden_size": 64,
+                    "max_position_embeddings": 256,
+                }
+            },
+            2,
+            16,
+            256,
         ),
     ],
-)  # fmt: skip
+)
 def test_the_cache_is_sized_whatever_the_family_calls_its_sizes(
     tmp_path: Path, config: dict[str, Any], layers: int, width: int, context: int
 ) -> None:
@@ -212,7 +226,12 @@ vllm:generation_tokens_total{engine="0",model_name="a b"} 3.2e+02
 python_info{implementation="CPython"} 1.0
 """
     positions = {"accepted_at_0": 15.0}
-    assert counters.read(text) == {"drafted_tokens": 1200.0, "accepted_tokens": 40.0, "generation_tokens": 320.0, **positions}
+    assert counters.read(text) == {
+        "drafted_tokens": 1200.0,
+        "accepted_tokens": 40.0,
+        "generation_tokens": 320.0,
+        **positions,
+    }
 
 
 def test_an_asked_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:

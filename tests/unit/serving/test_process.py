@@ -46,7 +46,11 @@ def wait_for(log: Path, word: str) -> list[str]:
     """The words after `word` on its line, once it is in the log."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        lines = [line for line in (log.read_text() if log.exists() else "").splitlines(keepends=True) if line.startswith(word)]
+        lines = [
+            line
+            for line in (log.read_text() if log.exists() else "").splitlines(keepends=True)
+            if line.startswith(word)
+        ]
         if lines and lines[0].endswith("\n"):
             return lines[0].split()[1:]
         time.sleep(0.02)
@@ -111,7 +115,9 @@ time.sleep(600)
     assert not folder.exists()
 
 
-def test_a_long_folder_for_temporary_files_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_folder_for_temporary_files_leaves_room_for_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("x" * 60)))
     show = "import os; print('cwd', os.getcwd(), flush=True)"
     with ServerProcess([sys.executable, "-c", show], log=tmp_path / "log", environment=environment()) as process:
@@ -133,7 +139,10 @@ def test_links_are_in_the_working_directory_which_goes_with_the_process(tmp_path
     (tmp_path / "model" / "config.json").write_text("{}")
     show = "import os; print('cwd', os.getcwd(), os.listdir('target-model'), os.environ['TMPDIR'], flush=True)"
     process = ServerProcess(
-        [sys.executable, "-c", show], log=tmp_path / "log", environment=environment(), links={"target-model": tmp_path / "model"}
+        [sys.executable, "-c", show],
+        log=tmp_path / "log",
+        environment=environment(),
+        links={"target-model": tmp_path / "model"},
     )
     process.start()
     assert process.wait(30) == 0

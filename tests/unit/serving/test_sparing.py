@@ -15,7 +15,9 @@ VOCABULARY, REQUESTS = 5, 4000
 
 def draw(logits: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
     """As vLLM's fused_gumbel_argmax: by the Gumbel trick, each row by its own seed."""
-    noise = torch.stack([torch.rand(logits.shape[1], generator=torch.Generator().manual_seed(int(seed))) for seed in seeds])
+    noise = torch.stack(
+        [torch.rand(logits.shape[1], generator=torch.Generator().manual_seed(int(seed))) for seed in seeds]
+    )
     return (logits - (-noise.log()).log()).argmax(-1)
 
 
@@ -28,9 +30,15 @@ def refuse(*arguments: Any) -> torch.Tensor:
 
 
 def sampled(
-    drafted: list[list[int]], logits: torch.Tensor, *, q: torch.Tensor | None = None, bonus: list[int] | None = None,
-    temperature: list[float] | None = None, own: dict[int, torch.Generator] | None = None, **options: Any,
-) -> list[list[int]]:  # fmt: skip
+    drafted: list[list[int]],
+    logits: torch.Tensor,
+    *,
+    q: torch.Tensor | None = None,
+    bonus: list[int] | None = None,
+    temperature: list[float] | None = None,
+    own: dict[int, torch.Generator] | None = None,
+    **options: Any,
+) -> list[list[int]]:
     """Of each request the tokens that are said; `logits` and `q` have a row for each drafted token."""
     counts = [len(each) for each in drafted]
     heat = torch.tensor(temperature or [1.0] * len(counts))
@@ -38,9 +46,16 @@ def sampled(
         all_greedy=bool((heat == 0).all()), all_random=bool((heat > 0).all()), temperature=heat, generators=own or {}
     )
     found = sparing(options.pop("plain", refuse), uniform, draw)(
-        torch.tensor([token for each in drafted for token in each], dtype=torch.int32), counts, max(counts),
-        torch.tensor(counts).cumsum(0), q, logits, torch.tensor(bonus or [9] * len(counts)).unsqueeze(1), metadata, **options,
-    )  # fmt: skip
+        torch.tensor([token for each in drafted for token in each], dtype=torch.int32),
+        counts,
+        max(counts),
+        torch.tensor(counts).cumsum(0),
+        q,
+        logits,
+        torch.tensor(bonus or [9] * len(counts)).unsqueeze(1),
+        metadata,
+        **options,
+    )
     return [[token for token in row if token >= 0] for row in found.tolist()]
 
 

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from backend.serving.vllm_plugin.whetstone_vllm import expand, finalizable, flat, greedy, mapped, random, same_graph, undrawn
+from backend.serving.vllm_plugin.whetstone_vllm import (
+    expand,
+    finalizable,
+    flat,
+    greedy,
+    mapped,
+    random,
+    same_graph,
+    undrawn,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
@@ -84,7 +93,8 @@ UNSEEN = -1
 
 
 def test_synthetic_acceptance_takes_drafted_tokens_up_to_the_first_that_is_refused_then_one_of_the_targets() -> None:
-    """Three requests of 3, 3 and 2 drafted tokens: all accepted (and the bonus), refused at the second, refused at padding."""
+    """Three requests of 3, 3 and 2 drafted tokens: all accepted (and the bonus), refused at the second, refused at
+    padding."""
     output = torch.full((3, 4), UNSEEN, dtype=torch.int32)
     drafted, own = torch.tensor([11, 12, 13, 21, 22, 23, -1, 32]), torch.tensor([1, 2, 3, 4, 5, 6, 7, 8])
     uniform = torch.tensor([0.1, 0.1, 0.1, 0.1, 0.6, 0.1, 0.1, 0.1], dtype=torch.float64)
@@ -96,7 +106,12 @@ def test_synthetic_acceptance_takes_drafted_tokens_up_to_the_first_that_is_refus
 
 def test_each_kernel_leaves_the_other_kinds_requests_alone_and_all_that_is_not_synthetic_to_vllm() -> None:
     greedily = torch.tensor([True, False])
-    ends, drafted, own, bonus = torch.tensor([1, 2]), torch.tensor([11, 21]), torch.tensor([1, 2]), torch.tensor([[91], [92]])
+    ends, drafted, own, bonus = (
+        torch.tensor([1, 2]),
+        torch.tensor([11, 21]),
+        torch.tensor([1, 2]),
+        torch.tensor([[91], [92]]),
+    )
     uniform, rates = torch.tensor([0.1, 0.1]), torch.tensor([0.5])
     for wrapped, rest, expected in (
         (greedy(_never), (own, bonus, greedily, 1, uniform, rates), [[11, 91], [UNSEEN, UNSEEN]]),
@@ -109,8 +124,9 @@ def test_each_kernel_leaves_the_other_kinds_requests_alone_and_all_that_is_not_s
     greedy(lambda *given: seen.append(given))("output", "ends", "drafted", "own", "bonus", "greedy", 3)
     random(lambda *given, **named: seen.append((*given, named)))(*"abcdefghi", 3, 100, NO_DRAFT_PROBS=True)
     assert seen == [
-        ("output", "ends", "drafted", "own", "bonus", "greedy", 3), (*"abcdefghi", 3, 100, {"NO_DRAFT_PROBS": True})
-    ]  # fmt: skip
+        ("output", "ends", "drafted", "own", "bonus", "greedy", 3),
+        (*"abcdefghi", 3, 100, {"NO_DRAFT_PROBS": True}),
+    ]
 
 
 def _never(*given: object) -> None:

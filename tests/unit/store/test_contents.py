@@ -1,5 +1,6 @@
-"""What is collected is what nobody names: artifacts that are published, registered, named by jobs, deleted and collected in any
-order, with crashes between any two statements and jobs that start between the listing and the removal."""
+"""What is collected is what nobody names: artifacts that are published, registered, named by jobs, deleted and
+collected in any order, with crashes between any two statements and jobs that start between the listing and the
+removal."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from sqlalchemy import event, update
 from sqlmodel import col, select
 from typer.testing import CliRunner
@@ -59,9 +67,14 @@ def publish(home: Workspace, job: str, folder: Path) -> Published:
     folder.mkdir(parents=True)
     (folder / "weights").write_text(job)
     manifest = Manifest(
-        job=job, parent=CARD, recipe=RECIPE, recipe_hash=RECIPE.hash, files=folders.describe(folder), bytes_before=1,
+        job=job,
+        parent=CARD,
+        recipe=RECIPE,
+        recipe_hash=RECIPE.hash,
+        files=folders.describe(folder),
+        bytes_before=1,
         bytes_after=1,
-    )  # fmt: skip
+    )
     folders.write_manifest(folder, manifest)
     return places.chosen(home.settings).publish(folder, manifest.id, Contents(home.store, job))
 
@@ -72,7 +85,14 @@ def register(home: Workspace, job: str, made: Published) -> None:
     with home.store.session() as session:
         session.merge(
             ArtifactRow(
-                id=made.manifest.id, job_id=job, model="m", recipe="r", recipe_hash="h", path=made.address, bytes=1, manifest=text
+                id=made.manifest.id,
+                job_id=job,
+                model="m",
+                recipe="r",
+                recipe_hash="h",
+                path=made.address,
+                bytes=1,
+                manifest=text,
             )
         )
         session.flush()
@@ -192,7 +212,9 @@ class Collecting(RuleBasedStateMachine):
         with self.home.store.read() as session:
             rows = {row.id: row for row in session.exec(select(ArtifactRow))}
             uses = {(use.artifact_id, use.job_id) for use in session.exec(select(ArtifactUseRow))}
-        assert uses == {(artifact, job) for artifact, jobs in self.readers.items() for job in jobs}, "a job's artifact is gone"
+        assert uses == {(artifact, job) for artifact, jobs in self.readers.items() for job in jobs}, (
+            "a job's artifact is gone"
+        )
         for row in rows.values():
             folders.verify(Path(row.path), folders.read_manifest(Path(row.path)))
         for artifact in set(self.registered) - set(rows):
@@ -337,11 +359,14 @@ def test_jobs_under_way_count_against_the_quota(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"artifact_store": "s3://"}, "write s3://BUCKET/PREFIX"), ({"artifacts_quota": "lots"}, "write a size such as 500GB"),
+        ({"artifact_store": "s3://"}, "write s3://BUCKET/PREFIX"),
+        ({"artifacts_quota": "lots"}, "write a size such as 500GB"),
         ({"artifact_store": "/proc/none"}, "cannot be written"),
     ],
-)  # fmt: skip
-def test_doctor_says_what_is_wrong_with_the_place_of_artifacts(tmp_path: Path, wrong: dict[str, str], words: str) -> None:
+)
+def test_doctor_says_what_is_wrong_with_the_place_of_artifacts(
+    tmp_path: Path, wrong: dict[str, str], words: str
+) -> None:
     findings = doctor.examine(open_home(tmp_path / "home", **wrong))
     (finding,) = [each for each in findings if each.subject == "Artifacts"]
     assert finding.level == "problem" and words in finding.finding
@@ -354,8 +379,11 @@ def test_the_command_line_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
     told = CliRunner().invoke(app, ["artifacts", "gc", "--unused-for", "0", "--grace", "0", "--dry-run", "--json"])
     assert json.loads(told.stdout) == {
-        "artifacts": [made.manifest.id], "contents": 1, "bytes": collecting.usage(home).bytes, "dry_run": True,
-    }  # fmt: skip
+        "artifacts": [made.manifest.id],
+        "contents": 1,
+        "bytes": collecting.usage(home).bytes,
+        "dry_run": True,
+    }
     assert CliRunner().invoke(app, ["artifacts", "fetch", made.manifest.id]).stdout.strip() == made.address
     told = CliRunner().invoke(app, ["artifacts", "gc", "--unused-for", "0", "--grace", "0"])
     assert told.stdout == f"{made.manifest.id}: 1 content removed, 0.0 MB freed.\n" and not Path(made.address).exists()

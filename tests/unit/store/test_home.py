@@ -23,7 +23,8 @@ database.close()
 
 @pytest.mark.process
 def test_opened_again_a_home_sees_what_others_write(tmp_path: Path) -> None:
-    """Another process that closes the database last takes its log away: only this one's lock keeps it from being the last."""
+    """Another process that closes the database last takes its log away: only this one's lock keeps it from being the
+    last."""
     opened = open_home(tmp_path / "home")
     database = opened.settings.home / homes.DATABASE
     with opened.store.engine.connect() as connection:
@@ -39,13 +40,15 @@ def test_opened_again_a_home_sees_what_others_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "age"), [("0007", "older"), ("9999", "newer"), ("0008x", "older")])
-def test_a_database_of_a_schema_that_is_not_known_is_refused_in_a_sentence(tmp_path: Path, version: str, age: str) -> None:
+def test_a_database_of_a_schema_that_is_not_known_is_refused_in_a_sentence(
+    tmp_path: Path, version: str, age: str
+) -> None:
     opened = open_home(tmp_path / "home")
     with opened.store.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
     opened.store.engine.dispose()
     with pytest.raises(StoreUnavailable) as refused:
         open_store(opened.settings)
-    assert f"is of a{'n' * (age == 'older')} {age} Whetstone (schema {version})" in str(refused.value) and "\n" not in str(
+    assert f"is of a{'n' * (age == 'older')} {age} Whetstone (schema {version})" in str(
         refused.value
-    )
+    ) and "\n" not in str(refused.value)

@@ -1,4 +1,5 @@
-"""What only a server does: it drops connections, finds deadlocks, is restarted, and serves two homes that open it at once."""
+"""What only a server does: it drops connections, finds deadlocks, is restarted, and serves two homes that open it at
+once."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def test_a_deadlock_ends_with_both_changes_made(opened: Store) -> None:
     def change(first: str, second: str, title: str) -> None:
         def work(session: Session) -> None:
             for number, name in enumerate((first, second)):
-                session.execute(text("UPDATE jobs SET title = title || :title WHERE id = :name"), {"title": title, "name": name})
+                session.execute(
+                    text("UPDATE jobs SET title = title || :title WHERE id = :name"), {"title": title, "name": name}
+                )
                 if number == 0 and not getattr(met, "once", False):
                     met.once = True
                     both.wait()
@@ -112,7 +115,9 @@ def test_two_homes_that_open_a_new_database_at_once_migrate_it_once(postgres: Po
 def test_a_supervisor_whose_first_two_heartbeats_come_at_once_is_there_once(opened: Store) -> None:
     """The thread that beats and the rounds write the same row: neither fails because the other was first."""
     row = SupervisorRow(id="s-1", host="h", home="/h", pid=1, process_started="1")
-    waits = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+    waits = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
 
     def second_waits() -> bool:
         with opened.read() as session:

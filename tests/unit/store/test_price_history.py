@@ -16,8 +16,13 @@ DAYS = [datetime(2026, 11, day, tzinfo=UTC) for day in (1, 8, 15)]
 
 def refreshed(day: datetime, region: str, **dollars: float) -> PriceList:
     named = {name.replace("_", "."): value for name, value in dollars.items()}
-    return PriceList(region, tuple(InstancePrice(instance=name, region=region, usd_per_hour=value, as_of=day, source="s")
-                                   for name, value in named.items()))  # fmt: skip
+    return PriceList(
+        region,
+        tuple(
+            InstancePrice(instance=name, region=region, usd_per_hour=value, as_of=day, source="s")
+            for name, value in named.items()
+        ),
+    )
 
 
 def keep(home: Workspace, found: PriceList) -> None:

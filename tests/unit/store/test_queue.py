@@ -26,15 +26,30 @@ from backend.store.tables import Base, ClaimRow, JobRow, SupervisorRow
 from tests.homes import open_home
 
 REQUIRED: dict[str, Any] = {
-    "id": "a", "kind": "optimize", "state": "succeeded", "title": "t", "owner": "t", "spec": "{}", "rank": 0.0, "yields": False,
-    "claim": "{}", "terms": "{}", "attempt": 1, "retried": 0, "strikes": 0, "aside": False, "cancel_requested": False, "token": 0,
-    "segment": 0, "created_at": "2026-11-25 00:00:00.000000",
-}  # fmt: skip
+    "id": "a",
+    "kind": "optimize",
+    "state": "succeeded",
+    "title": "t",
+    "owner": "t",
+    "spec": "{}",
+    "rank": 0.0,
+    "yields": False,
+    "claim": "{}",
+    "terms": "{}",
+    "attempt": 1,
+    "retried": 0,
+    "strikes": 0,
+    "aside": False,
+    "cancel_requested": False,
+    "token": 0,
+    "segment": 0,
+    "created_at": "2026-11-25 00:00:00.000000",
+}
 """The columns of a job that a database asks for."""
 CAPACITY = Capacity(cores=2, memory_bytes=8 * GIB, gpus=2)
 SUPERVISOR = SupervisorRow(
     id="s-1", host="one", home="/a", pid=1, process_started="", capacity=CAPACITY.model_dump_json()
-)  # fmt: skip
+)
 BACKGROUND, WHOLE = Claim(background=True, cores=0, gpus=()), Claim(whole=True)
 
 
@@ -44,7 +59,7 @@ ALL = Claim()
 def put(store: Store, name: str, claim: Claim = ALL, **fields: Any) -> None:
     row = JobRow(
         id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", spec="{}", claim=claim.text, **fields
-    )  # fmt: skip
+    )
     with store.session() as session:
         queue.submit(session, row)
 
@@ -139,7 +154,9 @@ def test_events_bring_the_summary_up_to_date_and_keep_their_order(store: Store) 
     with store.session() as session:
         history.append(session, "a", [Event(kind="phase", phase="load", message="Loading", progress=0.1, eta_s=9.0)])
         history.append(
-            session, "a", [Event(kind="progress", phase="load", progress=0.5, eta_s=5.0), Event(kind="note", message="Hm")]
+            session,
+            "a",
+            [Event(kind="progress", phase="load", progress=0.5, eta_s=5.0), Event(kind="note", message="Hm")],
         )
     with store.read() as session:
         row = queue.get(session, "a")
@@ -178,7 +195,9 @@ def test_a_list_of_jobs_is_one_statement_that_leaves_their_specifications_where_
     home = open_home(tmp_path)
     with home.store.session() as session:
         for number in range(50):
-            session.add(JobRow(id=f"j-{number:05}", kind="optimize", state="succeeded", title="t", owner="t", spec="x" * 4000))
+            session.add(
+                JobRow(id=f"j-{number:05}", kind="optimize", state="succeeded", title="t", owner="t", spec="x" * 4000)
+            )
     statements = list[str]()
     event.listen(home.store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
     assert len(jobs.listing(home, limit=50)) == 50
@@ -193,7 +212,9 @@ def test_a_home_of_the_schema_before_keeps_its_jobs(tmp_path: Path) -> None:
     command.upgrade(alembic_config(home.prepare(settings)), "0008")
     with sqlite3.connect(tmp_path / home.DATABASE) as connection:
         names = ", ".join(REQUIRED)
-        connection.execute(f"INSERT INTO jobs ({names}) VALUES ({', '.join('?' * len(REQUIRED))})", list(REQUIRED.values()))
+        connection.execute(
+            f"INSERT INTO jobs ({names}) VALUES ({', '.join('?' * len(REQUIRED))})", list(REQUIRED.values())
+        )
     opened = open_store(settings)
     assert version(opened) == HEAD
     with opened.read() as session:
@@ -219,7 +240,9 @@ def test_one_persons_jobs_are_counted_and_listed_without_reading_everybodys(tmp_
     assert "INDEX ix_jobs_owner_created" in listed and "TEMP B-TREE FOR ORDER BY" not in listed, listed
 
 
-def test_one_line_of_a_job_that_is_to_be_cancelled_promises_no_time_and_ends_no_sentence_in_a_comma(tmp_path: Path) -> None:
+def test_one_line_of_a_job_that_is_to_be_cancelled_promises_no_time_and_ends_no_sentence_in_a_comma(
+    tmp_path: Path,
+) -> None:
     home = open_home(tmp_path)
     put(home.store, "j-1")
     with home.store.session() as session:

@@ -15,8 +15,15 @@ ALL, BACKGROUND, WHOLE = Claim(), Claim(background=True, cores=0, gpus=()), Clai
 
 def job(name: str, claim: Claim = ALL, *, yields: bool = False) -> JobRow:
     return JobRow(
-        id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", spec="{}", yields=yields, claim=claim.text
-    )  # fmt: skip
+        id=name,
+        kind="optimize",
+        state=JobState.QUEUED,
+        title=name,
+        owner="t",
+        spec="{}",
+        yields=yields,
+        claim=claim.text,
+    )
 
 
 def put(store: Store, *found: JobRow) -> None:

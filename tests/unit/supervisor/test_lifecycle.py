@@ -1,4 +1,5 @@
-"""A job's life as supervisors see it: dependencies, tries again, limits of time, jobs put aside, drained supervisors."""
+"""A job's life as supervisors see it: dependencies, tries again, limits of time, jobs put aside, drained
+supervisors."""
 
 from __future__ import annotations
 
@@ -36,9 +37,16 @@ def home(tmp_path: Path, world: World) -> Home:
 def submit(home: Home, name: str, *, after: str | None = None, claim: Claim | None = None, **fields: Any) -> JobRow:
     terms = Terms(**{key: fields.pop(key) for key in Terms.model_fields if key in fields})
     row = JobRow(
-        id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", terms=terms.text, after=after,
-        claim=(claim or Claim()).text, **({"spec": "{}"} | fields),
-    )  # fmt: skip
+        id=name,
+        kind="optimize",
+        state=JobState.QUEUED,
+        title=name,
+        owner="t",
+        terms=terms.text,
+        after=after,
+        claim=(claim or Claim()).text,
+        **({"spec": "{}"} | fields),
+    )
     return home.store.run(lambda session: queue.submit(session, row))
 
 

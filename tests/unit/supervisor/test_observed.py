@@ -27,7 +27,9 @@ def home(tmp_path: Path) -> Home:
 
 
 def submit(home: Home, job: str = "j-1") -> None:
-    row = JobRow(id=job, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}", terms='{"retries": 0}')
+    row = JobRow(
+        id=job, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}", terms='{"retries": 0}'
+    )
     home.store.run(lambda session: queue.submit(session, row))
 
 
@@ -92,7 +94,9 @@ def test_a_store_that_does_not_answer_is_a_figure_too(home: Home, tmp_path: Path
 
 
 @pytest.mark.process
-def test_they_are_served_on_loopback_and_a_port_that_is_taken_stops_nobody(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+def test_they_are_served_on_loopback_and_a_port_that_is_taken_stops_nobody(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
     import socket
 
     with socket.socket() as probe:
@@ -105,7 +109,9 @@ def test_they_are_served_on_loopback_and_a_port_that_is_taken_stops_nobody(home:
     assert "cannot be listened on" in caplog.text
 
 
-def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     home.store.watch = Told().seen
     submit(home)
@@ -115,12 +121,15 @@ def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(home: Home,
     worker.alive = False
     home.tick()
     told = [
-        (getattr(r, "event", None), getattr(r, "job", None), getattr(r, "attempt", None), r.levelname) for r in caplog.records
+        (getattr(r, "event", None), getattr(r, "job", None), getattr(r, "attempt", None), r.levelname)
+        for r in caplog.records
     ]
     assert told == [
-        ("starting", "j-1", 1, "INFO"), ("running", "j-1", 1, "INFO"), ("warning", "j-1", 1, "WARNING"),
+        ("starting", "j-1", 1, "INFO"),
+        ("running", "j-1", 1, "INFO"),
+        ("warning", "j-1", 1, "WARNING"),
         ("lost", "j-1", 1, "WARNING"),
-    ]  # fmt: skip
+    ]
     assert "nobody saw it end" in caplog.records[-1].getMessage()
 
 

@@ -1,4 +1,5 @@
-"""Jobs for which a launcher finds a machine: given in order, a few ahead, told of where they wait and run, tried elsewhere."""
+"""Jobs for which a launcher finds a machine: given in order, a few ahead, told of where they wait and run, tried
+elsewhere."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def home(tmp_path: Path, world: World) -> Home:
 def submit(home: Home, name: str, claim: Claim) -> None:
     row = JobRow(
         id=name, kind="optimize", state=JobState.QUEUED, title=name, owner="t", terms="{}", claim=claim.text, spec="{}"
-    )  # fmt: skip
+    )
     home.store.run(lambda session: queue.submit(session, row))
 
 

@@ -138,7 +138,9 @@ class Locking(SimulatedLauncher):
         return started
 
 
-def test_a_database_locked_between_claim_and_record_costs_no_worker(home: MakeHome, world: World, tmp_path: Path) -> None:
+def test_a_database_locked_between_claim_and_record_costs_no_worker(
+    home: MakeHome, world: World, tmp_path: Path
+) -> None:
     first = home("a")
     submit(first)
     launcher = first.supervisor.launcher = Locking(world, str(first.settings.home), tmp_path / DATABASE)

@@ -1,8 +1,9 @@
-"""Claimed once, executed at least once, registered once: two supervisors on one database, crashes between any two statements.
+"""Claimed once, executed at least once, registered once: two supervisors on one database, crashes between any two
+statements.
 
-A machine makes histories out of submissions, rounds that end half-way, workers that speak, succeed, die or are thought gone,
-pauses past the lease, cancels and resumes; with jobs that come after others, priorities, tries again, jobs put aside and drained
-supervisors; after each step the store must be whole, and at the end everything must end.
+A machine makes histories out of submissions, rounds that end half-way, workers that speak, succeed, die or are thought
+gone, pauses past the lease, cancels and resumes; with jobs that come after others, priorities, tries again, jobs put
+aside and drained supervisors; after each step the store must be whole, and at the end everything must end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from sqlalchemy import text, update
 from sqlmodel import col, select
 
@@ -37,9 +45,12 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Thousands of files are written, and none outlives the test."""
 crashes = st.none() | st.integers(0, 40)
 CLAIMS = (
-    Claim(whole=True), Claim(), Claim(background=True, cores=0, gpus=()), Claim(cores=1, gpus=(0,), memory_bytes=3 * GIB),
+    Claim(whole=True),
+    Claim(),
+    Claim(background=True, cores=0, gpus=()),
+    Claim(cores=1, gpus=(0,), memory_bytes=3 * GIB),
     Claim(cores=1, gpus=(), memory_bytes=6 * GIB),
-)  # fmt: skip
+)
 TERMS = (Terms(), Terms(priority=Priority.HIGH), Terms(retries=0), Terms(retries=5, run_timeout_s=30.0))
 
 
@@ -72,15 +83,28 @@ class TwoSupervisors(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     @precondition(lambda self: self.submitted < MOST_JOBS)
-    @rule(claim=st.sampled_from(CLAIMS), yields=st.booleans(), terms=st.sampled_from(TERMS), after=st.integers(0, MOST_JOBS))
+    @rule(
+        claim=st.sampled_from(CLAIMS),
+        yields=st.booleans(),
+        terms=st.sampled_from(TERMS),
+        after=st.integers(0, MOST_JOBS),
+    )
     def submit(self, claim: Claim, yields: bool, terms: Terms, after: int) -> None:
         """`after` that many of the jobs that are there, else after none."""
         self.submitted += 1
         first = f"j-{after}" if 0 < after < self.submitted else None
         row = JobRow(
-            id=f"j-{self.submitted}", kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}",
-            claim=claim.text, yields=yields, terms=terms.text, after=first,
-        )  # fmt: skip
+            id=f"j-{self.submitted}",
+            kind="optimize",
+            state=JobState.QUEUED,
+            title="t",
+            owner="t",
+            spec="{}",
+            claim=claim.text,
+            yields=yields,
+            terms=terms.text,
+            after=first,
+        )
         try:
             self.homes[0].store.run(lambda session: queue.submit(session, row))
         except NotNow:  # the first has ended without success
@@ -150,7 +174,9 @@ class TwoSupervisors(RuleBasedStateMachine):
     def pause(self, which: int, seconds: float) -> None:
         """That supervisor sleeps; the other one does not, and time passes for it."""
         other, asleep = self.homes[1 - which], self.homes[which]
-        statement = update(JobRow).where(col(JobRow.supervisor) == asleep.supervisor.row.id, col(JobRow.state).in_(LIVE))
+        statement = update(JobRow).where(
+            col(JobRow.supervisor) == asleep.supervisor.row.id, col(JobRow.state).in_(LIVE)
+        )
         if seconds > leases.LEASE_SECONDS:
             with asleep.store.session() as session:
                 session.execute(statement.values(lease_until=leases.clock(session).replace(year=2020)))
@@ -160,7 +186,8 @@ class TwoSupervisors(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), after=st.integers(0, 3), again=st.booleans())
     def taken_over_mid_round(self, which: int, after: int, again: bool) -> None:
-        """That supervisor sleeps between two transactions of a round; perhaps what it had runs elsewhere when it goes on."""
+        """That supervisor sleeps between two transactions of a round; perhaps what it had runs elsewhere when it goes
+        on."""
 
         def others() -> None:
             self.pause(which, 40.0)

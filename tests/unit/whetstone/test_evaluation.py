@@ -19,7 +19,9 @@ def test_an_evaluation_has_a_verdict_rows_charts_and_csv(tmp_path: Path) -> None
     assert result.id == "e-measured" and result.verdict == headline.line(document) and result.verdict in repr(result)
     table = result.table()
     assert [row["Variant"] for row in table] == [each.name for each in document.variants for _ in each.levels]
-    assert "Time to first token (ms)" in repr(table) and result._repr_html_().count("<tr>") > len(repr(table).splitlines())
+    assert "Time to first token (ms)" in repr(table) and result._repr_html_().count("<tr>") > len(
+        repr(table).splitlines()
+    )
     charts = result.charts("dark")
     assert set(charts) == {"throughput", "ttft", "tpot", "price", "pareto", "quality"} and charts["throughput"].data
     assert len(result.verdicts) == len(document.variants[1:]) * 2 and result.csv().count("\n") > len(table)

@@ -17,6 +17,8 @@ def test_a_model_that_is_gone_is_no_artifact_without_weights(tmp_path: Path) -> 
     assert (tmp_path / "copied" / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
     (model / "model.safetensors").unlink()
     for folder in (model, tmp_path / "never"):
-        with pytest.raises(ModelDamaged, match=r"There are no weights in .* any more: put them back, then resume the job"):
+        with pytest.raises(
+            ModelDamaged, match=r"There are no weights in .* any more: put them back, then resume the job"
+        ):
             copy_model(folder, tmp_path / "empty")
         assert not (tmp_path / "empty").exists()

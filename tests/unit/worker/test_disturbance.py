@@ -54,7 +54,8 @@ def test_a_quiet_machine_says_nothing_and_a_busy_one_what_it_was() -> None:
 
 def test_work_of_a_process_that_is_not_ours_is_seen_and_our_own_is_not() -> None:
     watch = Watch()
-    spinning = subprocess.run([sys.executable, "-c", SPIN], stdout=subprocess.PIPE, text=True, check=True)  # reparented away
+    # reparented away
+    spinning = subprocess.run([sys.executable, "-c", SPIN], stdout=subprocess.PIPE, text=True, check=True)
     pid = int(spinning.stdout)
     try:
         eventually("half a second of its work", lambda: _used(pid) > 0.5)

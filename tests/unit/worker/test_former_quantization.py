@@ -21,7 +21,9 @@ def test_what_an_original_lost_before_it_came_is_told_once_with_its_name(tmp_pat
     original = Variant(name="smol", source="smol", kind="model", model_path=str(imported), original_path=str(imported))
     made = Variant(name="w8a8", source="a-1", kind="artifact", model_path=str(tmp_path), original_path=str(imported))
     own = Variant(name="plain", source="plain", kind="model", model_path=str(plain), original_path=str(plain))
-    (said,) = former_quantization([original, made, own, Variant(name="u", source="http://x", kind="url", url="http://x")])
+    (said,) = former_quantization(
+        [original, made, own, Variant(name="u", source="http://x", kind="url", url="http://x")]
+    )
     assert said.startswith("`smol`: Its weights were quantized to Q4_1 (blocks of 32, 5 bits a weight)")
     (alone,) = former_quantization([made])
     assert alone.startswith("`a.gguf@00000000`: ") and former_quantization([own]) == []

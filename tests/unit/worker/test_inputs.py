@@ -53,7 +53,11 @@ def worked(home: Workspace, model: Path, change: object) -> tuple[str, list[Even
     opened = Channel(home.settings.jobs / job.id)
     opened.open(json.dumps(jobs.specification(home, job.id)))
     subprocess.run(
-        [sys.executable, "-m", "backend.worker", opened.address], cwd=ROOT, check=False, capture_output=True, timeout=120
+        [sys.executable, "-m", "backend.worker", opened.address],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        timeout=120,
     )
     result = opened.result()
     assert result is not None

@@ -32,13 +32,18 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
     spec = PayoffSpec(
         variants=(PLAIN,), probes=(PROBE,), streams=(1, 4), rounds=3, prompts="none.jsonl", revision="r", weights="w"
     )
-    servers = [Server(PLAIN), Server(PLAIN.model_copy(update={"name": "drafted"}), Shape(parameters=10**6, layers=2), PROBE)]
+    servers = [
+        Server(PLAIN),
+        Server(PLAIN.model_copy(update={"name": "drafted"}), Shape(parameters=10**6, layers=2), PROBE),
+    ]
     kept = channel.resume("slots")
     kept.mkdir(parents=True, exist_ok=True)
     for server in (0, 1):
         for streams in (1, 4):
             for block in range(3):
-                slot = Slot(step_s=0.01 * (1 + server) * (1 + 0.01 * block), token_s=0.01, accepted=0.875 if server else None)
+                slot = Slot(
+                    step_s=0.01 * (1 + server) * (1 + 0.01 * block), token_s=0.01, accepted=0.875 if server else None
+                )
                 (kept / f"{server}-{streams}-{block}.json").write_text(slot.model_dump_json())
     progress = ChannelProgress(channel, 1.0)
     measured = Measured(spec, servers, channel, progress)
@@ -58,9 +63,15 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
         (1, 3, 0.875),
         (4, 3, 0.875),
     ]
-    assert points[2].relative == pytest.approx(2) and points[2].factor == pytest.approx(1) and points[2].token_relative == 1
+    assert (
+        points[2].relative == pytest.approx(2)
+        and points[2].factor == pytest.approx(1)
+        and points[2].token_relative == 1
+    )
     assert points[0].relative == 1 and points[0].factor is None
-    assert payoff.fit(points).step(1, 3, Shape(parameters=10**6, layers=2)) == pytest.approx(2 * points[0].step_s, rel=0.01)
+    assert payoff.fit(points).step(1, 3, Shape(parameters=10**6, layers=2)) == pytest.approx(
+        2 * points[0].step_s, rel=0.01
+    )
 
 
 def test_a_random_draft_has_the_size_that_is_said_and_the_targets_tokenizer(tmp_path: Path) -> None:

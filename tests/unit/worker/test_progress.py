@@ -19,7 +19,9 @@ from backend.worker.progress import ChannelProgress
 
 def test_phases_count_by_their_seconds_once_and_others_by_their_weight(tmp_path: Path) -> None:
     Channel(tmp_path / "j-1").open("{}")
-    progress = ChannelProgress(JobChannel(tmp_path / "j-1" / "1"), 7.0, {"load": 5.0, "optimize": 45.0, "quality": 50.0})
+    progress = ChannelProgress(
+        JobChannel(tmp_path / "j-1" / "1"), 7.0, {"load": 5.0, "optimize": 45.0, "quality": 50.0}
+    )
     for name in ("load", "optimize", "load", "quality"):
         progress.phase(name, name, weight=0.1)
     events = [event for _, found in Channel(tmp_path / "j-1").segments(0) for event in found]
@@ -53,7 +55,12 @@ def test_progress_is_kept_four_times_a_second_and_what_says_more_is_all_kept(tmp
     flushes = (time.monotonic() - began) / FLUSH_S
     progress.advance(1000)
     told = [event for _, found in Channel(tmp_path / "j-1").segments(0) for event in found if event.kind == "progress"]
-    assert [(event.done, event.data) for event in told[-4:]] == [(999, {}), (500, {"bytes": 7}), (600, {"bytes": 8}), (1000, {})]
+    assert [(event.done, event.data) for event in told[-4:]] == [
+        (999, {}),
+        (500, {"bytes": 7}),
+        (600, {"bytes": 8}),
+        (1000, {}),
+    ]
     assert len(told) <= flushes + 5
 
 

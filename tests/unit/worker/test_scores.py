@@ -1,4 +1,5 @@
-"""The scores of an evaluation: on which text, begun as the model expects it, and not computed where the artifact has them."""
+"""The scores of an evaluation: on which text, begun as the model expects it, and not computed where the artifact has
+them."""
 
 from __future__ import annotations
 
@@ -43,15 +44,29 @@ def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
     made = tiny_llama(tmp_path / "a" / "model", seed=1, **SHAPE)
     text = held_out.read("code", original)
     scores = {
-        "perplexity_before": 40.0, "perplexity_after": 41.0, "kl_mean": 0.02, "kl_ci95": (0.01, 0.03), "kl_median": 0.01,
-        "kl_p99": 0.1, "kl_p999": 0.2, "same_top": 0.95, "same_top_ci95": (0.94, 0.96), "text": "code",
+        "perplexity_before": 40.0,
+        "perplexity_after": 41.0,
+        "kl_mean": 0.02,
+        "kl_ci95": (0.01, 0.03),
+        "kl_median": 0.01,
+        "kl_p99": 0.1,
+        "kl_p999": 0.2,
+        "same_top": 0.95,
+        "same_top_ci95": (0.94, 0.96),
+        "text": "code",
         "text_sha256": text.sha256,
-    }  # fmt: skip
+    }
     recipe = Recipe(name="made", steps=())
     manifest = Manifest(
-        job="j-1", parent=read_card(original), recipe=recipe, recipe_hash=recipe.hash, files=[], bytes_before=1, bytes_after=1,
+        job="j-1",
+        parent=read_card(original),
+        recipe=recipe,
+        recipe_hash=recipe.hash,
+        files=[],
+        bytes_before=1,
+        bytes_after=1,
         quality=scores,
-    )  # fmt: skip
+    )
     folders.write_manifest(made.parent, manifest)
     progress = Phases()
     found = quality.measure([variant(original, original), variant(made, original)], progress, tmp_path)
@@ -112,5 +127,7 @@ def test_a_held_out_file_that_will_not_do_is_refused(tmp_path: Path, content: st
 
 
 def test_no_bundled_text_stands_in_what_calibrates() -> None:
-    assert {name for named in held_out.BUNDLED.values() for name in named} <= {path.name for path in held_out.FOLDER.iterdir()}
+    assert {name for named in held_out.BUNDLED.values() for name in named} <= {
+        path.name for path in held_out.FOLDER.iterdir()
+    }
     assert all("calibration" not in name for named in held_out.BUNDLED.values() for name in named)

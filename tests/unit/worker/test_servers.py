@@ -20,7 +20,8 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """The interpreter of an environment with a CPU build of vLLM, but that its server is `tests/fakes/slow_starter.py`."""
+    """The interpreter of an environment with a CPU build of vLLM, but that its server is
+    `tests/fakes/slow_starter.py`."""
     found = tmp_path / "serve" / "bin" / "python"
     found.parent.mkdir(parents=True)
     found.write_text(f'#!/bin/sh\nexec {sys.executable} {CHECKOUT / "tests" / "fakes" / "slow_starter.py"} "$@"\n')
@@ -39,7 +40,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pool(python: Path, model: Path, folder: Path, *names: str, apart: bool = False) -> ServerPool:
     options = EvaluateOptions(interleave="resident", starts_apart=apart)
     variants = [Variant(name=name, source=name, kind="model", model_path=str(model)) for name in names]
-    return ServerPool(variants, options, lambda _: python, lambda name: folder / f"{name}.log", folder / "cache", Silent())
+    return ServerPool(
+        variants, options, lambda _: python, lambda name: folder / f"{name}.log", folder / "cache", Silent()
+    )
 
 
 def moments(log: Path) -> tuple[float, float]:
@@ -68,7 +71,9 @@ def test_one_that_fails_beside_another_leaves_no_process(python: Path, model: Pa
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
-def test_room_is_what_each_holds_and_what_it_held_only_while_it_started(python: Path, model: Path, tmp_path: Path) -> None:
+def test_room_is_what_each_holds_and_what_it_held_only_while_it_started(
+    python: Path, model: Path, tmp_path: Path
+) -> None:
     """A serve job asks the same before each server."""
     with pool(python, model, tmp_path, "a") as servers:
         servers.settle()

@@ -29,7 +29,10 @@ def server(share: float | None) -> Iterator[Endpoint]:
             assert (asked["prompt_logprobs"], asked["max_tokens"], asked["model"]) == (20, 1, "m")
             choice: dict[str, Any] = {"text": "a"}
             if share is not None:
-                position = {"1": {"logprob": math.log(share), "rank": 1}, "2": {"logprob": math.log(1 - share), "rank": 2}}
+                position = {
+                    "1": {"logprob": math.log(share), "rank": 1},
+                    "2": {"logprob": math.log(1 - share), "rank": 2},
+                }
                 choice["prompt_logprobs"] = [None, *[position] * (len(asked["prompt"]) - 1)]
             body = json.dumps({"choices": [choice]}).encode()
             self.send_response(200)

@@ -20,8 +20,10 @@ LOST = "'function' object has no attribute 'finalize_loading'"
 def test_a_start_that_compiled_again_says_why(tmp_path: Path) -> None:
     """Nobody was told."""
     again, cached = Startup(kind="cold", compiled_again=LOST), Startup(kind="cached")
-    results = [simulated.result(name, [simulated.level(1)]).model_copy(update={"starts": starts})
-               for name, starts in (("starter", [cached]), ("w8a8", [cached, again]))]  # fmt: skip
+    results = [
+        simulated.result(name, [simulated.level(1)]).model_copy(update={"starts": starts})
+        for name, starts in (("starter", [cached]), ("w8a8", [cached, again]))
+    ]
     spec = EvaluateSpec(variants=tuple(result.variant for result in results), options=EvaluateOptions())
     Channel(tmp_path / "j-1").open(spec.model_dump_json())
     channel = JobChannel(tmp_path / "j-1" / "1")

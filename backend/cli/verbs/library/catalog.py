@@ -27,7 +27,9 @@ MARKS = {"Yes": "yes", "No": "no", "": "-"}
 
 @app.command("list")
 def list_models(
-    origin: Annotated[list[str] | None, typer.Option(help="published, starter, imported or folder; may be repeated.")] = None,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="published, starter, imported or folder; may be repeated.")
+    ] = None,
     technique: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,7 +52,10 @@ def list_models(
     min_context: Annotated[int | None, typer.Option(min=0, help="Tokens at least.")] = None,
     max_context: Annotated[int | None, typer.Option(min=0, help="Tokens at most.")] = None,
     sort: Annotated[
-        str, typer.Option(help="catalog, name, family, parameters, context, kv or licence; a minus before it turns it round.")
+        str,
+        typer.Option(
+            help="catalog, name, family, parameters, context, kv or licence; a minus before it turns it round."
+        ),
     ] = "catalog",
     page: Annotated[int | None, typer.Option(min=1, help="Only this page, of --per-page models.")] = None,
     per_page: Annotated[int, typer.Option(min=1, max=1000)] = PER_PAGE,
@@ -59,10 +64,20 @@ def list_models(
     """The models: published, those that come with Whetstone, your own."""
     workspace = service.open_workspace()
     catalog_filter = catalog.chosen(
-        workspace, origins=tuple(origin or ()), techniques=tuple(technique or ()), families=tuple(family or ()), target=instance,
-        words=search, licences=tuple(licence or ()), min_parameters=_billions(min_size), max_parameters=_billions(max_size),
-        min_context=min_context, max_context=max_context, sort=sort.removeprefix("-"), descending=sort.startswith("-"),
-    )  # fmt: skip
+        workspace,
+        origins=tuple(origin or ()),
+        techniques=tuple(technique or ()),
+        families=tuple(family or ()),
+        target=instance,
+        words=search,
+        licences=tuple(licence or ()),
+        min_parameters=_billions(min_size),
+        max_parameters=_billions(max_size),
+        min_context=min_context,
+        max_context=max_context,
+        sort=sort.removeprefix("-"),
+        descending=sort.startswith("-"),
+    )
     lines = catalog.listing(workspace, catalog_filter, page or 1, per_page=per_page if page else None)
     emit([_document(line, instance) for line in lines], as_json=json, text=_text(lines, instance))
 
@@ -84,7 +99,11 @@ def _document(line: Line, instance: str | None) -> dict[str, Any]:
 def _checked(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
     """By technique: whether it works and why not, and what else is asked for of the check."""
     return {
-        each.kind: {"supported": each.works, "reason": " ".join(each.reasons), **{name: getattr(each, name) for name in more}}
+        each.kind: {
+            "supported": each.works,
+            "reason": " ".join(each.reasons),
+            **{name: getattr(each, name) for name in more},
+        }
         for each in checks
     }
 
@@ -92,23 +111,36 @@ def _checked(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
 def _facts(entry: Entry) -> dict[str, Any]:
     model = entry.model
     return {
-        "id": entry.id, "source": entry.source, "origin": entry.origin, "family": entry.family,
-        "published": entry.published.model_dump(), "preoptimized": entry.preoptimized, "precompiled": entry.precompiled,
-        "parameters": model.parameters, "kv_bytes_per_token": model.kv_bytes_per_token, "context": model.max_positions,
-        "licence": entry.licence, "gated": model.gated if isinstance(model, PublishedModel) else None, "draft": model.draft,
-    }  # fmt: skip
+        "id": entry.id,
+        "source": entry.source,
+        "origin": entry.origin,
+        "family": entry.family,
+        "published": entry.published.model_dump(),
+        "preoptimized": entry.preoptimized,
+        "precompiled": entry.precompiled,
+        "parameters": model.parameters,
+        "kv_bytes_per_token": model.kv_bytes_per_token,
+        "context": model.max_positions,
+        "licence": entry.licence,
+        "gated": model.gated if isinstance(model, PublishedModel) else None,
+        "draft": model.draft,
+    }
 
 
 def _text(lines: list[Line], instance: str | None) -> str:
     kinds = techniques.kinds()
     rows = [
         (
-            line.entry.id, line.entry.family, f"{line.entry.model.parameters / 1e9:,.3g}", line.entry.model.max_positions,
+            line.entry.id,
+            line.entry.family,
+            f"{line.entry.model.parameters / 1e9:,.3g}",
+            line.entry.model.max_positions,
             "/".join(MARKS[cell] for cell in line.entry.published.model_dump().values()),
-            "yes" if line.fits else "no", *("yes" if check.works else "no" for check in line.checks),
+            "yes" if line.fits else "no",
+            *("yes" if check.works else "no" for check in line.checks),
         )
         for line in lines
-    ]  # fmt: skip
+    ]
     header = ("model", "family", "B parameters", "context", "published q/s/d", "fits", *kinds)
     where = _where(instance)
     legend = (
@@ -128,16 +160,21 @@ def show(
     instance: Annotated[str, typer.Option(help="Where the techniques are checked: local, or an instance.")] = "local",
     json: Json = False,
 ) -> None:
-    """A model's card, its techniques as published and as checked with the reasons, its memory on each instance, its presets."""
+    """A model's card, its techniques as published and as checked with the reasons, its memory on each instance, its
+    presets."""
     workspace = service.open_workspace()
     entry = catalog.show(workspace, model)
     checks = techniques.checks(workspace, entry.model, instance)
     memory = catalog.memory(workspace, entry.model)
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
-    document |= {"checked": _checked(checks, "sources", "nearest", "kernel"), "memory": [_memory(each) for each in memory]}
+    document |= {
+        "checked": _checked(checks, "sources", "nearest", "kernel"),
+        "memory": [_memory(each) for each in memory],
+    }
     known = presets.listing(workspace, presets.Filter(model=entry.source))
     document["presets"] = [
-        {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin} for each in known
+        {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin}
+        for each in known
     ]
     emit(document, as_json=json, text=f"{_card(entry, checks, memory, instance)}\n\n{_presets(known)}")
 
@@ -145,10 +182,16 @@ def show(
 def _memory(each: Footprint) -> dict[str, Any]:
     room = each.room
     return {
-        "instances": each.names, "fits": each.fits, "device": each.device.name, "devices": each.device.units,
-        "memory_bytes_per_device": each.device.memory_bytes, "tensor_parallel": room.tensor_parallel, "replicas": each.replicas,
-        "weights_bytes_per_device": room.weights_per_device, "tokens_in_cache": room.tokens if each.fits else (0, 0),
-    }  # fmt: skip
+        "instances": each.names,
+        "fits": each.fits,
+        "device": each.device.name,
+        "devices": each.device.units,
+        "memory_bytes_per_device": each.device.memory_bytes,
+        "tensor_parallel": room.tensor_parallel,
+        "replicas": each.replicas,
+        "weights_bytes_per_device": room.weights_per_device,
+        "tokens_in_cache": room.tokens if each.fits else (0, 0),
+    }
 
 
 def _card(entry: Entry, checks: list[TechniqueCheck], memory: list[Footprint], instance: str) -> str:
@@ -171,7 +214,9 @@ def _checks(checks: list[TechniqueCheck], instance: str) -> str:
 
 def _presets(known_presets: list[KnownPreset]) -> str:
     if not known_presets:
-        return "Presets: none for this model; `whetstone presets list` shows those of others, which can be applied to it."
+        return (
+            "Presets: none for this model; `whetstone presets list` shows those of others, which can be applied to it."
+        )
     rows = [(each.preset.id, each.preset.goal, each.preset.target) for each in known_presets]
     return f"Presets (`whetstone presets show ID`):\n{table(('id', 'goal', 'target'), rows)}"
 
@@ -179,12 +224,16 @@ def _presets(known_presets: list[KnownPreset]) -> str:
 def _places(memory: list[Footprint]) -> str:
     rows = [
         (
-            f"{each.device.units} x {each.device.name}", "yes" if each.fits else "no", each.room.tensor_parallel,
-            f"{each.room.weights_per_device / 1e9:,.3g}", f"{each.device.memory_bytes / 1e9:,.3g}",
-            f"{each.room.tokens[0]:,}" if each.fits else "-", ", ".join(each.names),
+            f"{each.device.units} x {each.device.name}",
+            "yes" if each.fits else "no",
+            each.room.tensor_parallel,
+            f"{each.room.weights_per_device / 1e9:,.3g}",
+            f"{each.device.memory_bytes / 1e9:,.3g}",
+            f"{each.room.tokens[0]:,}" if each.fits else "-",
+            ", ".join(each.names),
         )
         for each in memory
-    ]  # fmt: skip
+    ]
     header = ("hardware", "fits", "cut over", "GB of weights each", "GB each", "tokens in the cache", "instances")
     head = "Memory of the original alone, estimated (docs/decisions/0010-planner.md); what runs there is checked above:"
     return f"{head}\n{table(header, rows)}"

@@ -27,7 +27,9 @@ Source = Annotated[
 Name = Annotated[
     str | None, typer.Option(help="What it is called from now on; by its folder, file or source where none is given.")
 ]
-Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of the hub; the default branch where none is given.")]
+Revision = Annotated[
+    str | None, typer.Option(help="A branch, tag or commit of the hub; the default branch where none is given.")
+]
 
 
 @app.command()
@@ -40,7 +42,9 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
         return
     found = imports.inspect(workspace, source, revision=revision)
     document = (
-        (_card(found.card) if found.card else {}) | found.model_dump(mode="json", exclude={"card"}) | {"files": found.files}
+        (_card(found.card) if found.card else {})
+        | found.model_dump(mode="json", exclude={"card"})
+        | {"files": found.files}
     )
     emit(document, as_json=json, text=_text(found))
 
@@ -53,7 +57,8 @@ def import_model(
     revision: Revision = None,
     name: Name = None,
     accept_licence: Annotated[
-        bool, typer.Option("--accept-licence", help="Accept the model's licence; recorded in the job, asked once a model.")
+        bool,
+        typer.Option("--accept-licence", help="Accept the model's licence; recorded in the job, asked once a model."),
     ] = False,
     wait: Wait = True,
     json: Json = False,
@@ -83,7 +88,9 @@ def list_models(json: Json = False) -> None:
     workspace = service.open_workspace()
     cards = models.remembered(workspace)
     say_left_out(workspace, "model")
-    rows = [(known_model.card.id, "yes" if known_model.present else "no", known_model.card.path) for known_model in cards]
+    rows = [
+        (known_model.card.id, "yes" if known_model.present else "no", known_model.card.path) for known_model in cards
+    ]
     emit(cards, as_json=json, text=table(("model", "there", "folder"), rows))
 
 
@@ -104,10 +111,20 @@ def _lines(document: dict[str, Any]) -> str:
 
 def _text(found: Inspection) -> str:
     card = _card(found.card) if found.card else {"package": found.source}
-    shown = {name: value for name, value in card.items() if name not in {"path", "revision", "origin", "tokenizer_hash", "draft"}}
+    shown = {
+        name: value
+        for name, value in card.items()
+        if name not in {"path", "revision", "origin", "tokenizer_hash", "draft"}
+    }
     conditions = "  (to be accepted with --accept-licence)" if found.must_accept else ""
-    shown |= {"revision": found.revision, "licence": f"{found.licence or 'not stated'}{conditions}", "gated": found.gated}
+    shown |= {
+        "revision": found.revision,
+        "licence": f"{found.licence or 'not stated'}{conditions}",
+        "gated": found.gated,
+    }
     size = (
-        f"{found.bytes / 1e6:,.1f} MB in {len(found.files)} files" if found.bytes else "of a size that its index does not state"
+        f"{found.bytes / 1e6:,.1f} MB in {len(found.files)} files"
+        if found.bytes
+        else "of a size that its index does not state"
     )
     return _lines(shown) + f"\n{'download':22} {size}"

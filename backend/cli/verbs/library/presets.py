@@ -23,7 +23,9 @@ from backend.service.presets.presets import Applied, Filter, PresetView
 app = typer.Typer(no_args_is_help=True)
 Id = Annotated[str, typer.Argument(help="The id of a preset, such as llama-3-70b-instruct/lower-cost.")]
 Output = Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace another preset of that id, unless it comes with Whetstone.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace another preset of that id, unless it comes with Whetstone.")
+]
 MOST = 1000
 
 
@@ -43,7 +45,11 @@ def list_presets(
     chosen = Filter(model=model, goal=goal, origin=origin, target=target, words=search)
     preset_views = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
     say_left_out(workspace, "preset")
-    emit([_document(view) for view in preset_views], as_json=json, text=table(HEADER, [_row(view) for view in preset_views]))
+    emit(
+        [_document(view) for view in preset_views],
+        as_json=json,
+        text=table(HEADER, [_row(view) for view in preset_views]),
+    )
 
 
 def _one_of(option: str, value: str | None, known: list[str]) -> None:
@@ -82,7 +88,9 @@ def _document(view: PresetView) -> dict[str, Any]:
     document = view.model_dump(mode="json")
     own: dict[str, Any] = document.pop("preset")
     claims = own.pop("published")
-    document["published"] = [{**claim, "today": today} for claim, today in zip(claims, document.pop("today"), strict=True)]
+    document["published"] = [
+        {**claim, "today": today} for claim, today in zip(claims, document.pop("today"), strict=True)
+    ]
     return own | document
 
 
@@ -133,7 +141,8 @@ def apply(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """The recipe and target to use, checked; exit 2 with the reasons and the nearest valid recipe where it is not valid there."""
+    """The recipe and target to use, checked; exit 2 with the reasons and the nearest valid recipe where it is not valid
+    there."""
     applied = presets.apply(service.open_workspace(), preset, model=model, target=target)
     case = applied.case
     if not case.verdict.valid:
@@ -151,10 +160,16 @@ def apply(
 def _applied(applied: Applied) -> dict[str, Any]:
     case, verdict = applied.case, applied.case.verdict
     return {
-        "preset": applied.preset, "model": applied.source, "target": case.asked, "valid": verdict.valid,
-        "recipe": case.recipe, "notes": list(verdict.plan.notes) if verdict.plan else [], "reasons": list(verdict.reasons),
-        "suggestion": verdict.suggestion, "suggestion_target": verdict.suggestion_target,
-    }  # fmt: skip
+        "preset": applied.preset,
+        "model": applied.source,
+        "target": case.asked,
+        "valid": verdict.valid,
+        "recipe": case.recipe,
+        "notes": list(verdict.plan.notes) if verdict.plan else [],
+        "reasons": list(verdict.reasons),
+        "suggestion": verdict.suggestion,
+        "suggestion_target": verdict.suggestion_target,
+    }
 
 
 def _refusal(verdict: Verdict) -> str:
@@ -185,7 +200,14 @@ def save(
     """Keep a recipe of one's own as a preset."""
     chosen = recipes.read_file(recipe)
     known_preset = presets.save(
-        service.open_workspace(), preset, model=model, goal=goal, recipe=chosen, target=target, summary=summary, replace=replace
+        service.open_workspace(),
+        preset,
+        model=model,
+        goal=goal,
+        recipe=chosen,
+        target=target,
+        summary=summary,
+        replace=replace,
     )
     emit(known_preset, as_json=json, text=f"{known_preset.preset.id} is kept.")
 
@@ -203,7 +225,8 @@ def export(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Presets as one YAML file, which `presets import` reads. Figures that are estimated or measured are not part of it."""
+    """Presets as one YAML file, which `presets import` reads. Figures that are estimated or measured are not part of
+    it."""
     workspace = service.open_workspace()
     chosen = ids or [known_preset.preset.id for known_preset in presets.listing(workspace, limit=MOST)]
     text = presets.export(workspace, chosen)

@@ -22,11 +22,13 @@ def list_prices(
     instance: Annotated[str | None, typer.Option(help="One instance, such as ml.g5.12xlarge.")] = None,
     family: Annotated[str | None, typer.Option(help="One family, such as g5.")] = None,
     discount: Annotated[
-        float | None, typer.Option(help="Share taken off the on-demand price, 0 to 1; else what WHETSTONE_DISCOUNT says.")
+        float | None,
+        typer.Option(help="Share taken off the on-demand price, 0 to 1; else what WHETSTONE_DISCOUNT says."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """On-demand prices of SageMaker hosting, refreshed ones over the snapshot of this version, with region, day and source."""
+    """On-demand prices of SageMaker hosting, refreshed ones over the snapshot of this version, with region, day and
+    source."""
     workspace = service.open_workspace()
     priced = prices.listing(workspace, instance=instance, family=family, discount=discount)
     emit(priced, as_json=json, text=_text(priced, workspace.settings.discount if discount is None else discount))
@@ -37,7 +39,8 @@ def refresh(
     region: Region = None,
     json: Json = False,
 ) -> None:
-    """Ask the AWS Pricing API for today's prices and keep them. Needs AWS credentials that may use pricing:GetProducts."""
+    """Ask the AWS Pricing API for today's prices and keep them. Needs AWS credentials that may use
+    pricing:GetProducts."""
     refreshed = prices.refresh(service.open_workspace(), region)
     emit(refreshed, as_json=json, text=_told(refreshed))
 
@@ -48,11 +51,16 @@ def changes(json: Json = False) -> None:
     found = prices.changes(service.open_workspace())
     rows = [
         (
-            one.instance, one.region, _usd(one.before), f"{one.before_as_of:%Y-%m-%d}", _usd(one.after), f"{one.as_of:%Y-%m-%d}",
+            one.instance,
+            one.region,
+            _usd(one.before),
+            f"{one.before_as_of:%Y-%m-%d}",
+            _usd(one.after),
+            f"{one.as_of:%Y-%m-%d}",
             f"{one.share:+.1%}",
         )
         for one in found
-    ]  # fmt: skip
+    ]
     none = "No price has changed between refreshes: `whetstone prices refresh` asks AWS for today's."
     emit(found, as_json=json, text=table(CHANGES, rows) if rows else none)
 
@@ -60,12 +68,20 @@ def changes(json: Json = False) -> None:
 def _text(priced: list[PricedInstance], discount: float) -> str:
     rows = [
         (
-            one.instance, f"{one.accelerators} x {one.accelerator}", f"{one.memory_gib:g}", _usd(one.usd_per_hour),
-            _usd(one.discounted_usd_per_hour), _usd(one.usd_per_hour_per_gib), one.region or "-", one.as_of or "-",
-            ("refreshed: " if one.refreshed else "snapshot: ") + (one.source or "") if one.source else "no source found",
+            one.instance,
+            f"{one.accelerators} x {one.accelerator}",
+            f"{one.memory_gib:g}",
+            _usd(one.usd_per_hour),
+            _usd(one.discounted_usd_per_hour),
+            _usd(one.usd_per_hour_per_gib),
+            one.region or "-",
+            one.as_of or "-",
+            ("refreshed: " if one.refreshed else "snapshot: ") + (one.source or "")
+            if one.source
+            else "no source found",
         )
         for one in priced
-    ]  # fmt: skip
+    ]
     after = f" The discount is {discount:.3g} off them." if discount else ""
     return f"{table(HEADER, rows)}\nOn-demand prices of hosting in USD.{after} `whetstone prices refresh` asks AWS for today's."
 

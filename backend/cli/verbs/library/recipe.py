@@ -68,7 +68,9 @@ def check(recipe: File, model: Model = "starter", target: Target = "local", json
 
 def _verdict(verdict: Verdict, where: str) -> str:
     if verdict.plan:
-        steps = [f"{i}. {_step(step)}" for i, step in enumerate(verdict.plan.steps, 1)] or ["No steps: the original, unchanged."]
+        steps = [f"{i}. {_step(step)}" for i, step in enumerate(verdict.plan.steps, 1)] or [
+            "No steps: the original, unchanged."
+        ]
         return "\n".join([f"Valid on {where}:", *steps, *verdict.plan.notes])
     text = "\n".join(f"{reason.message} [{reason.rule}: {reason.source}]" for reason in verdict.reasons)
     if verdict.suggestion is None:

@@ -1,9 +1,9 @@
 """How often the same question was tested, on more and more blocks, and the level of each test. Pure.
 
-A test at 0.05 that is made again when more blocks are in has two chances to name a difference that is not there. So what went
-before is paid for: a rule that was fixed beforehand shares one 0.05 out among its looks; of evaluations that a person continues
-after having seen them, the k-th is tested at 0.05 / 2^k, so that all of them together come to another 0.05 at most, whatever made
-the person go on (docs/decisions/0021-enough-blocks.md).
+A test at 0.05 that is made again when more blocks are in has two chances to name a difference that is not there. So
+what went before is paid for: a rule that was fixed beforehand shares one 0.05 out among its looks; of evaluations that
+a person continues after having seen them, the k-th is tested at 0.05 / 2^k, so that all of them together come to
+another 0.05 at most, whatever made the person go on (docs/decisions/0021-enough-blocks.md).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Continued(Frozen):
     blocks: int
     """It had so many; the new ones are numbered on."""
     origin: int = 0
-    """Block from which lines of the workload are counted for the new ones: 0 goes on behind the old ones' lines, `blocks` begins
-    anew, where the workload has no more lines and the servers are started anew."""
+    """Block from which lines of the workload are counted for the new ones: 0 goes on behind the old ones' lines,
+    `blocks` begins anew, where the workload has no more lines and the servers are started anew."""
 
 
 class Look(Frozen):

@@ -1,11 +1,12 @@
 """Enough blocks to decide, and no more: after which blocks is looked, at which level, and when that is enough. Pure.
 
-All of it is fixed before the first block. Looks come after 6, 8, 12, 16, ... blocks, each a third later, up to a cap. The 0.05 of
-the whole is spent as the blocks come in by the spending function of K. K. G. Lan and D. L. DeMets (Discrete sequential boundaries
-for clinical trials, Biometrika 70, 1983) that resembles the boundaries of O'Brien and Fleming: next to nothing early, most of it
-at the end. What is spent between one look and the next is the level of Holm's procedure at that look. By Bonferroni's inequality
-over the looks, the chance of a difference that is not there is at most 0.05 however they depend on each other, and so an interval
-at the level of the look at which it ended covers its ratio with at least 95 %, wherever it ended.
+All of it is fixed before the first block. Looks come after 6, 8, 12, 16, ... blocks, each a third later, up to a cap.
+The 0.05 of the whole is spent as the blocks come in by the spending function of K. K. G. Lan and D. L. DeMets (Discrete
+sequential boundaries for clinical trials, Biometrika 70, 1983) that resembles the boundaries of O'Brien and Fleming:
+next to nothing early, most of it at the end. What is spent between one look and the next is the level of Holm's
+procedure at that look. By Bonferroni's inequality over the looks, the chance of a difference that is not there is at
+most 0.05 however they depend on each other, and so an interval at the level of the look at which it ended covers its
+ratio with at least 95 %, wherever it ended.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ FIRST = 6
 """A verdict takes five blocks, and an order of variants and its reverse take turns."""
 LATER = 4 / 3
 LEAST = 1e-5
-"""A look at less than this could name nothing that a person would not see: the first looks under a high cap are left out."""
+"""A look at less than this could name nothing that a person would not see: the first looks under a high cap are left
+out."""
 
 
 def places(most: int) -> tuple[int, ...]:
@@ -36,7 +38,8 @@ def places(most: int) -> tuple[int, ...]:
 
 
 def spent(share: float) -> float:
-    """Of 0.05, after a share of the blocks (above 0, up to 1): 2 (1 - Phi(z / sqrt(share))), z the normal quantile of 0.975."""
+    """Of 0.05, after a share of the blocks (above 0, up to 1): 2 (1 - Phi(z / sqrt(share))), z the normal quantile of
+    0.975."""
     normal = NormalDist()
     return 2 * (1 - normal.cdf(normal.inv_cdf(1 - SIGNIFICANCE / 2) / math.sqrt(share)))
 
@@ -48,7 +51,8 @@ def levels(most: int) -> tuple[float, ...]:
 
 
 def undecided(comparison: Sequence[Comparison]) -> list[Comparison]:
-    """Throughputs, which the verdict is of, that more blocks may decide: neither a difference nor the same within so much yet.
+    """Throughputs, which the verdict is of, that more blocks may decide: neither a difference nor the same within so
+    much yet.
 
     What no test can be made of, whatever the blocks, is not waited for.
     """

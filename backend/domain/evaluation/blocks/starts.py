@@ -1,8 +1,8 @@
 """Whether blocks of one start of the servers differ from those of the next by more than chance. Pure.
 
-A server may be a little faster or slower from one start to the next, for as long as it is up. Where all servers stay up, the
-blocks of one start share that, and an interval that takes all blocks for independent is too narrow. Where servers are started
-anew in every block, each has a start of its own, and there is nothing to ask.
+A server may be a little faster or slower from one start to the next, for as long as it is up. Where all servers stay
+up, the blocks of one start share that, and an interval that takes all blocks for independent is too narrow. Where
+servers are started anew in every block, each has a start of its own, and there is nothing to ask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from backend.domain.maths.student_t import SIGNIFICANCE
 
 
 def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], sessions: Sequence[int]) -> str | None:
-    """One sentence where the last start's blocks give another ratio than those before; None where not, and of a single start."""
+    """One sentence where the last start's blocks give another ratio than those before; None where not, and of a single
+    start."""
     before = sum(sessions[:-1])
     if not before:
         return None
@@ -30,7 +31,10 @@ def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], 
     if not differing:
         return None
     first = min(differing, key=lambda index: found[index].p_adjusted)
-    row, (earlier, later) = tested[first], (math.exp(fmean(part)) for part in (logs[first][:before], logs[first][before:]))
+    row, (earlier, later) = (
+        tested[first],
+        (math.exp(fmean(part)) for part in (logs[first][:before], logs[first][before:])),
+    )
     return (
         f"The blocks after the first {before} were measured later, and their ratios differ by more than chance (`{row.variant}`, "
         f"{row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after): what changed in between, such as the "

@@ -1,4 +1,5 @@
-"""Whether keys and values are kept in the precision that was asked, and whether prefixes are kept and found again. Pure."""
+"""Whether keys and values are kept in the precision that was asked, and whether prefixes are kept and found again.
+Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def _measured(case: Case, said: str, width: float | None) -> Finding:
 
 
 def _element_bytes(case: Case) -> float | None:
-    """None where the log does not tell both, where a draft shares the cache, or where not every layer keeps all tokens."""
+    """None where the log does not tell both, where a draft shares the cache, or where not every layer keeps all
+    tokens."""
     memory, tokens = case.seen.log.arguments.get("kv_cache_memory_bytes"), case.seen.log.cache_tokens
     elements = _elements(dict(case.config))
     drafts = case.variant.speculation is not None and case.variant.speculation.draft_path is not None
@@ -69,7 +71,13 @@ def _element_bytes(case: Case) -> float | None:
 def _elements(config: dict[str, Any]) -> int | None:
     """Of a token's keys and values over all layers."""
     layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
-    if not layers or not heads or config.get("sliding_window") or config.get("layer_types") or config.get("kv_lora_rank"):
+    if (
+        not layers
+        or not heads
+        or config.get("sliding_window")
+        or config.get("layer_types")
+        or config.get("kv_lora_rank")
+    ):
         return None
     size = config.get("head_dim") or (config.get("hidden_size") or 0) // heads
     return 2 * layers * (config.get("num_key_value_heads") or heads) * size or None
@@ -87,7 +95,9 @@ def _prefixes(case: Case) -> Finding:
     if (stated == "True") != asked:
         cause = case.cause("prefix", default="vLLM turns it off for models and runners that cannot keep prefixes.")
         words = f"{words}, where {'on' if asked else 'off'} was asked."
-        return Finding(what="prefix_cache", proven=False, words=words, cause=cause if asked else "The flag did not reach it.")
+        return Finding(
+            what="prefix_cache", proven=False, words=words, cause=cause if asked else "The flag did not reach it."
+        )
     return _found_again(case, words) if asked else Finding(what="prefix_cache", proven=True, words=f"{words}.")
 
 

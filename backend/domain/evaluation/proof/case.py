@@ -22,7 +22,8 @@ class Evidence(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A variant as it was asked, `config` of what it serves (config.json, empty where there is none), and what was seen."""
+    """A variant as it was asked, `config` of what it serves (config.json, empty where there is none), and what was
+    seen."""
 
     variant: Variant
     config: Mapping[str, Any]

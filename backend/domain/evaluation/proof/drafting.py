@@ -1,7 +1,8 @@
-"""What came of guessing ahead over one level: by position from the server's counters, by kind of prompt from the answers. Pure.
+"""What came of guessing ahead over one level: by position from the server's counters, by kind of prompt from the
+answers. Pure.
 
-An answer's chunk is what one step of the server gave, so the tokens of its chunks are the lengths of its steps, also of steps
-that had no draft. Where the server sends faster than it is read, two steps share a chunk (`coalesced`).
+An answer's chunk is what one step of the server gave, so the tokens of its chunks are the lengths of its steps, also of
+steps that had no draft. Where the server sends faster than it is read, two steps share a chunk (`coalesced`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ MOST_KINDS = 12
 def of(
     counted: Sequence[Mapping[str, int]], records: Iterable[RequestRecord], kinds: Sequence[str | None] = ()
 ) -> Drafting | None:
-    """`counted`: what the server's counters say of each run; None where none of them speculated or told. `kinds`: of the
-    workload's lines."""
+    """`counted`: what the server's counters say of each run; None where none of them speculated or told. `kinds`: of
+    the workload's lines."""
     told = [run for run in counted if "drafted_tokens" in run]
     if not told:
         return None
@@ -40,11 +41,18 @@ def of(
 
 
 def steps(records: Iterable[RequestRecord], kinds: Sequence[str | None]) -> dict[str, Steps]:
-    """Of measured answers whose tokens the server counted chunk by chunk, by kind of prompt; empty where no line has a kind."""
+    """Of measured answers whose tokens the server counted chunk by chunk, by kind of prompt; empty where no line has a
+    kind."""
     found: dict[str, list[RequestRecord]] = {}
     for record in records:
         kind = kinds[record.prompt % len(kinds)] if kinds else None
-        if kind and record.ok and not record.warm and record.token_times == "continuous" and len(record.chunk_tokens) > 1:
+        if (
+            kind
+            and record.ok
+            and not record.warm
+            and record.token_times == "continuous"
+            and len(record.chunk_tokens) > 1
+        ):
             found.setdefault(kind, []).append(record)
     often = sorted(found, key=lambda kind: (-len(found[kind]), kind))[:MOST_KINDS]
     return {kind: _steps(found[kind]) for kind in sorted(often)}

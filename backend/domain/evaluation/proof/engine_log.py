@@ -1,8 +1,8 @@
 """What vLLM says of itself: its log since its last start, and the settings of its cache at `/metrics`. Pure.
 
-Lines of vLLM 0.32.0: the configuration (v1/engine/core.py), the arguments as parsed (entrypoints/utils), the kernels of quantized
-layers (model_executor/kernels/linear), what loading and the cache took (weight_utils.py, kv_cache_utils.py), counts of drafts
-(v1/spec_decode/metrics.py).
+Lines of vLLM 0.32.0: the configuration (v1/engine/core.py), the arguments as parsed (entrypoints/utils), the kernels of
+quantized layers (model_executor/kernels/linear), what loading and the cache took (weight_utils.py, kv_cache_utils.py),
+counts of drafts (v1/spec_decode/metrics.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 SETTINGS = (
-    "model", "dtype", "max_seq_len", "load_format", "tensor_parallel_size", "quantization", "enforce_eager", "kv_cache_dtype",
-    "enable_prefix_caching", "enable_chunked_prefill",
-)  # fmt: skip
+    "model",
+    "dtype",
+    "max_seq_len",
+    "load_format",
+    "tensor_parallel_size",
+    "quantization",
+    "enforce_eager",
+    "kv_cache_dtype",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+)
 ARGUMENTS = (
     "max_num_seqs",
     "kv_cache_memory_bytes",
@@ -61,7 +69,8 @@ class Speculates(NamedTuple):
 
 
 class EngineLog(NamedTuple):
-    """Of one start. `settings` is empty where the log does not reach the configuration, `speculates` None where it says none."""
+    """Of one start. `settings` is empty where the log does not reach the configuration, `speculates` None where it says
+    none."""
 
     settings: Mapping[str, str]
     speculates: Speculates | None
@@ -94,10 +103,16 @@ def read(lines: Iterable[str]) -> EngineLog:
     counts = [(int(match["accepted"]), int(match["drafted"])) for line in since if (match := _COUNTED.search(line))]
     checkpoint, cache = _first(_CHECKPOINT, since), _first(_CACHE, since)
     return EngineLog(
-        settings={name: match[1].strip("'") for name in SETTINGS if (match := re.search(rf"\b{name}=([^,\s]+)", configured))},
+        settings={
+            name: match[1].strip("'") for name in SETTINGS if (match := re.search(rf"\b{name}=([^,\s]+)", configured))
+        },
         speculates=_speculates(configured),
         mode=mode and mode[1],
-        arguments={name: match[1] for name in ARGUMENTS if (match := re.search(rf"'{name}': '?([^,'}}]+|\[.*?\]\])", arguments))},
+        arguments={
+            name: match[1]
+            for name in ARGUMENTS
+            if (match := re.search(rf"'{name}': '?([^,'}}]+|\[.*?\]\])", arguments))
+        },
         kernels=tuple(dict.fromkeys(Kernel(*match.groups()) for line in since if (match := _KERNEL.search(line)))),
         checkpoint_gib=float(checkpoint) if checkpoint else None,
         cache_tokens=int(cache.replace(",", "")) if cache else None,
@@ -119,7 +134,9 @@ def _speculates(configured: str) -> Speculates | None:
     if match is None:
         return None
     model = match["model"].strip("'")
-    return Speculates(match["method"], None if model == "None" else model, int(match["tokens"]) if match["tokens"] else None)
+    return Speculates(
+        match["method"], None if model == "None" else model, int(match["tokens"]) if match["tokens"] else None
+    )
 
 
 def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> str | None:

@@ -1,5 +1,5 @@
-"""What proves, for each thing that a variant asks of its server, that it was done during the measurement. Pure: evidence in,
-findings out. Every finding quotes what was seen; what nobody can see is said so, and is no accusation."""
+"""What proves, for each thing that a variant asks of its server, that it was done during the measurement. Pure:
+evidence in, findings out. Every finding quotes what was seen; what nobody can see is said so, and is no accusation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ NO_CONFIGURATION = "The engine's log does not hold its configuration, so nothing
 NO_SHORT = "vLLM computes in 32 bits where the hardware has no 16-bit products."
 
 
-def findings(variant: Variant, config: Mapping[str, Any], starts: Sequence[Evidence], levels: Sequence[Level]) -> list[Finding]:
-    """Of every start of its server; of each thing the worst. None of a URL, which nobody asked anything, nor of what was compiled
-    for Neuron, whose plugin has settings of its own."""
+def findings(
+    variant: Variant, config: Mapping[str, Any], starts: Sequence[Evidence], levels: Sequence[Level]
+) -> list[Finding]:
+    """Of every start of its server; of each thing the worst. None of a URL, which nobody asked anything, nor of what
+    was compiled for Neuron, whose plugin has settings of its own."""
     if variant.kind == "url" or variant.neuron is not None:
         return []
     return worst(list(_of(Case(variant, config, seen, levels))) for seen in starts)
@@ -40,10 +42,14 @@ def _of(case: Case) -> Iterator[Finding]:
 def _compilation(case: Case) -> Finding:
     eager, mode = case.setting("enforce_eager"), case.seen.log.mode
     if case.variant.serving.enforce_eager:
-        finding = compared("compilation", "True", eager, name="enforce_eager", cause="The flag did not reach the server.")
+        finding = compared(
+            "compilation", "True", eager, name="enforce_eager", cause="The flag did not reach the server."
+        )
     elif eager == "True" or mode == "NONE":
         cause = case.cause("torch.compile", "eager", default="The server was started without compilation.")
-        words = f"Nothing is compiled: the engine's log says enforce_eager={eager}, compilation mode {mode or 'not told'}."
+        words = (
+            f"Nothing is compiled: the engine's log says enforce_eager={eager}, compilation mode {mode or 'not told'}."
+        )
         finding = Finding(what="compilation", proven=False, words=words, cause=cause)
     else:
         finding = _compiled(case)
@@ -62,9 +68,13 @@ def _compiled(case: Case) -> Finding:
     if shipped and startup.kind == "cold":
         again = startup.compiled_again or "it is of another processor, version or setting"
         words = "The model was compiled at start, where a compile cache came with it."
-        return Finding(what="compilation", proven=False, words=words, cause=f"What was kept was not loaded: {again.rstrip('.')}.")
+        return Finding(
+            what="compilation", proven=False, words=words, cause=f"What was kept was not loaded: {again.rstrip('.')}."
+        )
     how = "loaded what was compiled before" if startup.kind == "cached" else "compiled at start"
-    return Finding(what="compilation", proven=True, words=f"The engine's log says that it {how} (mode {case.seen.log.mode}).")
+    return Finding(
+        what="compilation", proven=True, words=f"The engine's log says that it {how} (mode {case.seen.log.mode})."
+    )
 
 
 def _dtype(case: Case) -> Finding:
@@ -75,14 +85,20 @@ def _dtype(case: Case) -> Finding:
         return compared("dtype", asked, seen, name="dtype", cause=cause)
     if seen == "float32" and own in {"bfloat16", "float16"}:
         return compared("dtype", own, seen, name="dtype", cause=case.cause("casting", "dtype", default=NO_SHORT))
-    words = f"The engine's log says dtype={seen}, vLLM's own choice." if seen else "The engine's log does not say the dtype."
+    words = (
+        f"The engine's log says dtype={seen}, vLLM's own choice."
+        if seen
+        else "The engine's log does not say the dtype."
+    )
     return Finding(what="dtype", proven=True if seen else None, words=words)
 
 
 def _context(case: Case) -> Finding:
     asked, seen = case.variant.serving.max_model_len, case.setting("max_seq_len")
     if asked is not None:
-        cause = case.cause("max_model_len", "max model len", default="The server was started with another context length.")
+        cause = case.cause(
+            "max_model_len", "max model len", default="The server was started with another context length."
+        )
         return compared("context", str(asked), seen, name="max_seq_len", cause=cause)
     # vLLM takes the least of what config.json and the tokenizer's own config say: shorter than the one is no fault
     words = (
@@ -100,7 +116,9 @@ def _streams(case: Case) -> Finding | None:
         return None
     if log.running > asked:
         words = f"{log.running} sequences ran at once, where {asked} at most were asked."
-        return Finding(what="streams", proven=False, words=words, cause="The most sequences at once did not reach the server.")
+        return Finding(
+            what="streams", proven=False, words=words, cause="The most sequences at once did not reach the server."
+        )
     cause = "The server was started with another number of sequences at once."
     return compared("streams", str(asked), log.arguments.get("max_num_seqs"), name="max_num_seqs", cause=cause)
 
@@ -119,5 +137,9 @@ def _chunked(case: Case) -> Finding | None:
         return None
     cause = case.cause("chunked prefill", default="vLLM turns it on or off by the model and the runner.")
     return compared(
-        "chunked_prefill", str(asked), case.setting("enable_chunked_prefill"), name="enable_chunked_prefill", cause=cause
+        "chunked_prefill",
+        str(asked),
+        case.setting("enable_chunked_prefill"),
+        name="enable_chunked_prefill",
+        cause=cause,
     )

@@ -1,4 +1,5 @@
-"""What guessing ahead gained, level by level, beside what its acceptance allows and what a payoff map predicts. Pure."""
+"""What guessing ahead gained, level by level, beside what its acceptance allows and what a payoff map predicts.
+Pure."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ def loads(evaluation: Evaluation) -> list[Load]:
 
 
 class Gain(NamedTuple):
-    """Of a variant at a load, against the same without speculation: tokens a step of the server over all steps, which is what it
-    would gain if proposing and verifying cost nothing, and what was measured, with its interval where there is one."""
+    """Of a variant at a load, against the same without speculation: tokens a step of the server over all steps, which
+    is what it would gain if proposing and verifying cost nothing, and what was measured, with its interval where there
+    is one."""
 
     each: Drafted
     allowed: float
@@ -74,10 +76,13 @@ def per_step(drafting: Drafting) -> float | None:
 
 
 def twin(evaluation: Evaluation, result: VariantResult) -> VariantResult | None:
-    """The variant that is the same without speculation; an artifact that only speculates has a copy of the original's weights."""
+    """The variant that is the same without speculation; an artifact that only speculates has a copy of the original's
+    weights."""
     own = result.weights_sha256
     same = (each for each in evaluation.variants if same_but_speculation(each.variant, result.variant))
-    copies = (each for each in evaluation.variants if own and each.weights_sha256 == own and each.variant.speculation is None)
+    copies = (
+        each for each in evaluation.variants if own and each.weights_sha256 == own and each.variant.speculation is None
+    )
     return next(same, None) or next(copies, None)
 
 

@@ -1,8 +1,9 @@
 """Whether speculation leaves answers as they are: greedy ones token by token, sampled ones by their distribution. Pure.
 
-Speculative sampling keeps the target's distribution (Leviathan et al. 2023, appendix A.1), in exact arithmetic and as written on
-paper. An engine has neither: a batch of another size rounds otherwise, and a head, a cache or a kernel may be wrong. So the same
-variant without speculation is asked the same, and besides once more in larger batches, which is what floating point alone does.
+Speculative sampling keeps the target's distribution (Leviathan et al. 2023, appendix A.1), in exact arithmetic and as
+written on paper. An engine has neither: a batch of another size rounds otherwise, and a head, a cache or a kernel may
+be wrong. So the same variant without speculation is asked the same, and besides once more in larger batches, which is
+what floating point alone does.
 """
 
 from __future__ import annotations
@@ -89,23 +90,31 @@ def more_often(first: int, second: int, of: int) -> float:
 
 
 def _tested(sampled: Sampled) -> dict[str, object]:
-    """From the second token on, which is the first that a draft has a part in; an answer is one draw at each position."""
+    """From the second token on, which is the first that a draft has a part in; an answer is one draw at each
+    position."""
     samples = len(sampled.plain[0])
     longest = max(len(answer) for prompt in sampled.plain for answer in prompt)
     tests = [_homogeneous(sampled, place) for place in range(1, longest)]
     adjusted = holm([p for p, _ in tests])
     positions = tuple(
-        Position(number=place + 2, p_value=test.p_adjusted, found_distance=_distance(df, len(tests), samples, len(sampled.plain)))
+        Position(
+            number=place + 2,
+            p_value=test.p_adjusted,
+            found_distance=_distance(df, len(tests), samples, len(sampled.plain)),
+        )
         for place, (test, (_, df)) in enumerate(zip(adjusted, tests, strict=True))
     )
     return {
-        "samples": samples, "sampled_prompts": len(sampled.plain), "sampled_drafted": sampled.drafted, "positions": positions,
-    }  # fmt: skip
+        "samples": samples,
+        "sampled_prompts": len(sampled.plain),
+        "sampled_drafted": sampled.drafted,
+        "positions": positions,
+    }
 
 
 def _homogeneous(sampled: Sampled, place: int) -> tuple[float, int]:
-    """(p, degrees of freedom) over all prompts: both arms of a prompt have as many samples, so a cell of a and b counts gives
-    (a - b)^2 / (a + b)."""
+    """(p, degrees of freedom) over all prompts: both arms of a prompt have as many samples, so a cell of a and b counts
+    gives (a - b)^2 / (a + b)."""
     statistic, freedom = 0.0, 0
     for one, other in zip(sampled.speculating, sampled.plain, strict=True):
         cells = _cells(_counts(one, place), _counts(other, place))
@@ -130,7 +139,8 @@ def _cells(one: Counter[int], other: Counter[int]) -> list[tuple[int, int]]:
 
 
 def _distance(df: int, tests: int, samples: int, prompts: int) -> float:
-    """With p and q of the arms and n samples each, the noncentrality is n sum (p - q)^2 / (p + q), by Cauchy and Schwarz at least
-    2 n d^2 of a prompt with total-variation distance d: what is needed of it, over all prompts, as a distance."""
+    """With p and q of the arms and n samples each, the noncentrality is n sum (p - q)^2 / (p + q), by Cauchy and
+    Schwarz at least 2 n d^2 of a prompt with total-variation distance d: what is needed of it, over all prompts, as a
+    distance."""
     needed = chi_square.noncentrality_found(df, SIGNIFICANT / tests, CHANCE)
     return math.sqrt(needed / (2 * samples * prompts))

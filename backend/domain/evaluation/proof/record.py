@@ -1,4 +1,5 @@
-"""What an evaluation keeps of how a variant was really served: data of its document. `findings` and `drafting` make it."""
+"""What an evaluation keeps of how a variant was really served: data of its document. `findings` and `drafting` make
+it."""
 
 from __future__ import annotations
 
@@ -11,15 +12,33 @@ from pydantic import Field
 from backend.domain.frozen import Frozen
 
 What = Literal[
-    "answer", "quantization", "kernel", "kv_cache", "prefix_cache", "chunked_prefill", "dtype", "context", "streams",
-    "tensor_parallel", "compilation", "speculation",
-]  # fmt: skip
+    "answer",
+    "quantization",
+    "kernel",
+    "kv_cache",
+    "prefix_cache",
+    "chunked_prefill",
+    "dtype",
+    "context",
+    "streams",
+    "tensor_parallel",
+    "compilation",
+    "speculation",
+]
 NAMES: dict[What, str] = {
-    "answer": "Answer", "quantization": "Weights", "kernel": "Kernels", "kv_cache": "Key-value cache",
-    "prefix_cache": "Prefix cache", "chunked_prefill": "Chunked prefill", "dtype": "Computed in", "context": "Context",
-    "streams": "Sequences at once", "tensor_parallel": "Tensor parallel", "compilation": "Compilation",
+    "answer": "Answer",
+    "quantization": "Weights",
+    "kernel": "Kernels",
+    "kv_cache": "Key-value cache",
+    "prefix_cache": "Prefix cache",
+    "chunked_prefill": "Chunked prefill",
+    "dtype": "Computed in",
+    "context": "Context",
+    "streams": "Sequences at once",
+    "tensor_parallel": "Tensor parallel",
+    "compilation": "Compilation",
     "speculation": "Speculation",
-}  # fmt: skip
+}
 
 
 class Finding(Frozen):
@@ -34,7 +53,8 @@ class Finding(Frozen):
 
 
 class Steps(Frozen):
-    """Answers as a client sees them: chunks after the first, one a step of the server, and the tokens that they brought."""
+    """Answers as a client sees them: chunks after the first, one a step of the server, and the tokens that they
+    brought."""
 
     answers: int
     chunks: int
@@ -115,8 +135,8 @@ class Lossless(Frozen):
     divergences: tuple[int, ...] = ()
     """Of the others, the first token that differs, from 1; rising."""
     itself_same: int
-    """Of as many, those that the variant without speculation gives again when several are asked at once: floating point differs
-    with the size of a batch, without any draft."""
+    """Of as many, those that the variant without speculation gives again when several are asked at once: floating point
+    differs with the size of a batch, without any draft."""
     itself_at_once: int
     p_value: float
     """One-sided, Fisher's exact test: that speculation changes no more answers than that."""
@@ -136,7 +156,9 @@ class Lossless(Frozen):
     @property
     def differs(self) -> bool:
         """A test found that speculation changes what is answered."""
-        return self.is_tested and (self.p_value < SIGNIFICANT or any(each.p_value < SIGNIFICANT for each in self.positions))
+        return self.is_tested and (
+            self.p_value < SIGNIFICANT or any(each.p_value < SIGNIFICANT for each in self.positions)
+        )
 
 
 SIGNIFICANT = 0.05

@@ -1,4 +1,5 @@
-"""Whether a server guesses ahead as it was asked: with this method and draft, at every load, and to some effect. Pure."""
+"""Whether a server guesses ahead as it was asked: with this method and draft, at every load, and to some effect.
+Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ LOOKS_UP = {"ngram", "suffix", "custom_class"}
 
 
 def configured(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
-    """What is wrong with it by the engine's own configuration; None where nothing is. `wanted`: the `--speculative-config`."""
+    """What is wrong with it by the engine's own configuration; None where nothing is. `wanted`: the
+    `--speculative-config`."""
     seen = log.speculates
     if not log.settings:
         words = "Whether it speculates cannot be proven: the engine's log does not say it, and its counters cannot be reached."
@@ -33,7 +35,10 @@ def configured(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
     if seen is None or (model and str(model) not in (seen.model or "")):
         cause = "The speculation that was asked did not reach the engine, or it names another draft."
         return Finding(
-            what="speculation", proven=False, words="It does not speculate: the engine started without the draft.", cause=cause
+            what="speculation",
+            proven=False,
+            words="It does not speculate: the engine started without the draft.",
+            cause=cause,
         )
     asked = str(wanted.get("method", seen.method))
     if seen.method != asked:
@@ -65,7 +70,10 @@ def finding(case: Case) -> Finding | None:
     wrong = configured(wanted, log)
     if wrong is not None and wrong.proven is False:
         return wrong
-    if log.arguments.get("rejection_sample_method") == "synthetic" and wanted.get("rejection_sample_method") != "synthetic":
+    if (
+        log.arguments.get("rejection_sample_method") == "synthetic"
+        and wanted.get("rejection_sample_method") != "synthetic"
+    ):
         words = "Acceptance is made up: the server was started with rejection_sample_method=synthetic."
         return Finding(what="speculation", proven=False, words=words, cause="A flag of the payoff map's was left on.")
     told = [(level, level.drafting) for level in case.levels if level.drafting is not None]
@@ -87,7 +95,9 @@ def _unasked(case: Case) -> Finding | None:
     if seen is None and not drafted:
         return None
     words = f"It speculates ({seen.method if seen else f'{drafted:,} tokens drafted'}), where no speculation was asked."
-    return Finding(what="speculation", proven=False, words=words, cause="The model's own config brings a head that vLLM uses.")
+    return Finding(
+        what="speculation", proven=False, words=words, cause="The model's own config brings a head that vLLM uses."
+    )
 
 
 def _uncounted(case: Case) -> Finding:
@@ -95,23 +105,31 @@ def _uncounted(case: Case) -> Finding:
         words = "The engine started with speculation; that it drafts cannot be proven, as nothing was measured."
         return Finding(what="speculation", proven=None, words=words)
     words = "The engine started with speculation, but the server counts no drafts."
-    return Finding(what="speculation", proven=False, words=words, cause="Its proposer was never made: see the server's log.")
+    return Finding(
+        what="speculation", proven=False, words=words, cause="Its proposer was never made: see the server's log."
+    )
 
 
 def _at_levels(told: Sequence[tuple[Level, Drafting]], method: str) -> Finding:
     """Of loads at which it should propose."""
     drafted = sum(each.drafted_tokens for _, each in told)
     if not drafted:
-        return Finding(what="speculation", proven=False, words="It drafted not one token at any load.", cause=_why_none(method))
+        return Finding(
+            what="speculation", proven=False, words="It drafted not one token at any load.", cause=_why_none(method)
+        )
     silent = [level.load.words for level, each in told if not each.drafted_tokens]
     if silent and method not in LOOKS_UP:
         words = f"It drafted nothing at {listed(silent)}, though it did at other loads."
-        return Finding(what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size.")
+        return Finding(
+            what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
+        )
     rare = [(level.load.words, share) for level, each in told if (share := _share(level, each)) is not None]
     if method not in LOOKS_UP and rare and min(share for _, share in rare) < LEAST_SHARE:
         where, share = min(rare, key=lambda pair: pair[1])
         words = f"It drafted in only {share:.0%} of the steps at {where}."
-        return Finding(what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size.")
+        return Finding(
+            what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
+        )
     return counted(sum(each.accepted_tokens for _, each in told), drafted, "the server")
 
 

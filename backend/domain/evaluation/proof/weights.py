@@ -1,4 +1,5 @@
-"""Whether the weights that were asked are those that are served, in their own precision, by kernels made for it. Pure."""
+"""Whether the weights that were asked are those that are served, in their own precision, by kernels made for it.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _FALLBACK = re.compile(r"Emulation|Fallback|Dequant|Unquantized|Naive")
 """Names of kernels that compute in 16 bits what is kept in fewer."""
 _QUANTIZED_INPUTS = re.compile(r"A[48](?!\d)|FP8 ?linear|fp8", re.IGNORECASE)
 TAKE_OVER = {"moe_wna16", "inc", "humming"}
-"""vLLM's own readers of others' formats; the others have the format's name in theirs: awq becomes auto_awq or awq_marlin."""
+"""vLLM's own readers of others' formats; the others have the format's name in theirs: awq becomes auto_awq or
+awq_marlin."""
 ONLY_WEIGHTS = ("native support", "slow and unoptimized", "Tried to force")
 WITHIN_GIB, WITHIN = 0.02, 0.05
 """The log rounds to 0.01 GiB; beside the weights a folder holds little."""
@@ -26,8 +28,12 @@ def quantization(wanted: str | None, log: EngineLog, asked: str = "asked") -> Fi
     if stated is None:
         words = "What the weights are served as cannot be proven: the engine's log does not say it."
         return Finding(what="quantization", proven=None, words=words)
-    same = stated == "None" if wanted is None else wanted == stated or wanted in stated.split("_") or stated in TAKE_OVER
-    words = f"The engine's log says quantization={stated}" + ("." if same else f", where {wanted or 'none'} was {asked}.")
+    same = (
+        stated == "None" if wanted is None else wanted == stated or wanted in stated.split("_") or stated in TAKE_OVER
+    )
+    words = f"The engine's log says quantization={stated}" + (
+        "." if same else f", where {wanted or 'none'} was {asked}."
+    )
     return Finding(what="quantization", proven=same, words=words, cause="" if same else _unread(wanted))
 
 
@@ -50,8 +56,15 @@ def _loaded(case: Case, finding: Finding) -> Finding:
     size, loaded = case.variant.bytes_on_disk, case.seen.log.checkpoint_gib
     if case.setting("load_format") == "dummy":
         words = "The engine's log says load_format=dummy: the weights are random."
-        return Finding(what="quantization", proven=False, words=words, cause="The server was started with made-up weights.")
-    if finding.proven and size and loaded is not None and abs(loaded - size / 2**30) > max(WITHIN_GIB, WITHIN * size / 2**30):
+        return Finding(
+            what="quantization", proven=False, words=words, cause="The server was started with made-up weights."
+        )
+    if (
+        finding.proven
+        and size
+        and loaded is not None
+        and abs(loaded - size / 2**30) > max(WITHIN_GIB, WITHIN * size / 2**30)
+    ):
         words = f"{finding.words} But it loaded {loaded:g} GiB, where the weights that were asked take {size / 2**30:.2f} GiB."
         return Finding(what="quantization", proven=False, words=words, cause="The server was pointed at other weights.")
     return finding
@@ -65,7 +78,9 @@ def _kernels(case: Case, config: Mapping[str, Any]) -> Finding:
         return Finding(what="kernel", proven=False, words=words, cause=why)
     if any(_FALLBACK.search(kernel.name) for kernel in kernels):
         words = f"The engine's log says {named}: it computes in 16 bits."
-        return Finding(what="kernel", proven=False, words=words, cause="vLLM has no kernel for this format on this hardware.")
+        return Finding(
+            what="kernel", proven=False, words=words, cause="vLLM has no kernel for this format on this hardware."
+        )
     if not kernels:
         ours = config.get("quant_method") == "compressed-tensors"
         words = "No kernel of a quantized layer is named in the engine's log" + (": none was made." if ours else ".")
@@ -81,5 +96,7 @@ def _precision(kernels: tuple[Kernel, ...], config: Mapping[str, Any], named: st
     seen = any(_QUANTIZED_INPUTS.search(f"{kernel.name} {kernel.layers}") for kernel in kernels)
     if asked and not seen:
         words = f"The engine's log says {named}: only weights are quantized, where activations were asked too."
-        return Finding(what="kernel", proven=False, words=words, cause="vLLM has no kernel for the activations on this hardware.")
+        return Finding(
+            what="kernel", proven=False, words=words, cause="vLLM has no kernel for the activations on this hardware."
+        )
     return Finding(what="kernel", proven=True, words=f"The engine's log says {named}.")

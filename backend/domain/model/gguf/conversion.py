@@ -1,7 +1,7 @@
 """What becomes of a GGUF file: the fields of config.json, and for each tensor the names it gets in the model folder.
 
-Nothing is left over: a tensor that no row here names is refused, and so is one that is missing or misshapen. Tensor names are
-llama.cpp's (`LLM_TENSOR_NAMES` in src/llama-arch.cpp; which of them an architecture has: src/models/*.cpp).
+Nothing is left over: a tensor that no row here names is refused, and so is one that is missing or misshapen. Tensor
+names are llama.cpp's (`LLM_TENSOR_NAMES` in src/llama-arch.cpp; which of them an architecture has: src/models/*.cpp).
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ MOST_EXPERTS = 65_536
 """Of all layers together."""
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """`general.architecture` of what can be imported. Mistral's and Mixtral's files say llama."""
-CLASSES = {"llama": "LlamaForCausalLM", "mixtral": "MixtralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 """transformers' `model_type` -> the class of the model."""
 
 Shape = tuple[int, ...]
@@ -65,9 +70,13 @@ class Conversion(Frozen):
 
 
 def plan(
-    file: str, architecture: str, values: Mapping[str, Any], arrays: Mapping[str, int], tensors: Mapping[str, Shape],
+    file: str,
+    architecture: str,
+    values: Mapping[str, Any],
+    arrays: Mapping[str, int],
+    tensors: Mapping[str, Shape],
     rope_factors: Sequence[float],
-) -> Conversion:  # fmt: skip
+) -> Conversion:
     """How a file of these keys and tensors is converted. `arrays` are lengths, `tensors` shapes row by row.
 
     Raises InvalidModel, one sentence, for a key or tensor that is not carried, is missing or is unsound.
@@ -96,7 +105,9 @@ def plan(
     left = tensors.keys() - {tensor.name for tensor in carried} - ({FREQUENCIES} if rope_factors else set())
     if left:
         name = _plain(min(left))
-        raise InvalidModel(f"{file} has the tensor {name}, which this import does not carry: import the original model.")
+        raise InvalidModel(
+            f"{file} has the tensor {name}, which this import does not carry: import the original model."
+        )
     return Conversion(model_type=model_type, config=config, tensors=tuple(carried))
 
 
@@ -144,7 +155,9 @@ def _config(
         if values.get(f"{architecture}.{name}", config[field]) != config[field]:
             raise not_carried(file, f"{architecture}.{name}", values)
     if values.get(f"{architecture}.vocab_size", vocabulary) != vocabulary:
-        raise InvalidModel(f"{file} says `{architecture}.vocab_size`, but has {vocabulary} tokens: import the original model.")
+        raise InvalidModel(
+            f"{file} says `{architecture}.vocab_size`, but has {vocabulary} tokens: import the original model."
+        )
     window = values.get(f"{architecture}.attention.sliding_window", 0)
     if window and not (type(window) is int and window >= config["max_position_embeddings"]):
         raise not_carried(file, f"{architecture}.attention.sliding_window", values)
@@ -214,7 +227,9 @@ def _attention(model_type: str, config: Mapping[str, Any], block: str, prefix: s
     for letter, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         rows = count if turned and letter != "v" else 0
         own, name = f"{block}attn_{letter}", f"{prefix}self_attn.{letter}_proj"
-        yield CarriedTensor(name=f"{own}.weight", becomes=(f"{name}.weight",), shape=(count * size, hidden), turned_heads=rows)
+        yield CarriedTensor(
+            name=f"{own}.weight", becomes=(f"{name}.weight",), shape=(count * size, hidden), turned_heads=rows
+        )
         if letter in biased:
             yield CarriedTensor(name=f"{own}.bias", becomes=(f"{name}.bias",), shape=(count * size,), turned_heads=rows)
         if model_type == "qwen3" and letter != "v":
@@ -235,7 +250,9 @@ def _feed_forward(config: Mapping[str, Any], block: str, prefix: str) -> Iterato
             yield CarriedTensor(name=f"{own}.bias", becomes=(f"{name}.bias",), shape=shape[:1])
 
 
-def _mixture(config: Mapping[str, Any], block: str, prefix: str, present: Mapping[str, Shape]) -> Iterator[CarriedTensor]:
+def _mixture(
+    config: Mapping[str, Any], block: str, prefix: str, present: Mapping[str, Shape]
+) -> Iterator[CarriedTensor]:
     """The router and the experts, stacked in one tensor or, in older files, one tensor each."""
     hidden, width, count = config["hidden_size"], config["intermediate_size"], config["num_local_experts"]
     router = f"{prefix}block_sparse_moe.gate.weight"

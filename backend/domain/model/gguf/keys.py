@@ -1,7 +1,8 @@
 """Which keys of a GGUF file an import carries, which change nothing, and which it refuses by name.
 
 Sources: `LLM_KV_NAMES` in src/llama-arch.cpp of llama.cpp (commit 00395eb2), what src/models/llama.cpp and
-src/llama-vocab.cpp read of them, and `gguf.constants.Keys` of the package gguf 0.19.0. A key in no table here is refused.
+src/llama-vocab.cpp read of them, and `gguf.constants.Keys` of the package gguf 0.19.0. A key in no table here is
+refused.
 """
 
 from __future__ import annotations
@@ -78,10 +79,22 @@ HARMLESS = frozenset({"rope.scaling.finetuned"})
 TOKENIZER_CARRIED = frozenset(
     f"tokenizer.ggml.{name}"
     for name in (
-        "model", "pre", "tokens", "token_type", "scores", "merges", "bos_token_id", "eos_token_id", "eot_token_id",
-        "eom_token_id", "unknown_token_id", "padding_token_id", "add_bos_token", "add_space_prefix",
+        "model",
+        "pre",
+        "tokens",
+        "token_type",
+        "scores",
+        "merges",
+        "bos_token_id",
+        "eos_token_id",
+        "eot_token_id",
+        "eom_token_id",
+        "unknown_token_id",
+        "padding_token_id",
+        "add_bos_token",
+        "add_space_prefix",
     )
-) | {"tokenizer.chat_template"}  # fmt: skip
+) | {"tokenizer.chat_template"}
 NAMED_TEMPLATE = re.compile(r"tokenizer\.chat_template\.([A-Za-z0-9_-]{1,40})")
 """A further chat template, by its name, which becomes the name of a file."""
 TOKENIZER_NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -94,11 +107,22 @@ TOKENIZER_NEUTRAL: dict[str, tuple[Any, ...]] = {
 TOKENIZER_HARMLESS = frozenset(
     f"tokenizer.ggml.{name}_token_id"
     for name in (
-        "seperator", "mask", "cls", "prefix", "suffix", "middle", "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep",
+        "seperator",
+        "mask",
+        "cls",
+        "prefix",
+        "suffix",
+        "middle",
+        "fim_pre",
+        "fim_suf",
+        "fim_mid",
+        "fim_pad",
+        "fim_rep",
         "fim_sep",
     )
-) | {"tokenizer.chat_templates", "tokenizer.huggingface.json"}  # fmt: skip
-"""Ids of tokens that no plain text or chat brings in, the list of the templates' names, and a copy that nothing reads."""
+) | {"tokenizer.chat_templates", "tokenizer.huggingface.json"}
+"""Ids of tokens that no plain text or chat brings in, the list of the templates' names, and a copy that nothing
+reads."""
 
 DESCRIPTIVE = ("general.", "quantize.imatrix.", "mradermacher.")
 """Whole groups: names, authorship, sampling advice and notes of those who quantized. The reader of the file checks
@@ -111,7 +135,8 @@ QUANTIZATION_VERSION = 2
 def check_keys(file: str, architecture: str, values: Mapping[str, Any], arrays: Mapping[str, int]) -> None:
     """Refuse every key that changes the computation or the tokenizer and is not carried.
 
-    `values` are the keys with one value each, `arrays` the lengths of the others. Raises InvalidModel, which names the key.
+    `values` are the keys with one value each, `arrays` the lengths of the others. Raises InvalidModel, which names the
+    key.
     """
     for key in (*values, *arrays):
         name = key.removeprefix(f"{architecture}.")

@@ -1,7 +1,7 @@
 """How texts are split before byte-pair merges, by `tokenizer.ggml.pre`.
 
-Source: `llama_vocab::impl::load` and `llm_tokenizer_bpe` in src/llama-vocab.cpp of llama.cpp (commit 00ad355e). A kind that is
-not here is refused: another splitting gives other tokens without any error.
+Source: `llama_vocab::impl::load` and `llm_tokenizer_bpe` in src/llama-vocab.cpp of llama.cpp (commit 00ad355e). A kind
+that is not here is refused: another splitting gives other tokens without any error.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TEKKEN = (
 class PreTokenizer(NamedTuple):
     """`patterns` split one after the other, what lies between matches is a piece too.
 
-    `whole_words`: a piece that is a token itself is not merged. `begins`: texts begin with the first token where the file says
-    nothing. `nfc`: the original normalizes to NFC, which GGUF cannot state.
+    `whole_words`: a piece that is a token itself is not merged. `begins`: texts begin with the first token where the
+    file says nothing. `nfc`: the original normalizes to NFC, which GGUF cannot state.
     """
 
     patterns: tuple[str, ...]
@@ -53,7 +53,8 @@ PRE_TOKENIZERS = {
     "deepseek-r1-qwen": PreTokenizer((_QWEN2,)),
     "tekken": PreTokenizer((_TEKKEN,), whole_words=True, begins=True),
 }
-"""`tokenizer.ggml.pre` -> how it splits. Qwen's own tokenizer.json has the NFC normalizer, the distilled models' has none."""
+"""`tokenizer.ggml.pre` -> how it splits. Qwen's own tokenizer.json has the NFC normalizer, the distilled models' has
+none."""
 BYTE_LEVEL, SENTENCE_PIECE = "gpt2", "llama"
 """`tokenizer.ggml.model` of byte-level BPE, and of SentencePiece's BPE with scores."""
 PREFIX = "tokenizer.ggml."
@@ -91,7 +92,9 @@ def tokenizer_plan(file: str, values: Mapping[str, Any], arrays: Mapping[str, in
     ids = SPECIAL_DEFAULTS.get(model, {}) | _ids(values)
     for name, number in ids.items():
         if not 0 <= number < count:
-            raise InvalidModel(f"{file} has no token {number} for `{PREFIX}{name}_token_id`: import the original model.")
+            raise InvalidModel(
+                f"{file} has no token {number} for `{PREFIX}{name}_token_id`: import the original model."
+            )
     begins = bool(values.get(f"{PREFIX}add_bos_token", pre is None or pre.begins))
     if begins and "bos" not in ids:
         raise InvalidModel(f"{file} begins texts with a token that it does not name: import the original model.")
@@ -102,7 +105,9 @@ def _pre_tokenizer(file: str, values: Mapping[str, Any]) -> PreTokenizer:
     """How texts are split before merges. Raises InvalidModel where that is not stated or not known."""
     kind = values.get(f"{PREFIX}pre")
     if kind is None:
-        raise InvalidModel(f"{file} does not say how its tokenizer splits texts (`{PREFIX}pre`): import the original model.")
+        raise InvalidModel(
+            f"{file} does not say how its tokenizer splits texts (`{PREFIX}pre`): import the original model."
+        )
     if kind not in PRE_TOKENIZERS:
         raise not_carried(file, f"{PREFIX}pre", values)
     return PRE_TOKENIZERS[kind]

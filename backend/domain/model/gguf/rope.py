@@ -1,7 +1,8 @@
 """Rotary position embeddings of a GGUF file as `rope_parameters` of a transformers config.
 
-Sources: `llama_model_base::load_hparams` (src/llama-model.cpp of llama.cpp): a factor without a type means linear scaling,
-`none` ignores the factor. The factors of Llama 3.1 are written by conversion/llama.py as the tensor rope_freqs.weight.
+Sources: `llama_model_base::load_hparams` (src/llama-model.cpp of llama.cpp): a factor without a type means linear
+scaling, `none` ignores the factor. The factors of Llama 3.1 are written by conversion/llama.py as the tensor
+rope_freqs.weight.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def rope_parameters(
         raise not_carried(file, f"{architecture}.rope.scaling.type", values)
     scaled = kind == "yarn" or (kind == "linear" and factor != 1.0)
     if factors and scaled:
-        raise InvalidModel(f"{file} scales rotary frequencies twice ({kind}, and {FREQUENCIES}): import the original model.")
+        raise InvalidModel(
+            f"{file} scales rotary frequencies twice ({kind}, and {FREQUENCIES}): import the original model."
+        )
     if factors:
         return {"rope_theta": base} | _llama3(file, factors, base, head_dim)
     if not scaled:

@@ -1,8 +1,8 @@
 """AutoAWQ's GEMM format (`quant_method: awq`): packs integers, zero points and scales as its kernels read them.
 
-Layout, from vLLM 0.32.0 (layers/quantization/auto_awq.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups, out / 8]
-hold eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups, out].
-A weight is (number - zero) x scale. Knows one weight matrix at a time.
+Layout, from vLLM 0.32.0 (layers/quantization/auto_awq.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups,
+out / 8] hold eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up;
+`scales` [groups, out]. A weight is (number - zero) x scale. Knows one weight matrix at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def compress(values: torch.Tensor, grid: Grid, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The stored tensors by local name of `values` [out, in], which lie on `grid` (4 bits in groups, scale exact in `dtype`)."""
+    """The stored tensors by local name of `values` [out, in], which lie on `grid` (4 bits in groups, scale exact in
+    `dtype`)."""
     groups = grid.scale.shape[1]
     shaped = values.view(len(values), groups, -1)
     zeros = grid.zero_point.float()

@@ -1,8 +1,8 @@
 """Writes a quantized checkpoint: config, tokenizer, companions and weights, each file whole or not at all.
 
-Weights come as finished parts, one safetensors file each, which are joined into shards by copying bytes: no tensor is loaded.
-The form of such a file: the length of the header (8 bytes, little-endian), the header (JSON), the data. Knows nothing of
-quantization beyond putting `quantization_config` where readers look for it.
+Weights come as finished parts, one safetensors file each, which are joined into shards by copying bytes: no tensor is
+loaded. The form of such a file: the length of the header (8 bytes, little-endian), the header (JSON), the data. Knows
+nothing of quantization beyond putting `quantization_config` where readers look for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from backend.layered.source import INDEX, Source
 if TYPE_CHECKING:
     import torch
 
-COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "chat_template*")
+COPIED = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+    "chat_template*",
+)
 COPIED_TOO = ("generation_config.json", "LICENSE*", "NOTICE*")
 
 
@@ -80,7 +88,8 @@ def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str,
     """
     config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
     config |= {"dtype": dtype, "torch_dtype": dtype}
-    for part in (config, *(each for each in config.values() if isinstance(each, dict))):  # what the source was is no more
+    # what the source was is no more
+    for part in (config, *(each for each in config.values() if isinstance(each, dict))):
         for field in ANNOUNCING:
             part.pop(field, None)
     if quantization is not None:
@@ -99,7 +108,8 @@ OS_ERROR = re.compile(r"os error (\d+)")
 
 
 def write_part(path: Path, tensors: dict[str, torch.Tensor], *, flush: bool = True) -> None:
-    """`flush`: whether a run after a crash may go on from it. Raises DiskFull or WorkError, and then leaves nothing behind."""
+    """`flush`: whether a run after a crash may go on from it. Raises DiskFull or WorkError, and then leaves nothing
+    behind."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -114,7 +124,8 @@ def write_part(path: Path, tensors: dict[str, torch.Tensor], *, flush: bool = Tr
 
 
 def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) -> int:
-    """Write `parts` in order as one file, or as shards of at most `shard_bytes` with their index; return the bytes written.
+    """Write `parts` in order as one file, or as shards of at most `shard_bytes` with their index; return the bytes
+    written.
 
     A part that is larger by itself is a shard of its own. The parts stay. Raises DiskFull or WorkError.
     """

@@ -1,7 +1,7 @@
 """What a stopped run leaves behind so that a later one goes on at the next layer, to the same bytes.
 
-A folder with one finished part a layer, the hidden states that enter the next layer, and a state file that is replaced last.
-Knows no model: names, numbers and files.
+A folder with one finished part a layer, the hidden states that enter the next layer, and a state file that is replaced
+last. Knows no model: names, numbers and files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Work:
         return [self.part(number) for number in range(count + 1)]
 
     def load(self, key: str, *, parts: bool = True) -> State | None:
-        """The state of an earlier attempt at the same run, where all it promises is there. `parts`: that it wrote any."""
+        """The state of an earlier attempt at the same run, where all it promises is there. `parts`: that it wrote
+        any."""
         state = State.read(self.folder / STATE, key)
         whole = state and (not parts or all(path.is_file() for path in self.parts(state.done)))
         return state if whole else None
@@ -58,7 +59,8 @@ class Work:
     def begin(
         self, key: str, shape: tuple[int, int, int], spill_bytes: int, *, count: int | None = None, parts: bool = True
     ) -> tuple[State, Hidden]:
-        """An earlier attempt's state with its hidden states [sequences, length, features], else new ones, with no layer done.
+        """An earlier attempt's state with its hidden states [sequences, length, features], else new ones, with no layer
+        done.
 
         After `count` layers the hidden states are not needed. `parts`: as for `load`.
         """
@@ -95,5 +97,6 @@ def key_of(described: dict[str, Any], files: list[Path]) -> str:
 
 @cache
 def versions(*more: str) -> dict[str, str]:
-    """Of the libraries that the bytes depend on, and of `more`. Reading what is installed takes milliseconds a package."""
+    """Of the libraries that the bytes depend on, and of `more`. Reading what is installed takes milliseconds a
+    package."""
     return {name: version(name) for name in (*VERSIONS, *more)}

@@ -1,8 +1,9 @@
 """The compressed-tensors schemes that are written, and the `quantization_config` that says them. No arithmetic.
 
-vLLM 0.32.0 (layers/quantization/compressed_tensors) is what must read them: weights in groups along the input or one scale an
-output channel as `pack-quantized` (4 and 8 bits), INT8 as `int-quantized`, FP8 as `float-quantized`. It refuses `sparsity_config`
-and activation ordering by group, so pruned weights are stored dense and GPTQ keeps the groups where they are.
+vLLM 0.32.0 (layers/quantization/compressed_tensors) is what must read them: weights in groups along the input or one
+scale an output channel as `pack-quantized` (4 and 8 bits), INT8 as `int-quantized`, FP8 as `float-quantized`. It
+refuses `sparsity_config` and activation ordering by group, so pruned weights are stored dense and GPTQ keeps the groups
+where they are.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ Other = tuple[Rounding, list[str]]
 """A rounding, and the names of the modules that it is for."""
 
 
-def weight_only(bits: int, group_size: int | None, *, symmetric: bool, dtype: torch.dtype, reordered: bool = False) -> Rounding:
+def weight_only(
+    bits: int, group_size: int | None, *, symmetric: bool, dtype: torch.dtype, reordered: bool = False
+) -> Rounding:
     """W4A16 and W8A16: integers in groups of `group_size` along the input, or one scale an output channel where None.
 
-    `dtype` is that of the scales, the 16-bit one of the model. `reordered`: GPTQ took the columns in activation order; the groups
-    are static, so readers need not know.
+    `dtype` is that of the scales, the 16-bit one of the model. `reordered`: GPTQ took the columns in activation order;
+    the groups are static, so readers need not know.
     """
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 
@@ -53,8 +56,12 @@ def _eight_bits(kind: str, strategy: str, activations: Activations, form: str) -
 
     weights = QuantizationArgs(num_bits=8, type=kind, symmetric=True, strategy=strategy)
     dynamic = activations == "dynamic"
-    inputs = QuantizationArgs(num_bits=8, type=kind, symmetric=True, strategy="token" if dynamic else "tensor", dynamic=dynamic)
-    return Rounding(QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs), form, torch.float32)
+    inputs = QuantizationArgs(
+        num_bits=8, type=kind, symmetric=True, strategy="token" if dynamic else "tensor", dynamic=dynamic
+    )
+    return Rounding(
+        QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs), form, torch.float32
+    )
 
 
 def quantization_config(

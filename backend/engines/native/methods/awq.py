@@ -1,8 +1,8 @@
 """AWQ: per-channel scales that protect the salient input channels of a group of linears, searched on Gram matrices.
 
-Lin et al. 2023 (arXiv 2306.00978), section 3.2: W x = (W s) (x / s); rounding W s instead of W makes the error of channels
-with large s smaller. Here the error of a candidate is trace((W - Q(W s)/s) H (W - Q(W s)/s)') with H = X'X, the exact squared
-output error over the calibration tokens. Knows no model: matrices in, scales out.
+Lin et al. 2023 (arXiv 2306.00978), section 3.2: W x = (W s) (x / s); rounding W s instead of W makes the error of
+channels with large s smaller. Here the error of a candidate is trace((W - Q(W s)/s) H (W - Q(W s)/s)') with H = X'X,
+the exact squared output error over the calibration tokens. Knows no model: matrices in, scales out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ GRID = 20
 """Steps of the exponent over [0, 1], the paper's."""
 
 STRIDES = (2, 1)
-"""The grid is walked in these: all points at the first stride, then the neighbours of the best so far at each finer one."""
+"""The grid is walked in these: all points at the first stride, then the neighbours of the best so far at each finer
+one."""
 
 SAMPLED_ROWS = 256
 """Output rows of a group that rank the candidates."""
@@ -46,11 +47,12 @@ def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Round
 
 
 def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> torch.Tensor:
-    """The candidate scales [in] of least loss, never worse than rounding the weights as they are, whose scales are ones.
+    """The candidate scales [in] of least loss, never worse than rounding the weights as they are, whose scales are
+    ones.
 
-    The loss is a sum over output rows, so an even sample of rows ranks the candidates, in bfloat16 where that is faster; the
-    first is then held against plain rounding on all rows in fp32. What both lose is left with the linears, which are asked
-    again when they are rounded.
+    The loss is a sum over output rows, so an even sample of rows ranks the candidates, in bfloat16 where that is
+    faster; the first is then held against plain rounding on all rows in fp32. What both lose is left with the linears,
+    which are asked again when they are rounded.
     """
     import torch
 
@@ -85,7 +87,9 @@ def _walked(
     return list(found.values())
 
 
-def _candidates(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> Iterator[Callable[[float], torch.Tensor]]:
+def _candidates(
+    linears: Sequence[Linear], producer: Producer, rounding: Rounding
+) -> Iterator[Callable[[float], torch.Tensor]]:
     """From the exponent a to scales: activation^a, the paper's (equation 5) and its code's; activation^a /
     weight^(1-a), AutoAWQ's `duo_scaling`."""
     activation = producer.tie(_activation_statistic(linears)).clamp(min=1e-30).log()
@@ -127,7 +131,9 @@ class Scales:
 
 
 def awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    return replace(nearest.rtn(request, dtype), scaler=Scales(grouped(request, dtype).rounding), gram=True, reads_text=True)
+    return replace(
+        nearest.rtn(request, dtype), scaler=Scales(grouped(request, dtype).rounding), gram=True, reads_text=True
+    )
 
 
 PIPELINES = {"awq": awq}

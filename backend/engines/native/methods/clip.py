@@ -1,9 +1,10 @@
 """Clip search of AWQ: a smaller range for each group of weights where that lowers the output error.
 
-Lin et al. 2023 (arXiv 2306.00978) clip after scaling to lower the mean squared error; the grid is that of the authors' code
-(`auto_clip.py`): steps of a twentieth of the range, of which at most half is cut away (theirs ends one step before). They measure
-a group's output on sampled tokens; here its error e costs e'H e with H the group's block of X'X, the same over all tokens. They
-leave queries and keys alone; here a row is clipped only where its whole output error becomes less, so those are clipped too.
+Lin et al. 2023 (arXiv 2306.00978) clip after scaling to lower the mean squared error; the grid is that of the authors'
+code (`auto_clip.py`): steps of a twentieth of the range, of which at most half is cut away (theirs ends one step
+before). They measure a group's output on sampled tokens; here its error e costs e'H e with H the group's block of X'X,
+the same over all tokens. They leave queries and keys alone; here a row is clipped only where its whole output error
+becomes less, so those are clipped too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backend.engines.native.group import Stats
-from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, extremes, grid_over, in_groups, parameters, snapped
+from backend.engines.native.methods.rounding import (
+    Grid,
+    Rounding,
+    Snapped,
+    extremes,
+    grid_over,
+    in_groups,
+    parameters,
+    snapped,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +38,10 @@ def search(
 ) -> Snapped:
     """`weight` [out, in] on the grid that has each group's range cut to what costs least.
 
-    Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs. `plain` [out]
-    is what the rows lose over their full ranges, where that is known. Rows are independent, and searched so many at a time that
-    what is made of them stays small. `every`-th steps are tried first, then the two beside the best of them: with 3 that is 6
-    grids for 11, and may end in a worse one.
+    Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs.
+    `plain` [out] is what the rows lose over their full ranges, where that is known. Rows are independent, and searched
+    so many at a time that what is made of them stays small. `every`-th steps are tried first, then the two beside the
+    best of them: with 3 that is 6 grids for 11, and may end in a worse one.
     """
     import torch
 
@@ -48,10 +58,15 @@ def search(
 
 
 def _search(
-    weight: torch.Tensor, stats: Stats, blocks: torch.Tensor | None, rounding: Rounding, plain: torch.Tensor | None, every: int
+    weight: torch.Tensor,
+    stats: Stats,
+    blocks: torch.Tensor | None,
+    rounding: Rounding,
+    plain: torch.Tensor | None,
+    every: int,
 ) -> tuple[torch.Tensor, ...]:
-    """Of some rows their values, scale, zero point, losses and losses over the full ranges, by `blocks` of X'X; None where no
-    token was seen."""
+    """Of some rows their values, scale, zero point, losses and losses over the full ranges, by `blocks` of X'X; None
+    where no token was seen."""
     whole = parameters(weight, rounding)
     values = snapped(weight, whole, rounding)
     if plain is None:

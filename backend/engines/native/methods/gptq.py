@@ -1,10 +1,11 @@
 """GPTQ: rounds one column after the other and lets the columns not yet rounded make up for the error.
 
-Frantar et al. 2022 (arXiv 2210.17323), section 4 and Algorithm 1, on X'X of the calibration. `act_order`, the columns of largest
-mean square input first, is the authors' code's (`--act-order`), not the paper's; the groups stay where they are, so that serving
-needs no reordering (their `--static-groups`). Inputs are the original model's; the paper's are what layers already quantized
-give, which made no difference here (docs/decisions/0012). A mask of pruned weights is kept: those weights round to zero. It is a
-second sweep after SparseGPT's own; its "Joint Sparsification & Quantization" (arXiv 2301.00774, section 3) does both in one.
+Frantar et al. 2022 (arXiv 2210.17323), section 4 and Algorithm 1, on X'X of the calibration. `act_order`, the columns
+of largest mean square input first, is the authors' code's (`--act-order`), not the paper's; the groups stay where they
+are, so that serving needs no reordering (their `--static-groups`). Inputs are the original model's; the paper's are
+what layers already quantized give, which made no difference here (docs/decisions/0012). A mask of pruned weights is
+kept: those weights round to zero. It is a second sweep after SparseGPT's own; its "Joint Sparsification & Quantization"
+(arXiv 2301.00774, section 3) does both in one.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def quantize(
 ) -> Snapped:
     """`weight` [out, in] fp32 on its grid. Linears that share an input can be given one under the other.
 
-    A row on which plain rounding loses less, measured on `stats`, is rounded plainly. `start` is the weight plainly rounded where
-    a search has set the ranges, which are kept; else a group's range is that of its weights when their turn comes, with
-    `act_order` of the original ones. `mask` [out, in] is true where a weight was kept by pruning. With no tokens seen it is plain
-    rounding.
+    A row on which plain rounding loses less, measured on `stats`, is rounded plainly. `start` is the weight plainly
+    rounded where a search has set the ranges, which are kept; else a group's range is that of its weights when their
+    turn comes, with `act_order` of the original ones. `mask` [out, in] is true where a weight was kept by pruning. With
+    no tokens seen it is plain rounding.
     """
     plain = start or _plain(weight, rounding)
     if stats.tokens == 0:
@@ -57,7 +58,12 @@ def _plain(weight: torch.Tensor, rounding: Rounding) -> Snapped:
 
 
 def _swept(
-    weight: torch.Tensor, stats: Stats, rounding: Rounding, act_order: bool, grid: Grid | None, mask: torch.Tensor | None
+    weight: torch.Tensor,
+    stats: Stats,
+    rounding: Rounding,
+    act_order: bool,
+    grid: Grid | None,
+    mask: torch.Tensor | None,
 ) -> tuple[torch.Tensor, Grid]:
     order = _order(stats, act_order, weight.device)
     decision = _Round(rounding, grid, order, None if mask is None else mask[:, order], weight)
@@ -79,7 +85,12 @@ class _Round:
     """Rounds each column on its group's grid, which is made when the group begins unless it was given."""
 
     def __init__(
-        self, rounding: Rounding, grid: Grid | None, order: torch.Tensor, mask: torch.Tensor | None, weight: torch.Tensor
+        self,
+        rounding: Rounding,
+        grid: Grid | None,
+        order: torch.Tensor,
+        mask: torch.Tensor | None,
+        weight: torch.Tensor,
     ) -> None:
         import torch
 
@@ -128,7 +139,8 @@ class Swept(Nearest):
     """GPTQ, over all linears of an input at once: they share the Hessian."""
 
     every = 3
-    """The sweep makes up for a range not quite the best: the KL of finished models was none the worse (docs/decisions/0012)."""
+    """The sweep makes up for a range not quite the best: the KL of finished models was none the worse
+    (docs/decisions/0012)."""
 
     def __init__(self, rounding: Rounding, write: Write, *, act_order: bool, clipped: bool) -> None:
         super().__init__(rounding, write, compared=True, clipped=clipped)

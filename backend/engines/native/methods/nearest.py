@@ -1,7 +1,7 @@
 """Rounding to nearest, and weights kept as they are; the methods made of no more than that.
 
-Linears of one call share an input and are fused by serving engines, so they share what must be one: a matrix's FP8 scale, the
-scale of a static input.
+Linears of one call share an input and are fused by serving engines, so they share what must be one: a matrix's FP8
+scale, the scale of a static input.
 """
 
 from __future__ import annotations
@@ -54,23 +54,28 @@ class Nearest:
     def store(self, linears: Sequence[Linear]) -> list[Stored]:
         found = self.snap([linear.stored() for linear in linears], linears)
         return [
-            self._stored(linear, each, _input_scale(linears, self.rounding)) for linear, each in zip(linears, found, strict=True)
+            self._stored(linear, each, _input_scale(linears, self.rounding))
+            for linear, each in zip(linears, found, strict=True)
         ]
 
     def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
         """What each weight [out, in] as stored becomes."""
         if not self.clipped:
             grids = self._grids(weights)
-            return [Snapped(snapped(weight, grid, self.rounding), grid) for weight, grid in zip(weights, grids, strict=True)]
+            return [
+                Snapped(snapped(weight, grid, self.rounding), grid) for weight, grid in zip(weights, grids, strict=True)
+            ]
         return parted(self._searched(weights, linears), [len(weight) for weight in weights])
 
     def _searched(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> Snapped:
-        """One weight under the other, on ranges searched: they read the same, so they are searched at once. What their rows lose
-        when they are rounded to nearest is known where scales were searched for."""
+        """One weight under the other, on ranges searched: they read the same, so they are searched at once. What their
+        rows lose when they are rounded to nearest is known where scales were searched for."""
         import torch
 
         known = [None if linear.scaled is None else linear.scaled / linear.rows.square() for linear in linears]
-        plain = torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
+        plain = (
+            torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
+        )
         return clip.search(torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every)
 
     def _grids(self, weights: Sequence[torch.Tensor]) -> list[Grid]:
@@ -169,7 +174,8 @@ def int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 
 
 def eight_bits(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
-    """Of dynamic inputs and of none, calibration decides only the errors that are reported: few sequences are enough."""
+    """Of dynamic inputs and of none, calibration decides only the errors that are reported: few sequences are
+    enough."""
     inputs, form = rounding.scheme.input_activations, ungrouped(request, rounding)
     samples = None if inputs is not None and not inputs.dynamic else REPORT_SAMPLES
     return Pipeline(Nearest(rounding, form.write), form.config, rounding, samples=samples, gram_tokens=REPORT_TOKENS)

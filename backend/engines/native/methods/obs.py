@@ -1,8 +1,9 @@
-"""The Optimal Brain Surgeon sweep that GPTQ and SparseGPT share: column after column is fixed, the rest makes up for its error.
+"""The Optimal Brain Surgeon sweep that GPTQ and SparseGPT share: column after column is fixed, the rest makes up for
+its error.
 
-GPTQ, Frantar et al. 2022 (arXiv 2210.17323), section 4: all rows in one order (step 1), updates beyond a block of columns in one
-product (step 2), the inverse Hessian's rows from a Cholesky factor (step 3). Knows not what a column becomes: that is the
-caller's.
+GPTQ, Frantar et al. 2022 (arXiv 2210.17323), section 4: all rows in one order (step 1), updates beyond a block of
+columns in one product (step 2), the inverse Hessian's rows from a Cholesky factor (step 3). Knows not what a column
+becomes: that is the caller's.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def sweep(
 ) -> torch.Tensor:
     """`weight` [out, in] fp32 with every column replaced by what `decision` makes of it and the later ones corrected.
 
-    Columns are taken in `order` [in], or as they stand. Column j's error e = (w - kept) / U[j, j] is subtracted from the columns
-    behind it as e x U[j, j+1:] (Algorithm 1).
+    Columns are taken in `order` [in], or as they stand. Column j's error e = (w - kept) / U[j, j] is subtracted from
+    the columns behind it as e x U[j, j+1:] (Algorithm 1).
     """
     import torch
 
@@ -84,7 +85,8 @@ def factor_of(stats: Stats, order: torch.Tensor | None = None) -> Factor:
 
 
 class GramFactor:
-    """From X'X [in, in]: with J reversing the order, J X'X J = L L' gives X'X = R R' with R = J L J upper, and U = R^-1."""
+    """From X'X [in, in]: with J reversing the order, J X'X J = L L' gives X'X = R R' with R = J L J upper, and U =
+    R^-1."""
 
     def __init__(self, gram: torch.Tensor, damping: float = DAMPING) -> None:
         self.upper = _damped_inverse(gram.flip(0, 1), damping).flip(0, 1)
@@ -108,8 +110,8 @@ def _damped_inverse(gram: torch.Tensor, damping: float) -> torch.Tensor:
 def _inverse_of_factor(matrix: torch.Tensor) -> torch.Tensor | None:
     """L^-1 with `matrix` = L L', None where there is no such L.
 
-    By halves, A = L11 L11', L21 = A21 L11^-T, and so on, so that most of the work is products: LAPACK's factor takes several
-    times as long on some processors, and substitution again.
+    By halves, A = L11 L11', L21 = A21 L11^-T, and so on, so that most of the work is products: LAPACK's factor takes
+    several times as long on some processors, and substitution again.
     """
     import torch
 

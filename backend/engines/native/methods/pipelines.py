@@ -1,6 +1,7 @@
 """What a method's pipeline is made of, and what the engine must collect for it.
 
-A method is a row of domain/recipe/methods.py and an entry of `PIPELINES` in a module of this folder. Knows no model and no text.
+A method is a row of domain/recipe/methods.py and an entry of `PIPELINES` in a module of this folder. Knows no model and
+no text.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 TUNING = frozenset({*TUNED, "kv_cache", "format"})
 """The options of `QuantizeRequest.tuning`."""
 Config = Callable[[list[str], Sequence[schemes.Other]], dict[str, Any] | None]
-"""From the names that stay 16-bit and the modules rounded otherwise to `quantization_config`; None where nothing need be said."""
+"""From the names that stay 16-bit and the modules rounded otherwise to `quantization_config`; None where nothing need
+be said."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """`sequential`: each layer sees what the optimized layers before it compute, at the price of a second pass; else each
-    layer sees what the original computes."""
+    """`sequential`: each layer sees what the optimized layers before it compute, at the price of a second pass; else
+    each layer sees what the original computes."""
 
     rounder: Rounder
     config: Config
@@ -51,7 +53,8 @@ class Pipeline:
     multiple: int = CPU_MULTIPLE
     """Of all sizes of a group of linears; others stay 16-bit, so that a processor can serve the rest."""
     reads_text: bool = True
-    """Whether calibration decides anything. Where it does not, none is drawn or run, and reported errors are of the weights."""
+    """Whether calibration decides anything. Where it does not, none is drawn or run, and reported errors are of the
+    weights."""
     samples: int | None = None
     """The most sequences that are of use."""
     gram_tokens: int | None = None
@@ -101,9 +104,12 @@ class Form(NamedTuple):
 def grouped(request: QuantizeRequest, dtype: torch.dtype) -> Form:
     """Integers of the request's bits in its groups, in the file format that it asks for."""
     rounding = schemes.weight_only(
-        request.bits, request.group_size, symmetric=request.symmetric, dtype=dtype,
+        request.bits,
+        request.group_size,
+        symmetric=request.symmetric,
+        dtype=dtype,
         reordered=bool(request.tuning.get("act_order")),
-    )  # fmt: skip
+    )
     if request.tuning.get("format") == "autoawq":
         write, config = partial(autoawq.compress, dtype=dtype), partial(autoawq.quantization_config, rounding)
         return Form(rounding, write, lambda ignored, _others: config(ignored))

@@ -1,10 +1,11 @@
 """Which weights to drop, unstructured or N of M in a row: by magnitude, Wanda and SparseGPT.
 
-Wanda: Sun et al. 2023 (arXiv 2306.11695), section 3: score |W_ij| x ||X_j||_2 (equation 1), compared within each output row.
-Magnitude, their baseline, compares |W_ij| within each matrix (Han et al. 2015, arXiv 1506.02626). Both leave the kept weights as
-they are. SparseGPT lets the columns behind make up for a loss: Frantar and Alistarh 2023 (arXiv 2301.00774), section 3 and
-Algorithm 1: the sweep of GPTQ with a mask chosen block by block of 128 columns by w^2 / [H^-1]_jj ("Adaptive Mask Selection"), or
-every M columns for N:M ("Extension to Semi-Structured Sparsity"). Pruned weights are stored as zeros in a dense matrix: vLLM
+Wanda: Sun et al. 2023 (arXiv 2306.11695), section 3: score |W_ij| x ||X_j||_2 (equation 1), compared within each output
+row. Magnitude, their baseline, compares |W_ij| within each matrix (Han et al. 2015, arXiv 1506.02626). Both leave the
+kept weights as they are. SparseGPT lets the columns behind make up for a loss: Frantar and Alistarh 2023 (arXiv
+2301.00774), section 3 and Algorithm 1: the sweep of GPTQ with a mask chosen block by block of 128 columns by w^2 /
+[H^-1]_jj ("Adaptive Mask Selection"), or every M columns for N:M ("Extension to Semi-Structured Sparsity"). Pruned
+weights are stored as zeros in a dense matrix: vLLM
 0.32.0 has no sparse kernel, so that neither size nor speed gains.
 """
 
@@ -37,7 +38,8 @@ def by_wanda(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: Patte
 
 
 def largest(scores: torch.Tensor, sparsity: float) -> torch.Tensor:
-    """The mask of `scores` [rows, n] that drops exactly the round(sparsity x n) lowest of each row, the first of equal ones."""
+    """The mask of `scores` [rows, n] that drops exactly the round(sparsity x n) lowest of each row, the first of equal
+    ones."""
     import torch
 
     dropped = round(sparsity * scores.shape[1])
@@ -58,7 +60,9 @@ def n_of_m(scores: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
     keep, of = map(int, pattern.split(":"))
     if scores.shape[1] % of:
-        raise ImpossibleStack(f"The pattern {pattern} does not divide the input size {scores.shape[1]}: use unstructured.")
+        raise ImpossibleStack(
+            f"The pattern {pattern} does not divide the input size {scores.shape[1]}: use unstructured."
+        )
     shaped = scores.reshape(len(scores), -1, of)
     mask = torch.zeros_like(shaped, dtype=torch.bool)
     return mask.scatter_(-1, shaped.topk(keep, dim=-1).indices, True).view_as(scores)
@@ -70,7 +74,9 @@ def by_sparsegpt(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: P
     By magnitude where no token was seen. Raises ImpossibleStack where M of the pattern does not divide the inputs.
     """
     if pattern != "unstructured" and weight.shape[1] % int(pattern.partition(":")[2]):
-        raise ImpossibleStack(f"The pattern {pattern} does not divide the input size {weight.shape[1]}: use unstructured.")
+        raise ImpossibleStack(
+            f"The pattern {pattern} does not divide the input size {weight.shape[1]}: use unstructured."
+        )
     if stats.tokens == 0:
         return weight * by_magnitude(weight, sparsity, pattern)
     return sweep(weight, factor_of(stats), _Drop(sparsity, pattern), BLOCK)

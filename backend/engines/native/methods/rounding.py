@@ -1,7 +1,8 @@
-"""Rounds weights to integers or FP8 and writes them in compressed-tensors form, by that library's own arithmetic and packing.
+"""Rounds weights to integers or FP8 and writes them in compressed-tensors form, by that library's own arithmetic and
+packing.
 
-Round to nearest (RTN) is `rounded`: every weight goes to the closest point of its grid. Knows one weight matrix at a time;
-nothing of models, calibration or scales.
+Round to nearest (RTN) is `rounded`: every weight goes to the closest point of its grid. Knows one weight matrix at a
+time; nothing of models, calibration or scales.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Rounding(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The points that weights are rounded to: `scale` fp32 and `zero_point`, both [out, groups], or [1, 1] for one a matrix.
+    """The points that weights are rounded to: `scale` fp32 and `zero_point`, both [out, groups], or [1, 1] for one a
+    matrix.
 
     A point is (integer - zero_point) x scale, for FP8 an E4M3 number x scale.
     """
@@ -35,7 +37,9 @@ class Grid(NamedTuple):
         import torch
 
         chosen = rows[:, None]
-        return Grid(torch.where(chosen, self.scale, other.scale), torch.where(chosen, self.zero_point, other.zero_point))
+        return Grid(
+            torch.where(chosen, self.scale, other.scale), torch.where(chosen, self.zero_point, other.zero_point)
+        )
 
 
 Write = Callable[["torch.Tensor", Grid], "dict[str, torch.Tensor]"]

@@ -1,7 +1,7 @@
 """SmoothQuant: moves the difficulty of quantizing from activations with outliers to weights, before both become INT8.
 
-Xiao et al. 2022 (arXiv 2211.10438), section 4: Y = (X diag(s)^-1)(diag(s) W) with s_j = max|X_j|^a / max|W_j|^(1-a) (equation 4).
-As there, only inputs that come from a norm are smoothed. Knows matrices only.
+Xiao et al. 2022 (arXiv 2211.10438), section 4: Y = (X diag(s)^-1)(diag(s) W) with s_j = max|X_j|^a / max|W_j|^(1-a)
+(equation 4). As there, only inputs that come from a norm are smoothed. Knows matrices only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ STRENGTH = 0.5
 
 
 class Smoothing:
-    """Scales s [in] for linears that share an input, ones where that does not come from a norm; of a channel whose inputs or
-    weights are all zero 1."""
+    """Scales s [in] for linears that share an input, ones where that does not come from a norm; of a channel whose
+    inputs or weights are all zero 1."""
 
     def __init__(self, strength: float = STRENGTH) -> None:
         self.strength = strength

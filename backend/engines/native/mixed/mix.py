@@ -28,9 +28,13 @@ class Mix:
         self.outline, self.plan, self.asked = outline, plan, request.precisions
         self.unmixed = pipelines.variant(request, SIXTEEN, dtype)
         """What says of a checkpoint in which no group goes through the request's own pipeline."""
-        self.pipelines = {precision: pipelines.variant(request, precision, dtype) for precision in set(self.asked.values())}
+        self.pipelines = {
+            precision: pipelines.variant(request, precision, dtype) for precision in set(self.asked.values())
+        }
         self.groups = {
-            outline.stored_name(number, unit.group): (number, unit.group) for number in range(outline.count) for unit in plan
+            outline.stored_name(number, unit.group): (number, unit.group)
+            for number in range(outline.count)
+            for unit in plan
         }
         unknown = self.asked.keys() - self.groups.keys()
         if unknown:
@@ -56,7 +60,9 @@ class Mix:
             if (precision := self._layers[number].get(unit.group))
             for linear in unit.linears
         }
-        return [report | ({"precision": names[report["name"]]} if report["name"] in names else {}) for report in reports]
+        return [
+            report | ({"precision": names[report["name"]]} if report["name"] in names else {}) for report in reports
+        ]
 
     def names(self, precision: Precision, *, inside: bool) -> list[str]:
         """The linears that get it, as checkpoints have their names; or as transformers calls the modules (`inside`)."""

@@ -1,9 +1,11 @@
-"""What each group of linears alone costs at each precision: the KL divergence of the model with only that group rounded.
+"""What each group of linears alone costs at each precision: the KL divergence of the model with only that group
+rounded.
 
-One pass over the layers. At each layer every group is rounded by every candidate's own algorithms, windows of the calibration run
-through it, and what leaves is carried on beside the original through the untouched layers behind. So each loss is measured to
-the end of the model, the rounding of inputs included, at a forward pass a group and candidate from its layer on, no gradient.
-That losses of groups add up is the assumption of every allocation; docs/decisions/0013 says how far it held.
+One pass over the layers. At each layer every group is rounded by every candidate's own algorithms, windows of the
+calibration run through it, and what leaves is carried on beside the original through the untouched layers behind. So
+each loss is measured to the end of the model, the rounding of inputs included, at a forward pass a group and candidate
+from its layer on, no gradient. That losses of groups add up is the assumption of every allocation; docs/decisions/0013
+says how far it held.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     import torch
 
 WINDOWS = 4
-"""Most windows of the calibration text that are run, and how many sequences may be under way at the end, originals left out:"""
+"""Most windows of the calibration text that are run, and how many sequences may be under way at the end, originals left
+out:"""
 SEQUENCES = 512
 ROWS = 128
 """Positions whose distributions are held in double precision at a time."""
@@ -54,11 +57,11 @@ class Slot(NamedTuple):
 
 
 def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> list[Measured]:
-    """The groups of the model of `request`, in order, with what each loses at each candidate. Phases: load, sensitivity (unit:
-    layer).
+    """The groups of the model of `request`, in order, with what each loses at each candidate. Phases: load, sensitivity
+    (unit: layer).
 
-    What was found is kept beside `request.work_dir` and read from there when the same is asked again; a stopped run goes on at
-    the next layer. Works on the first device. Raises what `quantize` raises.
+    What was found is kept beside `request.work_dir` and read from there when the same is asked again; a stopped run
+    goes on at the next layer. Works on the first device. Raises what `quantize` raises.
     """
     progress.phase("load", "Reading the model's outline", weight=0.1)
     probe = _Probe(request, candidates, progress)
@@ -88,7 +91,9 @@ class _Probe:
         self.gram = own.gram or not own.reads_text  # text is read here in any case, and losses are those of outputs
         self.candidates = [each for each in candidates if each.method is not None or request.pruning is not None]
         groups = list(dict.fromkeys(unit.group for unit in self.plan))
-        self.linears = {each: [name for unit in self.plan if unit.group == each for name in unit.linears] for each in groups}
+        self.linears = {
+            each: [name for unit in self.plan if unit.group == each for name in unit.linears] for each in groups
+        }
         """By group."""
         every = range(self.outline.count)
         self.slots = [Slot(number, group, each) for number in every for each in self.candidates for group in groups]
@@ -105,8 +110,14 @@ class _Probe:
 
     def run(self, work: Work) -> list[Measured]:
         count, windows = self.outline.count, len(self.tokens)
-        self.progress.phase("sensitivity", "Measuring what each group of linears costs", total=count, unit="layers", weight=2.0)
-        shape = ((1 + len(self.slots)) * windows, *self.tokens.shape[1:], self.outline.config.get_text_config().hidden_size)
+        self.progress.phase(
+            "sensitivity", "Measuring what each group of linears costs", total=count, unit="layers", weight=2.0
+        )
+        shape = (
+            (1 + len(self.slots)) * windows,
+            *self.tokens.shape[1:],
+            self.outline.config.get_text_config().hidden_size,
+        )
         state, hidden = work.begin(self.key, shape, self.request.spill_bytes, parts=False)
         if not state.done:
             self.passes.embed(hidden)
@@ -178,7 +189,9 @@ class _Probe:
             module.weight.data = work.stored[name].effective
             rounding = work.pipeline.rounding
             if rounding is not None and rounding.scheme.input_activations is not None:
-                hooks.append(module.register_forward_pre_hook(_inputs(work.linears[name], work.stored[name], rounding.scheme)))
+                hooks.append(
+                    module.register_forward_pre_hook(_inputs(work.linears[name], work.stored[name], rounding.scheme))
+                )
         try:
             yield
         finally:
@@ -212,7 +225,8 @@ class _Probe:
 
 
 def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
-    """A hook that rounds what a linear reads as its stored form will: over its columns, by its static scale or one a token."""
+    """A hook that rounds what a linear reads as its stored form will: over its columns, by its static scale or one a
+    token."""
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 
     args, static = scheme.input_activations, stored.tensors.get("input_scale")

@@ -1,9 +1,10 @@
-"""A whole model in fp32 for a recovery, low-rank adapters beside its pruned matrices, and the checkpoint with them merged.
+"""A whole model in fp32 for a recovery, low-rank adapters beside its pruned matrices, and the checkpoint with them
+merged.
 
-The product of an adapter is masked, so that merging keeps every zero: MaskLoRA of PERP (Zimmer et al. 2023, arXiv 2312.15230;
-`MaskLoRALayer` of the authors' code): a pruned W is used as W + s M (B A), with M one where W is not zero. LoRA: Hu et al. 2021
-(arXiv 2106.09685), section 4.1. Here as torch's parametrizations of `weight`, so any module with such a matrix will do. Knows no
-text and no training.
+The product of an adapter is masked, so that merging keeps every zero: MaskLoRA of PERP (Zimmer et al. 2023, arXiv
+2312.15230; `MaskLoRALayer` of the authors' code): a pruned W is used as W + s M (B A), with M one where W is not zero.
+LoRA: Hu et al. 2021 (arXiv 2106.09685), section 4.1. Here as torch's parametrizations of `weight`, so any module with
+such a matrix will do. Knows no text and no training.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     import torch
 
 
-def load(folder: Path, device: str, linears: Collection[str] = (), *, stored: bool = False) -> tuple[Any, dict[str, str]]:
-    """The model, frozen and in evaluation mode, in fp32 or as it is `stored`, and the path of its module for each of `linears`.
+def load(
+    folder: Path, device: str, linears: Collection[str] = (), *, stored: bool = False
+) -> tuple[Any, dict[str, str]]:
+    """The model, frozen and in evaluation mode, in fp32 or as it is `stored`, and the path of its module for each of
+    `linears`.
 
-    Raises ImpossibleStack for experts, which transformers holds as one tensor, and for quantized weights; ModelDamaged where it
-    cannot be loaded.
+    Raises ImpossibleStack for experts, which transformers holds as one tensor, and for quantized weights; ModelDamaged
+    where it cannot be loaded.
     """
     import torch
     from safetensors import SafetensorError
@@ -44,7 +48,9 @@ def load(folder: Path, device: str, linears: Collection[str] = (), *, stored: bo
         )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         first = str(error).partition("\n")[0]
-        raise ModelDamaged(f"The model in {folder.name} cannot be loaded for training ({first}): make it again.") from None
+        raise ModelDamaged(
+            f"The model in {folder.name} cannot be loaded for training ({first}): make it again."
+        ) from None
     return model.eval().requires_grad_(False).to(device), paths
 
 
@@ -62,7 +68,8 @@ def _paths(folder: Path, linears: Collection[str]) -> dict[str, str]:
 
 
 def write(source: Path, folder: Path, adapters: Adapters, paths: Mapping[str, str]) -> None:
-    """The checkpoint in `source` with the matrices of `paths` merged, file by file under the same names; config.json last.
+    """The checkpoint in `source` with the matrices of `paths` merged, file by file under the same names; config.json
+    last.
 
     Raises DiskFull or WorkError.
     """
@@ -117,7 +124,8 @@ class Adapters:
                 each.copy_(state[name])
 
     def merged(self, path: str, dtype: torch.dtype) -> torch.Tensor:
-        """The matrix with its adapter in it, as the module holds it, in `dtype`. Raises WorkError where it is not finite."""
+        """The matrix with its adapter in it, as the module holds it, in `dtype`. Raises WorkError where it is not
+        finite."""
         import torch
 
         with torch.no_grad():

@@ -1,9 +1,11 @@
-"""Recovery after pruning: a short fine-tune of low-rank adapters beside the pruned matrices, merged into them at the end.
+"""Recovery after pruning: a short fine-tune of low-rank adapters beside the pruned matrices, merged into them at the
+end.
 
-PERP (Zimmer et al. 2023, arXiv 2312.15230) retrains pruned models so. The loss is the mean KL divergence from the original's
-next-token distributions over the full vocabulary (Hinton et al. 2015, arXiv 1503.02531, at temperature 1), or without a teacher
-the text's own next-token loss. The whole model is in memory, in fp32, unlike in the passes that stream it. Deterministic on a
-processor: the same request gives the same bytes, also when it was stopped and went on. Knows nothing of jobs and recipes.
+PERP (Zimmer et al. 2023, arXiv 2312.15230) retrains pruned models so. The loss is the mean KL divergence from the
+original's next-token distributions over the full vocabulary (Hinton et al. 2015, arXiv 1503.02531, at temperature 1),
+or without a teacher the text's own next-token loss. The whole model is in memory, in fp32, unlike in the passes that
+stream it. Deterministic on a processor: the same request gives the same bytes, also when it was stopped and went on.
+Knows nothing of jobs and recipes.
 """
 
 from __future__ import annotations
@@ -86,8 +88,8 @@ class RecoverResult(Frozen):
 def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
     """Fine-tune and write `out_dir`. Phase: recover (unit: step).
 
-    Raises InvalidWorkload (too little text), RequestError (`out_dir` not empty), ImpossibleStack (experts, an unknown family),
-    WorkError (memory ran out, or the pruned model's output is not finite) and DiskFull.
+    Raises InvalidWorkload (too little text), RequestError (`out_dir` not empty), ImpossibleStack (experts, an unknown
+    family), WorkError (memory ran out, or the pruned model's output is not finite) and DiskFull.
     """
     options = request.options
     spare = calibration.spare_tokens(request.original_dir, request.texts, request.samples, request.length, request.seed)
@@ -145,10 +147,15 @@ class _Run:
             shutil.copytree(self.request.pruned_dir, self.request.out_dir, dirs_exist_ok=True)
         self.progress.note(self._ended())
         return RecoverResult(
-            improved=improved, best_step=self.state.best_step, steps=self.state.step, stopped=self.state.stopped,
-            loss_before=self.state.curve[0].validation, loss_after=self.state.best.validation, curve=self.state.curve,
+            improved=improved,
+            best_step=self.state.best_step,
+            steps=self.state.step,
+            stopped=self.state.stopped,
+            loss_before=self.state.curve[0].validation,
+            loss_after=self.state.best.validation,
+            curve=self.state.curve,
             **self._described(),
-        )  # fmt: skip
+        )
 
     def _described(self) -> dict[str, Any]:
         data = {name: calibration.describe(tokens) for name, tokens in self.split._asdict().items()}
@@ -227,7 +234,11 @@ class _Run:
             "patience": f"early, after {state.worse} validations without a better loss",
             "not finite": "since the loss was no longer finite",
         }[state.stopped]
-        kept = f"step {state.best_step} is kept" if state.best_step else "nothing was better than the pruned model, which is kept"
+        kept = (
+            f"step {state.best_step} is kept"
+            if state.best_step
+            else "nothing was better than the pruned model, which is kept"
+        )
         return f"Recovery ended at step {state.step}, {why}; {kept}."
 
 
@@ -241,13 +252,16 @@ def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
 
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_([each for group in optimizer.param_groups for each in group["params"]], MOST_GRADIENT)
+    torch.nn.utils.clip_grad_norm_(
+        [each for group in optimizer.param_groups for each in group["params"]], MOST_GRADIENT
+    )
     optimizer.step()
     return float(loss.detach())
 
 
 def rate(step: int, steps: int) -> float:
-    """The share of the learning rate at `step` (from 0): rising linearly over the warm-up, then falling linearly to zero."""
+    """The share of the learning rate at `step` (from 0): rising linearly over the warm-up, then falling linearly to
+    zero."""
     warm = max(1, round(WARM_UP * steps))
     return (step + 1) / warm if step < warm else (steps - step) / max(1, steps - warm)
 

@@ -1,6 +1,8 @@
-"""How far a training is, in a folder: parameters, optimizer and curve, so that a later attempt goes on to the same bytes.
+"""How far a training is, in a folder: parameters, optimizer and curve, so that a later attempt goes on to the same
+bytes.
 
-A file of tensors a step at which it was saved, and a small one that names the last and is replaced as a whole. Knows no model.
+A file of tensors a step at which it was saved, and a small one that names the last and is replaced as a whole. Knows no
+model.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ NAME = "state.json"
 
 
 class Point(Frozen):
-    """Of the loss curve, nats a token. `training` is the mean over the steps since the point before; None at the start."""
+    """Of the loss curve, nats a token. `training` is the mean over the steps since the point before; None at the
+    start."""
 
     step: int
     validation: float

@@ -1,12 +1,13 @@
-"""One connection to a Ray cluster, for a studio that has no Ray: `python bridge.py PIPE_FD ADDRESS`, under the ray environment.
+"""One connection to a Ray cluster, for a studio that has no Ray: `python bridge.py PIPE_FD ADDRESS`, under the ray
+environment.
 
-Requests come as (number, operation, arguments) on the pipe and are answered in any order as (number, kind, value). The kinds:
-`value`; `gone`, Ray says that this keeper is not there (any more); `failed`, the keeper's method raised; `away`, Ray or the
-keeper did not answer, which says nothing of the worker. Number 0 is said once: the connection stands, or why it does not. The
-process ends with whoever holds the pipe's other end.
+Requests come as (number, operation, arguments) on the pipe and are answered in any order as (number, kind, value). The
+kinds: `value`; `gone`, Ray says that this keeper is not there (any more); `failed`, the keeper's method raised; `away`,
+Ray or the keeper did not answer, which says nothing of the worker. Number 0 is said once: the connection stands, or why
+it does not. The process ends with whoever holds the pipe's other end.
 
-`wire` has the form of both. Ray itself unpickles what nodes answer, here and not in the studio: this process gets none of the
-studio's secrets, and a cluster that others can reach needs Ray's token authentication (docs/team.md).
+`wire` has the form of both. Ray itself unpickles what nodes answer, here and not in the studio: this process gets none
+of the studio's secrets, and a cluster that others can reach needs Ray's token authentication (docs/team.md).
 """
 
 from __future__ import annotations
@@ -42,14 +43,18 @@ class Bridge:
         """Every node that Ray knows of: id, host, address, alive, resources in all."""
         return [
             {
-                "id": node["NodeID"], "host": node["NodeManagerHostname"], "address": node["NodeManagerAddress"],
-                "alive": node["Alive"], "resources": dict(node.get("Resources", {})),
+                "id": node["NodeID"],
+                "host": node["NodeManagerHostname"],
+                "address": node["NodeManagerAddress"],
+                "alive": node["Alive"],
+                "resources": dict(node.get("Resources", {})),
             }
             for node in ray.nodes()
-        ]  # fmt: skip
+        ]
 
     def start(self, name: str, arguments: dict[str, Any], request: dict[str, Any]) -> None:
-        """Have a keeper of that name made where the request can be met, when it can; the one that is there already counts."""
+        """Have a keeper of that name made where the request can be met, when it can; the one that is there already
+        counts."""
         options = {"lifetime": "detached", "max_restarts": 0, "get_if_exists": True, "namespace": NAMESPACE, **request}
         self._actors[name] = self._keeper.options(name=name, **options).remote(**arguments)
 
@@ -76,7 +81,8 @@ class Bridge:
         return self._actors[name]
 
     def answer(self, operation: str, arguments: dict[str, Any]) -> tuple[str, Any]:
-        """(kind, value) of one request. A broad `except`: whatever Ray raises is an answer here, and decides nothing."""
+        """(kind, value) of one request. A broad `except`: whatever Ray raises is an answer here, and decides
+        nothing."""
         try:
             return "value", getattr(self, operation)(**arguments)
         except GONE as error:

@@ -1,8 +1,9 @@
 """The node's end: an actor that starts one worker, hands out its channel's files, and takes it with it when it ends.
 
-Standard library only: Ray carries this class by value to a node, where the worker is the checkout's own. What the worker writes
-lies in a folder of the node, `$WHETSTONE_HOME/spool/KEY/JOB/ATTEMPT`; names are relative to it. Between keeper and worker stands
-`backend/serving/child.py`, which ends the worker and all that it started when this process is gone, however that ended.
+Standard library only: Ray carries this class by value to a node, where the worker is the checkout's own. What the
+worker writes lies in a folder of the node, `$WHETSTONE_HOME/spool/KEY/JOB/ATTEMPT`; names are relative to it. Between
+keeper and worker stands `backend/serving/child.py`, which ends the worker and all that it started when this process is
+gone, however that ended.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Keeper:
         return {"host": socket.gethostname(), "address": ray.util.get_node_ip_address()}
 
     def lacks(self, checkout: str, python: str, sources: str, stamps: dict[str, str]) -> dict[str, Any]:
-        """`refusal`, a sentence that speaks against this node, or None; of the folders and files in `stamps` (path -> `stamp`)
-        those that are `missing`, and those that are `other` than the studio's, or only of another time.
+        """`refusal`, a sentence that speaks against this node, or None; of the folders and files in `stamps` (path ->
+        `stamp`) those that are `missing`, and those that are `other` than the studio's, or only of another time.
 
         `sources`: digest of the studio's own.
         """
@@ -79,7 +80,8 @@ class Keeper:
         return {"refusal": refusal, "missing": [path for path, found in here.items() if not found], "other": other}
 
     def same(self, described: dict[str, tuple[str, int]]) -> bool:
-        """Whether these files (path -> sha256, time of change in ns) are here with that content; they then have that time."""
+        """Whether these files (path -> sha256, time of change in ns) are here with that content; they then have that
+        time."""
         if any(not Path(path).is_file() or sha256(Path(path)) != found for path, (found, _) in described.items()):
             return False
         for path, (_, changed) in described.items():
@@ -103,9 +105,9 @@ class Keeper:
 
     def begin(
         self, checkout: str, python: str, mark: str, given: dict[str, str], folders: list[str], *, whole: bool
-    ) -> None:  # fmt: skip
-        """Start the worker, once. `given`: variables that it gets beside the node's own; `folders`: of its channel, to be there;
-        `whole`: all of the node is its own."""
+    ) -> None:
+        """Start the worker, once. `given`: variables that it gets beside the node's own; `folders`: of its channel, to
+        be there; `whole`: all of the node is its own."""
         if self._child is not None:
             return
         for name in folders:
@@ -115,9 +117,14 @@ class Keeper:
         threads = os.environ.get("OMP_NUM_THREADS")
         own = {"OMP_NUM_THREADS": threads} if threads and not whole else {}
         environment = {
-            **kept, **own, **given, "WHETSTONE_JOB": mark, "WHETSTONE_HOME": str(self._home), "PYTHONPATH": checkout,
+            **kept,
+            **own,
+            **given,
+            "WHETSTONE_JOB": mark,
+            "WHETSTONE_HOME": str(self._home),
+            "PYTHONPATH": checkout,
             "PYTHONUNBUFFERED": "1",
-        }  # fmt: skip
+        }
         child = [
             python,
             str(Path(checkout, "backend/serving/child.py")),
@@ -127,17 +134,22 @@ class Keeper:
         ]
         with (self._folder / "log.txt").open("ab") as log:
             self._child = subprocess.Popen(
-                [*child, python, "-m", "backend.worker", str(self._folder)], cwd=checkout, env=environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                [*child, python, "-m", "backend.worker", str(self._folder)],
+                cwd=checkout,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def look(self, patterns: list[str], drop: list[str], kept: list[str], frozen: int | None = None) -> dict[str, Any]:
-        """Whether the worker is there, and the files that match `patterns` (globs of files and folders), oldest change first:
-        name, size, time of change in ns. `drop`: files that nobody needs here any more.
+        """Whether the worker is there, and the files that match `patterns` (globs of files and folders), oldest change
+        first: name, size, time of change in ns. `drop`: files that nobody needs here any more.
 
-        `kept`: globs of what is to be gone on from. It is frozen once for each number that `frozen` names, and answered as
-        `frozen`: that `number`, and `files` (name -> [sha256, size]), to be read below FROZEN until another number is named; None
-        while it is being hashed.
+        `kept`: globs of what is to be gone on from. It is frozen once for each number that `frozen` names, and answered
+        as `frozen`: that `number`, and `files` (name -> [sha256, size]), to be read below FROZEN until another number
+        is named; None while it is being hashed.
         """
         self._looked = time.monotonic()
         for name in drop:
@@ -216,8 +228,8 @@ def listing(folder: Path, patterns: list[str]) -> list[tuple[str, int, int]]:
 def freeze(folder: Path, patterns: list[str]) -> list[tuple[str, int, int]]:
     """Link the files that match into FROZEN, all as they lie at one moment; as `listing` answers.
 
-    A worker can be killed at any moment and gone on from, so what lies there at one is enough; files of several moments are not.
-    Raises OSError, also where in so many tries there was no such moment.
+    A worker can be killed at any moment and gone on from, so what lies there at one is enough; files of several moments
+    are not. Raises OSError, also where in so many tries there was no such moment.
     """
     aside = folder / FROZEN
     for _ in range(TRIES):

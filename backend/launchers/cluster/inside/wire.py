@@ -1,4 +1,5 @@
-"""How the studio and its bridge to a Ray cluster write to each other: in JSON, so that the studio unpickles no node's answer.
+"""How the studio and its bridge to a Ray cluster write to each other: in JSON, so that the studio unpickles no node's
+answer.
 
 Standard library only: the bridge runs it under the ray environment.
 

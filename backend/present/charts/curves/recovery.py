@@ -1,4 +1,5 @@
-"""The loss of a recovery step by step, as a chart: pure data for plotly, after the manifest's curve or a running job's points."""
+"""The loss of a recovery step by step, as a chart: pure data for plotly, after the manifest's curve or a running job's
+points."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def loss_curve(
 ) -> Figure:
     """Loss against the step, one series for training and one for validation. Nats a token.
 
-    `points` have `step`, `validation` and `training` (None at the start). `best_step` is the one whose weights are kept.
+    `points` have `step`, `validation` and `training` (None at the start). `best_step` is the one whose weights are
+    kept.
     """
     if not points:
         return empty(TITLE, "The first point arrives when the models are loaded.", theme)
@@ -36,7 +38,7 @@ def loss_curve(
 
 def _trace(
     name: str, index: int, points: Sequence[Mapping[str, Any]], field: str, loss: str, theme: Theme
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     x, y = [int(point["step"]) for point in points], [float(point[field]) for point in points]
     said = [
         f"<b>{name}</b> at step {step}<br>{loss}: {figure(value)} nats a token<br>{MEASURED}"

@@ -1,4 +1,5 @@
-"""The training of a draft as charts: accepted length and loss against the step, and acceptance by position. Pure data."""
+"""The training of a draft as charts: accepted length and loss against the step, and acceptance by position. Pure
+data."""
 
 from __future__ import annotations
 
@@ -49,10 +50,14 @@ def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
     for number, each in enumerate(acceptance, 1):
         name, rates = at(each["temperature"]), dict(enumerate(each["by_position"], 1))
         said = [
-            f"<b>{name}</b>, position {place}<br>{rate:.1%} of rounds accept it<br>{MEASURED}" for place, rate in rates.items()
+            f"<b>{name}</b>, position {place}<br>{rate:.1%} of rounds accept it<br>{MEASURED}"
+            for place, rate in rates.items()
         ]
         traces.append(curve(name, number, theme, list(rates), list(rates.values()), said))
-    x, y = {"label": "Position in the round", "dtick": 1}, {"label": "Share of rounds", "range": [0, 1], "tickformat": ".0%"}
+    x, y = (
+        {"label": "Position in the round", "dtick": 1},
+        {"label": "Share of rounds", "range": [0, 1], "tickformat": ".0%"},
+    )
     return {"data": traces, "layout": layout(POSITIONS, x, y, theme, better="higher", provenance=MEASURED)}
 
 
@@ -64,10 +69,13 @@ def _of(point: Point, name: str) -> Point:
     return next(each for each in point["acceptance"] if at(each["temperature"]) == name)
 
 
-def _line(name: str, index: int, points: Sequence[Point], values: list[float], words: str, theme: Theme) -> dict[str, Any]:
+def _line(
+    name: str, index: int, points: Sequence[Point], values: list[float], words: str, theme: Theme
+) -> dict[str, Any]:
     x = [int(point["step"]) for point in points]
     said = [
-        f"<b>{name}</b> at step {step}<br>{figure(value)} {words}<br>{MEASURED}" for step, value in zip(x, values, strict=True)
+        f"<b>{name}</b> at step {step}<br>{figure(value)} {words}<br>{MEASURED}"
+        for step, value in zip(x, values, strict=True)
     ]
     return curve(name, index, theme, x, values, said)
 

@@ -1,4 +1,5 @@
-"""A payoff map as a chart: the gain over acceptance and draft length, a panel for each number of streams, and its break-even.
+"""A payoff map as a chart: the gain over acceptance and draft length, a panel for each number of streams, and its
+break-even.
 
 Pure data for plotly. Colours are of log2(gain), so that twice as fast is as strong as half as fast.
 """
@@ -26,7 +27,8 @@ NAME, BAR, BELOW = 20, 56, 124
 
 
 def payoff_map(found: PayoffMap, draft: Shape, theme: Theme = "light", lengths: Sequence[float] = ()) -> Figure:
-    """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is neither.
+    """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is
+    neither.
 
     `lengths`: its mean tokens a step at 1, 2, ... proposed, where they were measured: where on the map it lies.
     """
@@ -36,7 +38,9 @@ def payoff_map(found: PayoffMap, draft: Shape, theme: Theme = "light", lengths: 
     traces, notes = [], []
     for place, at in enumerate(found.streams):
         number, domain = str(place + 1) if place else "", _domain(place, rows)
-        x, y = ({"domain": domain[end], "anchor": f"{other}{number}", **_axis(end)} for end, other in ((0, "y"), (1, "x")))
+        x, y = (
+            {"domain": domain[end], "anchor": f"{other}{number}", **_axis(end)} for end, other in ((0, "y"), (1, "x"))
+        )
         axes = layout(title, x, y, theme)
         around |= {f"xaxis{number}": axes["xaxis"], f"yaxis{number}": axes["yaxis"]}
         traces += [_cells(found, draft, at, number), _line(found, draft, at, number, theme, first=not place)]
@@ -66,11 +70,18 @@ def _axis(end: int) -> dict[str, Any]:
 def _cells(found: PayoffMap, draft: Shape, at: int, number: str) -> dict[str, Any]:
     gains = [[found.gain(at, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
     return {
-        "type": "heatmap", "x": list(ACCEPTANCES), "y": list(LENGTHS), "xaxis": f"x{number}", "yaxis": f"y{number}",
-        "z": [[math.log2(gain) for gain in row] for row in gains], "customdata": gains, "coloraxis": "coloraxis",
+        "type": "heatmap",
+        "x": list(ACCEPTANCES),
+        "y": list(LENGTHS),
+        "xaxis": f"x{number}",
+        "yaxis": f"y{number}",
+        "z": [[math.log2(gain) for gain in row] for row in gains],
+        "customdata": gains,
+        "coloraxis": "coloraxis",
         "hovertemplate": f"{streams(at)}, %{{x:.0%}} accepted,<br>%{{y}} tokens a guess: %{{customdata:.2f}}x<extra></extra>",
-        "name": streams(at), "showlegend": False,
-    }  # fmt: skip
+        "name": streams(at),
+        "showlegend": False,
+    }
 
 
 def _line(found: PayoffMap, draft: Shape, at: int, number: str, theme: Theme, *, first: bool) -> dict[str, Any]:
@@ -78,42 +89,85 @@ def _line(found: PayoffMap, draft: Shape, at: int, number: str, theme: Theme, *,
     paying = [(acceptance, tokens) for acceptance, tokens in each if acceptance is not None]
     ink = COLOURS[theme].ink
     return {
-        "type": "scatter", "mode": "lines+markers", "x": [acceptance for acceptance, _ in paying], "y": [k for _, k in paying],
-        "xaxis": f"x{number}", "yaxis": f"y{number}", "name": "break-even", "legendgroup": "break-even", "showlegend": first,
-        "line": {"color": ink, "width": 2}, "marker": {"color": ink, "size": 6, "symbol": "circle"},
-        "customdata": [text(f"break-even at {streams(at)}")] * len(paying), "hoverinfo": "text",
-        "hovertext": [f"{streams(at)}, {k} tokens a guess:<br>pays from {acceptance:.0%} on" for acceptance, k in paying],
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [acceptance for acceptance, _ in paying],
+        "y": [k for _, k in paying],
+        "xaxis": f"x{number}",
+        "yaxis": f"y{number}",
+        "name": "break-even",
+        "legendgroup": "break-even",
+        "showlegend": first,
+        "line": {"color": ink, "width": 2},
+        "marker": {"color": ink, "size": 6, "symbol": "circle"},
+        "customdata": [text(f"break-even at {streams(at)}")] * len(paying),
+        "hoverinfo": "text",
+        "hovertext": [
+            f"{streams(at)}, {k} tokens a guess:<br>pays from {acceptance:.0%} on" for acceptance, k in paying
+        ],
+    }
 
 
 def _own(
     found: PayoffMap, draft: Shape, at: int, number: str, lengths: Sequence[float], theme: Theme, *, first: bool
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The draft itself, at the acceptance by which tokens alike would give as many a step."""
     guesses = range(1, len(lengths) + 1)
     x = [acceptance_of((length - 1) / k, k) for k, length in zip(guesses, lengths, strict=True)]
     gains = [found.gain_at(at, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
-    marker = {"color": COLOURS[theme].panel, "size": 9, "symbol": "diamond", "line": {"color": COLOURS[theme].ink, "width": 2}}
+    marker = {
+        "color": COLOURS[theme].panel,
+        "size": 9,
+        "symbol": "diamond",
+        "line": {"color": COLOURS[theme].ink, "width": 2},
+    }
     return {
-        "type": "scatter", "mode": "markers", "x": x, "y": list(guesses), "xaxis": f"x{number}", "yaxis": f"y{number}",
-        "name": OWN, "legendgroup": OWN, "showlegend": first, "marker": marker, "hoverinfo": "text",
+        "type": "scatter",
+        "mode": "markers",
+        "x": x,
+        "y": list(guesses),
+        "xaxis": f"x{number}",
+        "yaxis": f"y{number}",
+        "name": OWN,
+        "legendgroup": OWN,
+        "showlegend": first,
+        "marker": marker,
+        "hoverinfo": "text",
         "customdata": [text(f"{OWN} at {streams(at)}")] * len(x),
-        "hovertext": [f"{OWN}, {streams(at)}, {k} tokens a guess: {gain:.2f}x" for k, gain in zip(guesses, gains, strict=True)],
-    }  # fmt: skip
+        "hovertext": [
+            f"{OWN}, {streams(at)}, {k} tokens a guess: {gain:.2f}x" for k, gain in zip(guesses, gains, strict=True)
+        ],
+    }
 
 
 def _name(words: str, domain: tuple[list[float], list[float]], theme: Theme) -> dict[str, Any]:
     font = {"size": 13, "color": COLOURS[theme].ink}
-    where = {"x": domain[0][0], "y": domain[1][1], "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+    where = {
+        "x": domain[0][0],
+        "y": domain[1][1],
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "bottom",
+    }
     return {"text": words, "showarrow": False, "font": font, **where}
 
 
 def _colours(theme: Theme, y: float) -> dict[str, Any]:
     colours, most = COLOURS[theme], math.log2(TICKS[-1])
     bar = {
-        "orientation": "h", "thickness": 10, "len": 0.8, "x": 0.5, "xanchor": "center", "y": y, "yanchor": "top",
-        "tickvals": [math.log2(gain) for gain in TICKS], "ticktext": [f"{figure(gain, 2)}x" for gain in TICKS],
-        "tickfont": {"color": colours.muted}, "tickangle": 0, "outlinewidth": 0,
-    }  # fmt: skip
+        "orientation": "h",
+        "thickness": 10,
+        "len": 0.8,
+        "x": 0.5,
+        "xanchor": "center",
+        "y": y,
+        "yanchor": "top",
+        "tickvals": [math.log2(gain) for gain in TICKS],
+        "ticktext": [f"{figure(gain, 2)}x" for gain in TICKS],
+        "tickfont": {"color": colours.muted},
+        "tickangle": 0,
+        "outlinewidth": 0,
+    }
     middle = "#f7f7f7" if theme == "light" else "#20262e"
     return {"cmin": -most, "cmax": most, "colorscale": [[0, SLOWER], [0.5, middle], [1, FASTER]], "colorbar": bar}

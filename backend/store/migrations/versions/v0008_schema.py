@@ -1,6 +1,7 @@
 """The schema: jobs and their events, artifacts, evaluations, supervisors, models, the catalog, presets, prices
 
-It bears the number of the last of eight that led here before the first release, so that the homes of those days open as they are.
+It bears the number of the last of eight that led here before the first release, so that the homes of those days open as
+they are.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def upgrade() -> None:
         *_columns(sa.Integer(), "context"),
         *_columns(sa.BigInteger(), "kv_bytes_per_token"),
         *_columns(sa.Boolean(), "preoptimized", "precompiled"),
-        *_columns(sa.String(), "quantization", "speculative_decoding", "speculative_decoding_with_provided_draft", "shape"),
+        *_columns(
+            sa.String(), "quantization", "speculative_decoding", "speculative_decoding_with_provided_draft", "shape"
+        ),
         *_columns(sa.Text(), "card"),
         sa.PrimaryKeyConstraint("source"),
     )
@@ -134,7 +137,9 @@ def upgrade() -> None:
         *_optional(sa.Float(), "progress", "eta_s"),
         *_optional(sa.Text(), "error", "result"),
         *_columns(Aware(timezone=True), "created_at"),
-        *_optional(Aware(timezone=True), "lease_until", "started_at", "finished_at", "event_at", "not_before", "queue_until"),
+        *_optional(
+            Aware(timezone=True), "lease_until", "started_at", "finished_at", "event_at", "not_before", "queue_until"
+        ),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("submission"),
     )

@@ -1,4 +1,5 @@
-"""What both of vLLM's plugins for Neuron refuse of an engine's options, by their public sources (contract.toml, [sources])."""
+"""What both of vLLM's plugins for Neuron refuse of an engine's options, by their public sources (contract.toml,
+[sources])."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ SAMPLING = {"temperature", "top_k", "top_p", "all_greedy"}
 
 
 def neuron_config(options: dict[str, Any]) -> dict[str, Any]:
-    """Of vllm-neuron 0.21 and later. A key that is not known is stricter here: the published class takes no note of it."""
+    """Of vllm-neuron 0.21 and later. A key that is not known is stricter here: the published class takes no note of
+    it."""
     config: dict[str, Any] = options["additional_config"]["neuron_config"]
     assert set(config) <= KEYS, f"neuron_config has no {', '.join(sorted(set(config) - KEYS))}"
     assert set(config.get("on_device_sampling_config") or {}) <= SAMPLING

@@ -1,4 +1,5 @@
-"""What the fake SDK's calls leave behind: a line of JSON each in the file NEURON_FAKE_CALLS, and graphs as neuronx-cc would."""
+"""What the fake SDK's calls leave behind: a line of JSON each in the file NEURON_FAKE_CALLS, and graphs as neuronx-cc
+would."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def record(name: str, *args: Any, **kwargs: Any) -> None:
     if path := os.environ.get("NEURON_FAKE_CALLS"):
         with Path(path).open("a", encoding="utf-8") as sink:
             sink.write(
-                json.dumps({"call": name, "args": args, "kwargs": kwargs}, default=lambda value: type(value).__name__) + "\n"
+                json.dumps({"call": name, "args": args, "kwargs": kwargs}, default=lambda value: type(value).__name__)
+                + "\n"
             )
 
 

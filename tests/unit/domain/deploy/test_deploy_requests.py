@@ -1,4 +1,5 @@
-"""The exact requests of a deployment, and the same as text: golden files, held to botocore's models and to the policy."""
+"""The exact requests of a deployment, and the same as text: golden files, held to botocore's models and to the
+policy."""
 
 from __future__ import annotations
 
@@ -23,24 +24,43 @@ from tests.fakes.sagemaker import shapes
 GOLDEN = Path(__file__).parent / "golden"
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:idle"
 PLAIN = Deployment(
-    id="chat", region="eu-central-1", role="arn:aws:iam::123456789012:role/serving", artifact="a-0123456789ab", name="awq int4",
-    instance="ml.g6.12xlarge", image=str(image("lmi", "eu-central-1")), bucket="weights/team", quantized="compressed-tensors",
-    serving=Serving(tensor_parallel=4, max_model_len=4096, max_num_seqs=32, prefix_caching=False), owner="ann@example.org",
-)  # fmt: skip
+    id="chat",
+    region="eu-central-1",
+    role="arn:aws:iam::123456789012:role/serving",
+    artifact="a-0123456789ab",
+    name="awq int4",
+    instance="ml.g6.12xlarge",
+    image=str(image("lmi", "eu-central-1")),
+    bucket="weights/team",
+    quantized="compressed-tensors",
+    serving=Serving(tensor_parallel=4, max_model_len=4096, max_num_seqs=32, prefix_caching=False),
+    owner="ann@example.org",
+)
 DRAFT = PLAIN.model_copy(
-    update={"speculation": Speculation(method="draft", tokens=4, draft_path="draft"), "capacity": Capacity(minimum=1, maximum=3,
-            invocations=60)}
-)  # fmt: skip
+    update={
+        "speculation": Speculation(method="draft", tokens=4, draft_path="draft"),
+        "capacity": Capacity(minimum=1, maximum=3, invocations=60),
+    }
+)
 CASES = {
-    "lmi": PLAIN, "lmi-draft-scaled": DRAFT,
+    "lmi": PLAIN,
+    "lmi-draft-scaled": DRAFT,
     "lmi-ngram": PLAIN.model_copy(update={"speculation": Speculation(method="ngram", tokens=3)}),
-    "lmi-timed": PLAIN.model_copy(update={"schedule": (Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),
-                                                       Scheduled(at="cron(0 20 ? * MON-FRI *)", minimum=1, maximum=1)),
-                                          "timezone": "Europe/Berlin", "idle": Idle(minutes=30, topic=TOPIC)}),
-    "lmi-private": PLAIN.model_copy(update={"kms_key": "alias/weights", "subnets": ("subnet-1", "subnet-2"),
-                                            "security_groups": ("sg-1",)}),
+    "lmi-timed": PLAIN.model_copy(
+        update={
+            "schedule": (
+                Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),
+                Scheduled(at="cron(0 20 ? * MON-FRI *)", minimum=1, maximum=1),
+            ),
+            "timezone": "Europe/Berlin",
+            "idle": Idle(minutes=30, topic=TOPIC),
+        }
+    ),
+    "lmi-private": PLAIN.model_copy(
+        update={"kms_key": "alias/weights", "subnets": ("subnet-1", "subnet-2"), "security_groups": ("sg-1",)}
+    ),
     "vllm-draft": DRAFT.model_copy(update={"container": "vllm", "image": str(image("vllm", "eu-central-1"))}),
-}  # fmt: skip
+}
 
 
 def calls(deployment: Deployment) -> tuple[requests.Call, ...]:
@@ -136,7 +156,9 @@ def test_cloudformation_says_the_same_and_names_only_what_it_has(name: str) -> N
     resources = template["Resources"]
     kinds = sorted(each["Type"] for each in resources.values())
     scaled = ["AWS::ApplicationAutoScaling::ScalableTarget", "AWS::ApplicationAutoScaling::ScalingPolicy"]
-    assert [kind for kind in kinds if "Scaling" in kind] == (scaled if case.capacity else scaled[:1] if case.schedule else [])
+    assert [kind for kind in kinds if "Scaling" in kind] == (
+        scaled if case.capacity else scaled[:1] if case.schedule else []
+    )
     assert ("AWS::CloudWatch::Alarm" in kinds) == (case.idle is not None)
     for each in walked(template):
         if isinstance(each, dict) and {"Ref", "Fn::GetAtt"} & each.keys():
@@ -200,16 +222,21 @@ def test_a_schedule_and_an_alarm_are_the_same_in_a_template() -> None:
     resources = json.loads(templates.cloudformation(timed))["Resources"]
     first, second = resources["Capacity"]["Properties"]["ScheduledActions"]
     assert first == {
-        "ScheduledActionName": "whetstone-chat-1", "Schedule": "cron(0 8 ? * MON-FRI *)", "Timezone": "Europe/Berlin",
+        "ScheduledActionName": "whetstone-chat-1",
+        "Schedule": "cron(0 8 ? * MON-FRI *)",
+        "Timezone": "Europe/Berlin",
         "ScalableTargetAction": {"MinCapacity": 2, "MaxCapacity": 4},
-    }  # fmt: skip
+    }
     assert second["ScheduledActionName"] == "whetstone-chat-2"
     assert resources["Idle"]["Properties"] == requests.alarm(timed)
     blocks = json.loads(templates.terraform(timed))["resource"]
     action = blocks["aws_appautoscaling_scheduled_action"]["at_1"]
     assert (action["name"], action["schedule"], action["timezone"], action["scalable_target_action"]) == (
-        "whetstone-chat-1", "cron(0 8 ? * MON-FRI *)", "Europe/Berlin", {"min_capacity": 2, "max_capacity": 4}
-    )  # fmt: skip
+        "whetstone-chat-1",
+        "cron(0 8 ? * MON-FRI *)",
+        "Europe/Berlin",
+        {"min_capacity": 2, "max_capacity": 4},
+    )
     alarm = blocks["aws_cloudwatch_metric_alarm"]["idle"]
     assert (alarm["threshold"], alarm["treat_missing_data"], alarm["alarm_actions"]) == (1.0, "breaching", [TOPIC])
     assert alarm["dimensions"]["VariantName"] == "AllTraffic"
@@ -233,8 +260,9 @@ def test_a_key_is_granted_by_its_own_name_alone() -> None:
     document = json.loads(templates.terraform(private))["resource"]
     assert document["aws_sagemaker_endpoint_configuration"]["configuration"]["kms_key_arn"] == private.key_arn
     assert document["aws_sagemaker_model"]["model"]["vpc_config"] == {
-        "security_group_ids": ["sg-1"], "subnets": ["subnet-1", "subnet-2"]
-    }  # fmt: skip
+        "security_group_ids": ["sg-1"],
+        "subnets": ["subnet-1", "subnet-2"],
+    }
     resources = json.loads(templates.cloudformation(private))["Resources"]
     assert resources["Configuration"]["Properties"]["KmsKeyId"] == "alias/weights"
     assert resources["Model"]["Properties"]["VpcConfig"]["Subnets"] == ["subnet-1", "subnet-2"]

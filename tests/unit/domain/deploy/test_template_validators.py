@@ -19,41 +19,50 @@ SCHEMA: dict[str, tuple[str, str]] = {
         "name container enable_network_isolation inference_execution_config tags vpc_config",
     ),
     "aws_sagemaker_model/primary_container": (
-        "image", "additional_model_data_source container_hostname environment image_config inference_specification_name mode "
+        "image",
+        "additional_model_data_source container_hostname environment image_config inference_specification_name mode "
         "model_data_source model_data_url model_package_name multi_model_config",
     ),
     "aws_sagemaker_model/primary_container/model_data_source": ("s3_data_source", ""),
     "aws_sagemaker_model/primary_container/model_data_source/s3_data_source": (
-        "compression_type s3_data_type s3_uri", "model_access_config",
+        "compression_type s3_data_type s3_uri",
+        "model_access_config",
     ),
     "aws_sagemaker_model/vpc_config": ("security_group_ids subnets", ""),
     "aws_sagemaker_endpoint_configuration": (
-        "production_variants", "async_inference_config data_capture_config execution_role_arn kms_key_arn name name_prefix "
+        "production_variants",
+        "async_inference_config data_capture_config execution_role_arn kms_key_arn name name_prefix "
         "shadow_production_variants tags",
     ),
     "aws_sagemaker_endpoint_configuration/production_variants": (
-        "model_name", "accelerator_type container_startup_health_check_timeout_in_seconds core_dump_config enable_ssm_access "
+        "model_name",
+        "accelerator_type container_startup_health_check_timeout_in_seconds core_dump_config enable_ssm_access "
         "inference_ami_version initial_instance_count initial_variant_weight instance_type managed_instance_scaling "
         "model_data_download_timeout_in_seconds routing_config serverless_config variant_name volume_size_in_gb",
     ),
     "aws_sagemaker_endpoint_configuration/production_variants/routing_config": ("routing_strategy", ""),
     "aws_sagemaker_endpoint": ("endpoint_config_name", "deployment_config name tags"),
     "aws_appautoscaling_target": (
-        "max_capacity min_capacity resource_id scalable_dimension service_namespace", "role_arn suspended_state tags",
+        "max_capacity min_capacity resource_id scalable_dimension service_namespace",
+        "role_arn suspended_state tags",
     ),
     "aws_appautoscaling_policy": (
-        "name resource_id scalable_dimension service_namespace", "policy_type predictive_scaling_policy_configuration "
+        "name resource_id scalable_dimension service_namespace",
+        "policy_type predictive_scaling_policy_configuration "
         "step_scaling_policy_configuration target_tracking_scaling_policy_configuration",
     ),
     "aws_appautoscaling_policy/target_tracking_scaling_policy_configuration": (
-        "target_value", "customized_metric_specification disable_scale_in predefined_metric_specification scale_in_cooldown "
+        "target_value",
+        "customized_metric_specification disable_scale_in predefined_metric_specification scale_in_cooldown "
         "scale_out_cooldown",
     ),
     "aws_appautoscaling_policy/target_tracking_scaling_policy_configuration/predefined_metric_specification": (
-        "predefined_metric_type", "resource_label",
+        "predefined_metric_type",
+        "resource_label",
     ),
     "aws_appautoscaling_scheduled_action": (
-        "name resource_id scalable_dimension scalable_target_action schedule service_namespace", "end_time start_time timezone",
+        "name resource_id scalable_dimension scalable_target_action schedule service_namespace",
+        "end_time start_time timezone",
     ),
     "aws_appautoscaling_scheduled_action/scalable_target_action": ("", "max_capacity min_capacity"),
     "aws_cloudwatch_metric_alarm": (
@@ -61,22 +70,28 @@ SCHEMA: dict[str, tuple[str, str]] = {
         "actions_enabled alarm_actions alarm_description datapoints_to_alarm dimensions evaluate_low_sample_count_percentiles "
         "extended_statistic insufficient_data_actions metric_query ok_actions tags threshold_metric_id treat_missing_data unit",
     ),
-}  # fmt: skip
-"""Required and optional arguments of each resource and of each block in it: the schema of hashicorp/aws 6.25.0, as generated into
-its CDK bindings. Its documentation also requires `primary_container` without `container`, `image` without a package, `model_name`
-without inference components (commit 00c59d9fbb50), and an alarm's metric and threshold without a query."""
+}
+"""Required and optional arguments of each resource and of each block in it: the schema of hashicorp/aws 6.25.0, as
+generated into its CDK bindings. Its documentation also requires `primary_container` without `container`, `image`
+without a package, `model_name` without inference components (commit 00c59d9fbb50), and an alarm's metric and threshold
+without a query."""
 ALSO = {"region", "depends_on", "lifecycle", "count", "for_each", "provider"}
 """Every resource has these: `region` since 6.0, the others are Terraform's own."""
 MAPS = {"tags", "environment", "dimensions", "lifecycle"}
 VALUES: dict[str, set[str]] = {
-    "s3_data_type": {"S3Object", "S3Prefix"}, "compression_type": {"None", "Gzip"},
+    "s3_data_type": {"S3Object", "S3Prefix"},
+    "compression_type": {"None", "Gzip"},
     "routing_strategy": {"LEAST_OUTSTANDING_REQUESTS", "RANDOM"},
     "policy_type": {"StepScaling", "TargetTrackingScaling", "PredictiveScaling"},
-    "comparison_operator": {"GreaterThanOrEqualToThreshold", "GreaterThanThreshold", "LessThanThreshold",
-                            "LessThanOrEqualToThreshold"},
+    "comparison_operator": {
+        "GreaterThanOrEqualToThreshold",
+        "GreaterThanThreshold",
+        "LessThanThreshold",
+        "LessThanOrEqualToThreshold",
+    },
     "statistic": {"SampleCount", "Average", "Sum", "Minimum", "Maximum"},
     "treat_missing_data": {"missing", "ignore", "breaching", "notBreaching"},
-}  # fmt: skip
+}
 """By the provider's documentation; those of AWS's own parameters are checked where the requests are."""
 
 
@@ -134,13 +149,15 @@ def test_a_missing_unknown_or_wrong_argument_would_be_seen() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_terraform_deletes_a_configuration_only_after_the_endpoint_left_it(name: str) -> None:
-    """Each change makes another model and configuration; AWS lets no configuration be deleted that an endpoint is on."""
+    """Each change makes another model and configuration; AWS lets no configuration be deleted that an endpoint is
+    on."""
     resources = json.loads(templates.terraform(CASES[name]))["resource"]
     for kind, own in (("aws_sagemaker_model", "model"), ("aws_sagemaker_endpoint_configuration", "configuration")):
         assert resources[kind][own]["lifecycle"] == {"create_before_destroy": True}
 
 
 def test_terraform_asks_for_a_provider_that_knows_the_host() -> None:
-    """It takes no `inference_ami_version` that AWS's API did not have when it was built: ours is there since March 2026."""
+    """It takes no `inference_ami_version` that AWS's API did not have when it was built: ours is there since March
+    2026."""
     provider = json.loads(templates.terraform(CASES["lmi"]))["terraform"]["required_providers"]["aws"]
     assert provider == {"source": "hashicorp/aws", "version": ">= 6.46"}

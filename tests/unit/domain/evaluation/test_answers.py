@@ -41,7 +41,9 @@ def test_it_is_symmetric_between_0_and_1_and_1_for_the_same_bag(first: str, seco
 
 def test_means_over_the_pairs() -> None:
     found = agreement([("a b", "a b"), ("c d", "c e")])
-    assert found is not None and found.exact_match == 0.5 and found.token_f1 == pytest.approx(0.75) and found.answers == 2
+    assert (
+        found is not None and found.exact_match == 0.5 and found.token_f1 == pytest.approx(0.75) and found.answers == 2
+    )
     assert found.exact_ci95 == wilson(1, 2)
     # Standard deviation sqrt(1/8), t = 12.706 with one degree of freedom: wider than a share can be.
     assert found.token_f1_ci95 == (0.0, 1.0)
@@ -89,10 +91,17 @@ def test_only_what_both_answered_is_compared_and_counted() -> None:
     said = {0: ["a b", None, "c", "d"], 1: ["a b", "x", None, "e"], 2: [None] * 4}
     found = compare_answers(SERVED, said, ["a b", "z", "c", "other"])
     assert found[1] == {
-        "answers": 2, "answers_asked": 4, "greedy_self": None, "exact_match": 0.5, "token_f1": 0.5,
-        "exact_ci95": wilson(1, 2), "token_f1_ci95": (0.0, 1.0),
-    }  # fmt: skip
-    assert found[2] == {"answers": 0, "answers_asked": 4, "greedy_self": None}, "failures on either side are no agreement"
+        "answers": 2,
+        "answers_asked": 4,
+        "greedy_self": None,
+        "exact_match": 0.5,
+        "token_f1": 0.5,
+        "exact_ci95": wilson(1, 2),
+        "token_f1_ci95": (0.0, 1.0),
+    }
+    assert found[2] == {"answers": 0, "answers_asked": 4, "greedy_self": None}, (
+        "failures on either side are no agreement"
+    )
     assert (found[0]["answers"], found[0]["exact_match"]) == (3, 2 / 3), "the baseline against its own second answers"
     assert all(Quality().model_copy(update=each).model_dump() for each in found.values())
 

@@ -1,4 +1,5 @@
-"""Blocks of several starts of the servers: whether a start has a part of its own in them, and the level of the next test."""
+"""Blocks of several starts of the servers: whether a start has a part of its own in them, and the level of the next
+test."""
 
 from __future__ import annotations
 

@@ -74,7 +74,9 @@ def test_holm_rejects_at_least_what_bonferroni_does_and_keeps_the_order(p_values
     st.sampled_from([0.001, 0.02, 0.1]),
     st.integers(0, 999),
 )
-def test_verdict_and_interval_never_contradict_each_other(speeds: list[float], repeats: int, noise: float, seed: int) -> None:
+def test_verdict_and_interval_never_contradict_each_other(
+    speeds: list[float], repeats: int, noise: float, seed: int
+) -> None:
     levels = [[level(c, speed, repeats, noise, seed + i) for c in (1, 4)] for i, speed in enumerate([1.0, *speeds])]
     for row in compare([result(f"v{i}", made) for i, made in enumerate(levels)]):
         assert row.ratio is not None
@@ -163,7 +165,9 @@ def test_levels_without_blocks_and_unequal_repeats_are_said() -> None:
 def test_a_level_that_the_client_held_back_is_not_compared(held_back: str) -> None:
     sides = {name: level(4, seed=i, client_limited=name == held_back) for i, name in enumerate(("original", "w8a8"))}
     for row in _compare(sides["original"], sides["w8a8"]).values():
-        assert verdict(row) == (f"not comparable: the load generator, not the server, held back the figures of `{held_back}`")
+        assert verdict(row) == (
+            f"not comparable: the load generator, not the server, held back the figures of `{held_back}`"
+        )
         assert row.p_value is None
 
 
@@ -187,7 +191,9 @@ def test_a_lone_variant_and_levels_of_one_side_only_are_no_comparison() -> None:
     ),
     st.lists(st.dictionaries(st.sampled_from(METRICS + HEADLINE), st.floats(), max_size=5), max_size=7),
 )
-def test_no_figures_whatever_raise_and_the_answer_is_valid_json(a: list[dict[str, float]], b: list[dict[str, float]]) -> None:
+def test_no_figures_whatever_raise_and_the_answer_is_valid_json(
+    a: list[dict[str, float]], b: list[dict[str, float]]
+) -> None:
     rows = _compare(_with_blocks(a), _with_blocks(b))
     for row in rows.values():
         assert verdict(row)
@@ -214,14 +220,27 @@ def test_a_verdict_names_direction_factor_and_interval(
 
 
 def test_factors_far_from_one_stay_readable() -> None:
-    assert [times(x) for x in (0.00004, 0.0123, 0.76, 12.34, 1e9)] == ["4.00e-05x", "0.0123x", "0.76x", "12.3x", "1.00e+09x"]
+    assert [times(x) for x in (0.00004, 0.0123, 0.76, 12.34, 1e9)] == [
+        "4.00e-05x",
+        "0.0123x",
+        "0.76x",
+        "12.3x",
+        "1.00e+09x",
+    ]
 
 
 def _row(metric: str, ratio: float, interval: tuple[float, float], p: float) -> Comparison:
     return Comparison(
-        load=Load("closed", 4), metric=metric, baseline="original", variant="w8a8", ratio=ratio, ci95=interval, p_value=p,
-        why=None, outcome=outcome(p <= 0.05, (ratio > 1) == higher_is_better(metric)),
-    )  # fmt: skip
+        load=Load("closed", 4),
+        metric=metric,
+        baseline="original",
+        variant="w8a8",
+        ratio=ratio,
+        ci95=interval,
+        p_value=p,
+        why=None,
+        outcome=outcome(p <= 0.05, (ratio > 1) == higher_is_better(metric)),
+    )
 
 
 def test_the_sentence_names_speed_direction_and_quality_cost() -> None:
@@ -240,8 +259,12 @@ def test_a_sentence_without_quality_says_that_it_was_not_measured() -> None:
 
 
 def test_agreement_is_told_with_its_number_and_surely_where_it_is_all_there_is() -> None:
-    agreed = Quality(scored="unavailable", answers=12, answers_asked=12, exact_match=0.75, exact_ci95=(0.468, 0.911), token_f1=1)
-    assert quality_cost(agreed) == "exact match 75.0% (95% 46.8 to 91.1), token F1 100.0% over 12 answers, KL not measured"
+    agreed = Quality(
+        scored="unavailable", answers=12, answers_asked=12, exact_match=0.75, exact_ci95=(0.468, 0.911), token_f1=1
+    )
+    assert (
+        quality_cost(agreed) == "exact match 75.0% (95% 46.8 to 91.1), token F1 100.0% over 12 answers, KL not measured"
+    )
     scored = agreed.model_copy(update={"kl_mean": 0.0004, "greedy_match": 0.9})
     assert quality_cost(scored) == "KL 0.0004, greedy match 90.0%, exact match 75.0%, token F1 100.0% over 12 answers"
     assert quality_cost(Quality(answers=0, answers_asked=12)) == "none of 12 answers could be compared, KL not measured"
@@ -259,15 +282,22 @@ def test_a_reason_that_holds_for_every_metric_is_said_once() -> None:
 
 def test_there_is_one_sentence_a_variant_and_level() -> None:
     found = verdicts(evaluation())
-    assert [(v.variant, v.load.value) for v in found] == [(n, c) for n in ("w8a8", "draft", "w8a8-draft") for c in (1, 4, 16)]
+    assert [(v.variant, v.load.value) for v in found] == [
+        (n, c) for n in ("w8a8", "draft", "w8a8-draft") for c in (1, 4, 16)
+    ]
 
 
 @pytest.mark.parametrize(
     ("interval", "better", "found"),
     [
-        ((0.77, 6.50), True, "undecided"), ((0.95, 1.08), False, "same"), ((0.9, 1.2), True, "undecided"),
-        ((1.01, 1.05), True, "better"), ((0.5, 0.9), False, "worse"),
+        ((0.77, 6.50), True, "undecided"),
+        ((0.95, 1.08), False, "same"),
+        ((0.9, 1.2), True, "undecided"),
+        ((1.01, 1.05), True, "better"),
+        ((0.5, 0.9), False, "worse"),
     ],
-)  # fmt: skip
-def test_what_is_too_noisy_to_tell_is_not_called_the_same(interval: tuple[float, float], better: bool, found: str) -> None:
+)
+def test_what_is_too_noisy_to_tell_is_not_called_the_same(
+    interval: tuple[float, float], better: bool, found: str
+) -> None:
     assert of_interval(interval, better) == found

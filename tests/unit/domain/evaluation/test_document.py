@@ -30,7 +30,10 @@ def test_a_verdict_is_stored_without_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({key: value for key, value in stored().items() if key != "schema"}, "is of no schema, and this version reads schema 1"),
+        (
+            {key: value for key, value in stored().items() if key != "schema"},
+            "is of no schema, and this version reads schema 1",
+        ),
         (stored(schema=None), "is of schema None, and this version reads schema 1"),
         (stored(interleave=3), "is damaged at interleave"),
         ([], "is damaged at its beginning"),

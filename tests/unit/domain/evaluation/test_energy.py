@@ -45,7 +45,10 @@ def powercap(tmp_path: Path) -> Path:
 
 def test_packages_and_their_memory_are_counted_and_what_they_hold_is_not_counted_twice(powercap: Path) -> None:
     found = counters.read(powercap, NO_NVML)
-    assert {name: counter.joules for name, counter in found.items()} == {"package-0 (RAPL)": 5.0, "dram of package-0 (RAPL)": 1.5}
+    assert {name: counter.joules for name, counter in found.items()} == {
+        "package-0 (RAPL)": 5.0,
+        "dram of package-0 (RAPL)": 1.5,
+    }
 
 
 def test_a_counter_that_starts_anew_is_counted_over_its_end(powercap: Path) -> None:
@@ -75,7 +78,9 @@ def nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def test_gpus_that_count_their_energy_are_read_by_nvml(nvml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_count_their_energy_are_read_by_nvml(
+    nvml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counter = tmp_path / "millijoules"
     counter.write_text("7250000000000")
     monkeypatch.setenv("FAKE_NVML_MILLIJOULES", str(counter))

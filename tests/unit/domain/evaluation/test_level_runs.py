@@ -1,4 +1,5 @@
-"""What the runs of a load come to: levels of a search and of a schedule alike, and the marks that only a sound level may have."""
+"""What the runs of a load come to: levels of a search and of a schedule alike, and the marks that only a sound level
+may have."""
 
 from __future__ import annotations
 
@@ -34,14 +35,36 @@ KEPT, MISSED = Check("kept", (1.0,), ((0.9, 1.0),)), Check("missed", (0.1,), ((0
 def run(disturbance: Disturbance = QUIET, **changed: Any) -> Run:
     """One answer of 8 tokens in a second."""
     record = RequestRecord(
-        index=0, stream=0, prompt=0, warm=False, intended=0.0, sent=0.0, end=1.0, status="ok", first_content=0.5,
-        last_content=0.9, chunk_times=(0.5, 0.9), chunk_tokens=(4.0, 8.0), prompt_tokens=10, output_tokens=8, text="some text",
-    )  # fmt: skip
+        index=0,
+        stream=0,
+        prompt=0,
+        warm=False,
+        intended=0.0,
+        sent=0.0,
+        end=1.0,
+        status="ok",
+        first_content=0.5,
+        last_content=0.9,
+        chunk_times=(0.5, 0.9),
+        chunk_tokens=(4.0, 8.0),
+        prompt_tokens=10,
+        output_tokens=8,
+        text="some text",
+    )
     audit = Audit(
-        wall_s=1.0, cpu_s=0.1, parse_cpu_s=0.1, loop_lag_ms_p50=0.0, loop_lag_ms_p99=0.0, loop_lag_ms_max=0.0,
-        coalesced_share=0.0, achieved_concurrency=1.0, steady_start=None, steady_end=None, usage="continuous",
+        wall_s=1.0,
+        cpu_s=0.1,
+        parse_cpu_s=0.1,
+        loop_lag_ms_p50=0.0,
+        loop_lag_ms_p99=0.0,
+        loop_lag_ms_max=0.0,
+        coalesced_share=0.0,
+        achieved_concurrency=1.0,
+        steady_start=None,
+        steady_end=None,
+        usage="continuous",
         client_limited=False,
-    )  # fmt: skip
+    )
     made = Run([record], audit, disturbance, None, {}, Hits(None, 0, 10))
     return made._replace(**changed)
 
@@ -71,7 +94,11 @@ def test_a_level_that_missed_bounds_the_highest() -> None:
 def test_the_knee_is_looked_for_among_sound_levels_only() -> None:
     rates = {1: 100.0, 2: 190.0, 4: 200.0}
     sound = [simulated.level(streams, output_tokens_per_s=rate) for streams, rate in rates.items()]
-    assert marks(sound, [found(streams) for streams in rates]) == {1: (False, False), 2: (False, True), 4: (True, False)}
+    assert marks(sound, [found(streams) for streams in rates]) == {
+        1: (False, False),
+        2: (False, True),
+        4: (True, False),
+    }
     held_back = simulated.level(64, client_limited=True, output_tokens_per_s=9000.0)
     assert marks([*sound, held_back], [*(found(streams) for streams in rates), found(64)])[2] == (False, True)
     two = [*sound[:1], sound[1].model_copy(update={"client_limited": True}), sound[2]]
@@ -85,11 +112,15 @@ def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() 
     assert runs.level(Load("closed", 1.0), [run()], SEARCHED, PLAIN).acceptance_rate is None
     assert counters.passed({"a": 1.0, "b": 4.0}, {"a": 11.0, "b": 44.0}) == {"a": 10, "b": 40}
     assert counters.passed({}, {"a": 1.0}) == counters.passed({"a": 1.0}, {}) == {}
-    assert counters.passed({"a": 10.0, "b": 40.0}, {"a": 3.0, "b": 80.0}) == {}, "the server was started anew in between"
+    assert counters.passed({"a": 10.0, "b": 40.0}, {"a": 3.0, "b": 80.0}) == {}, (
+        "the server was started anew in between"
+    )
 
 
 def test_a_level_has_its_worst_disturbance_and_the_energy_of_servers_here() -> None:
-    made = runs.level(Load("closed", 1.0), [run(joules={"GPU 0": 3.0}), run(BUSY, joules={"GPU 0": 5.0})], SEARCHED, PLAIN)
+    made = runs.level(
+        Load("closed", 1.0), [run(joules={"GPU 0": 3.0}), run(BUSY, joules={"GPU 0": 5.0})], SEARCHED, PLAIN
+    )
     assert made.audit.disturbance == BUSY
     assert made.energy is not None
     assert (made.energy.total, made.energy.output_tokens) == (8.0, 16)

@@ -47,14 +47,24 @@ def answer(start: float = 100.0, **changed: Any) -> RequestRecord:
 def failed(status: str, start: float = 100.0, **changed: Any) -> RequestRecord:
     return RequestRecord(
         **(
-            {"index": 0, "stream": 0, "prompt": 0, "warm": False, "intended": start, "end": start + 0.1, "status": status}
+            {
+                "index": 0,
+                "stream": 0,
+                "prompt": 0,
+                "warm": False,
+                "intended": start,
+                "end": start + 0.1,
+                "status": status,
+            }
             | changed
         )
     )
 
 
 def audit(**changed: Any) -> Audit:
-    fields: dict[str, Any] = dict.fromkeys(("loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share"), 0.0)
+    fields: dict[str, Any] = dict.fromkeys(
+        ("loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share"), 0.0
+    )
     fields |= {"wall_s": 1.0, "cpu_s": 0.1, "parse_cpu_s": 0.1, "achieved_concurrency": 1.0}
     fields |= {"steady_start": None, "steady_end": None, "usage": "continuous", "client_limited": False}
     return Audit(**(fields | changed))
@@ -91,7 +101,8 @@ def test_warm_up_counts_nowhere_but_in_the_steady_window():
     assert found.invocations == found.requests == 3
     assert found.duration_s == pytest.approx(2)
     assert found.audit.warmup_requests == 2
-    # Window (100, 100.5]: the 4 chunks of `late` arrive from 100.0 (outside) to 100.3, the last answer's first at 100.5.
+    # Window (100, 100.5]: the 4 chunks of `late` arrive from 100.0 (outside) to 100.3, the last answer's first at
+    # 100.5.
     assert steady_window([warm, late]) == pytest.approx((100, 100.5))
 
 
@@ -145,7 +156,9 @@ THROUGHPUTS = ("input_tokens_per_s", "output_tokens_per_s", "steady_output_token
 
 
 @pytest.mark.parametrize("others", [[], [answer(101)], [answer(101), failed("reset", 102)]])
-def test_where_answers_do_not_tell_their_tokens_there_is_no_throughput_and_no_price_in_them(others: list[RequestRecord]):
+def test_where_answers_do_not_tell_their_tokens_there_is_no_throughput_and_no_price_in_them(
+    others: list[RequestRecord],
+):
     found = level([answer(**SILENT), *others], pricing=Pricing(per_hour=1))
     assert [getattr(found, name) for name in THROUGHPUTS] == [None, None, None]
     assert set(found.price.model_dump().values()) == {None}
@@ -179,7 +192,14 @@ def test_an_empty_answer_has_no_tokens_to_tell_but_where_no_answer_tells_any_not
 
 
 def test_an_answer_without_content_is_empty_and_gives_no_latency():
-    nothing = {"chunk_times": (), "chunk_tokens": (), "first_content": None, "last_content": None, "text": "", "output_tokens": 0}
+    nothing = {
+        "chunk_times": (),
+        "chunk_tokens": (),
+        "first_content": None,
+        "last_content": None,
+        "text": "",
+        "output_tokens": 0,
+    }
     found = level([answer(**nothing)])
     assert (found.tokenizer_failed, found.empty_responses) == (0, 1)
     assert found.client_latency_ms is None
@@ -234,7 +254,11 @@ def test_a_percentile_of_nothing_is_refused():
 def test_the_interval_of_the_mean_is_scipys(means: list[float]):
     scale = numpy.std(means, ddof=1) / len(means) ** 0.5
     low, high = mean_ci95(means)
-    expected = stats.t.interval(0.95, len(means) - 1, loc=numpy.mean(means), scale=scale) if scale > 0 else (means[0], means[0])
+    expected = (
+        stats.t.interval(0.95, len(means) - 1, loc=numpy.mean(means), scale=scale)
+        if scale > 0
+        else (means[0], means[0])
+    )
     assert (low, high) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
@@ -251,7 +275,13 @@ def test_a_summary_of_nothing_is_none():
 
 @pytest.mark.parametrize(
     "text",
-    ["so it goes on " * 6, "def f(): " + "return x\n    " * 8, "=" * 40, "start. " + "abcdefghij" * 4, "loop " * 20 + "  \n\n"],
+    [
+        "so it goes on " * 6,
+        "def f(): " + "return x\n    " * 8,
+        "=" * 40,
+        "start. " + "abcdefghij" * 4,
+        "loop " * 20 + "  \n\n",
+    ],
 )
 def test_a_repeating_end_is_looping(text: str):
     assert is_looping(text)
@@ -294,4 +324,6 @@ def test_looping_is_what_its_definition_says(before: str, cycle: str, times: int
 )
 def test_an_impossible_plan_is_refused(wrong: dict[str, Any], words: str):
     with pytest.raises(ValueError, match=words):
-        LoadPlan(**({"url": "http://host:1", "model": "m", "load": Load("closed", 1), "requests": 1, "prompts": "p"} | wrong))
+        LoadPlan(
+            **({"url": "http://host:1", "model": "m", "load": Load("closed", 1), "requests": 1, "prompts": "p"} | wrong)
+        )

@@ -1,4 +1,5 @@
-"""Hits of a server's prefix cache, and how many of them the workload itself gives: more than these is a replayed prompt."""
+"""Hits of a server's prefix cache, and how many of them the workload itself gives: more than these is a replayed
+prompt."""
 
 from __future__ import annotations
 
@@ -19,9 +20,18 @@ LENGTH = 400
 
 def record(number: int, prompt: int, **changed: Any) -> RequestRecord:
     fields = {
-        "index": number, "stream": 0, "prompt": prompt, "warm": False, "intended": float(number), "sent": float(number),
-        "end": number + 1.0, "status": "ok", "prompt_tokens": 100, "text": "answer", "output_tokens": 3,
-    }  # fmt: skip
+        "index": number,
+        "stream": 0,
+        "prompt": prompt,
+        "warm": False,
+        "intended": float(number),
+        "sent": float(number),
+        "end": number + 1.0,
+        "status": "ok",
+        "prompt_tokens": 100,
+        "text": "answer",
+        "output_tokens": 3,
+    }
     return RequestRecord(**(fields | changed))
 
 
@@ -79,7 +89,9 @@ def test_a_chat_template_before_every_prompt_is_expected_from_the_second_on() ->
 def test_a_prompt_is_never_kept_whole_and_a_failed_one_counts_for_nothing() -> None:
     prefixes = Prefixes(different(1), block=1)
     prefixes.sent([record(0, 0)], None)
-    assert prefixes.sent([record(1, 0), record(2, 0, status="timeout", prompt_tokens=None)], None) == Hits(None, 99, 100)
+    assert prefixes.sent([record(1, 0), record(2, 0, status="timeout", prompt_tokens=None)], None) == Hits(
+        None, 99, 100
+    )
 
 
 def test_what_no_server_tells_is_not_known_and_nothing_is_forbidden() -> None:

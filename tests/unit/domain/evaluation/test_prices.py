@@ -13,7 +13,12 @@ positive = st.floats(0.01, 1e6)
 
 
 def prices(pricing: Pricing | None, **changed: float | None):
-    given_figures = {"input_tokens_per_s": 1000.0, "output_tokens_per_s": 250.0, "tpot_p50_ms": 20.0, "prefill_share": 0.25}
+    given_figures = {
+        "input_tokens_per_s": 1000.0,
+        "output_tokens_per_s": 250.0,
+        "tpot_p50_ms": 20.0,
+        "prefill_share": 0.25,
+    }
     return price(pricing, concurrency=8, **(given_figures | changed))
 
 
@@ -76,7 +81,9 @@ def test_a_discount_lowers_every_price_by_its_share(hour, inputs, outputs, share
         assert getattr(less, name) == pytest.approx((1 - discount) * value)
 
 
-@pytest.mark.parametrize("wrong", [{"per_hour": -1}, {"per_hour": 1, "discount": 1}, {"per_hour": 1, "input_output_ratio": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"per_hour": -1}, {"per_hour": 1, "discount": 1}, {"per_hour": 1, "input_output_ratio": 0}]
+)
 def test_impossible_pricing_is_refused(wrong: dict[str, float]):
     with pytest.raises(ValidationError):
         Pricing(**wrong)

@@ -32,7 +32,13 @@ def test_no_honest_server_is_accused() -> None:
 def test_no_real_server_is_accused_and_most_of_it_is_proven(name: str) -> None:
     judged = recorded_servers.judged(name)
     assert off(judged) == []
-    assert {each.what for each in judged if each.proven} >= {"quantization", "compilation", "prefix_cache", "dtype", "context"}
+    assert {each.what for each in judged if each.proven} >= {
+        "quantization",
+        "compilation",
+        "prefix_cache",
+        "dtype",
+        "context",
+    }
     asked = recorded_servers.ASKED[name].get("speculation")
     assert [each.what for each in judged if each.what == "speculation"] == ["speculation"] * bool(asked)
 
@@ -68,11 +74,17 @@ def test_what_nobody_can_see_is_no_accusation() -> None:
 @pytest.mark.parametrize(
     ("wanted", "stated", "same"),
     [
-        ("awq", "auto_awq", True), ("awq", "awq_marlin", True), ("gptq", "auto_gptq", True), ("gptq", "moe_wna16", True),
-        ("compressed-tensors", "compressed-tensors", True), ("awq", "None", False), ("fp8", "awq_marlin", False),
-        (None, "None", True), (None, "fp8", False),
+        ("awq", "auto_awq", True),
+        ("awq", "awq_marlin", True),
+        ("gptq", "auto_gptq", True),
+        ("gptq", "moe_wna16", True),
+        ("compressed-tensors", "compressed-tensors", True),
+        ("awq", "None", False),
+        ("fp8", "awq_marlin", False),
+        (None, "None", True),
+        (None, "fp8", False),
     ],
-)  # fmt: skip
+)
 def test_the_names_that_vllm_has_for_a_format_are_known(wanted: str | None, stated: str, same: bool) -> None:
     log = engine_log.read(no_ops.Surface(quantization=stated).log())
     assert log.settings["quantization"] == stated
@@ -81,7 +93,10 @@ def test_the_names_that_vllm_has_for_a_format_are_known(wanted: str | None, stat
 
 def test_of_several_starts_the_worst_counts() -> None:
     done = Finding(what="context", proven=True, words="a.")
-    unseen, missing = Finding(what="context", proven=None, words="b."), Finding(what="context", proven=False, words="c.")
+    unseen, missing = (
+        Finding(what="context", proven=None, words="b."),
+        Finding(what="context", proven=False, words="c."),
+    )
     assert worst([[done], [missing], [unseen]]) == [missing]
     assert worst([[done], [unseen]]) == [unseen]
 

@@ -1,5 +1,5 @@
-"""Blocks are added until it is decided: when is looked and at which level is fixed beforehand, and the error rate is that of one
-test."""
+"""Blocks are added until it is decided: when is looked and at which level is fixed beforehand, and the error rate is
+that of one test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def test_places_and_levels_of_the_default_cap() -> None:
 
 
 @pytest.mark.parametrize(("most", "noise"), [(12, 0.05), (20, 0.02), (20, 0.1), (40, 0.3)])
-def test_of_a_server_against_itself_at_most_five_percent_of_evaluations_name_a_difference(most: int, noise: float) -> None:
+def test_of_a_server_against_itself_at_most_five_percent_of_evaluations_name_a_difference(
+    most: int, noise: float
+) -> None:
     """At any look, so also at the last; with metrics that are alike, and with ones that are not."""
     for alike in (0.0, 0.9):
         ended = simulate(RUNS, most, noise=noise, alike=alike, seed=most)

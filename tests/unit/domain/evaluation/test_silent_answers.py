@@ -15,10 +15,15 @@ from tests import simulated
 
 
 @pytest.mark.parametrize(
-    ("empty", "short", "sound"), [(0, 0, True), (1, 0, True), (2, 0, False), (31, 0, False), (0, 16, True), (0, 17, False)]
+    ("empty", "short", "sound"),
+    [(0, 0, True), (1, 0, True), (2, 0, False), (31, 0, False), (0, 16, True), (0, 17, False)],
 )
-def test_more_than_one_empty_answer_in_twenty_or_mostly_one_token_is_not_valid(empty: int, short: int, sound: bool) -> None:
-    level = simulated.level(4, invocations=32, requests=32, empty_responses=empty, short_responses=short, tokenizer_failed=0)
+def test_more_than_one_empty_answer_in_twenty_or_mostly_one_token_is_not_valid(
+    empty: int, short: int, sound: bool
+) -> None:
+    level = simulated.level(
+        4, invocations=32, requests=32, empty_responses=empty, short_responses=short, tokenizer_failed=0
+    )
     assert is_sound(level) is sound and (valid(level) == "yes") is sound
     assert reasons(level) == ([] if sound else [f"{empty} of 32 answers were empty, {short} had one token"])
 
@@ -33,9 +38,22 @@ def test_a_variant_of_empty_answers_is_not_compared() -> None:
 @pytest.mark.parametrize(("changed", "short"), [({}, 1), ({"finish_reason": "length"}, 0), ({"output_tokens": 2}, 0)])
 def test_one_token_is_short_only_where_the_model_ended_it(changed: dict[str, Any], short: int) -> None:
     fields = {
-        "index": 0, "stream": 0, "prompt": 0, "warm": False, "intended": 0.0, "sent": 0.0, "end": 1.0, "status": "ok",
-        "first_content": 0.5, "last_content": 0.5, "chunk_times": (0.5,), "chunk_tokens": (1.0,), "output_tokens": 1,
-        "prompt_tokens": 9, "text": "a", "finish_reason": "stop",
-    }  # fmt: skip
+        "index": 0,
+        "stream": 0,
+        "prompt": 0,
+        "warm": False,
+        "intended": 0.0,
+        "sent": 0.0,
+        "end": 1.0,
+        "status": "ok",
+        "first_content": 0.5,
+        "last_content": 0.5,
+        "chunk_times": (0.5,),
+        "chunk_tokens": (1.0,),
+        "output_tokens": 1,
+        "prompt_tokens": 9,
+        "text": "a",
+        "finish_reason": "stop",
+    }
     record = RequestRecord(**(fields | changed))
     assert summarise(Load("closed", 1), [[record]], [], pricing=None, acceptance=None).short_responses == short

@@ -19,7 +19,14 @@ from tests import measured
 
 
 def score(value: float, metric: str = "acc", **more: object) -> TaskScore:
-    told = {"stderr": 0.05, "samples": 100, "higher_is_better": True, "harness": "lm-eval 0.4.13", "sha256": "ab" * 32, **more}
+    told = {
+        "stderr": 0.05,
+        "samples": 100,
+        "higher_is_better": True,
+        "harness": "lm-eval 0.4.13",
+        "sha256": "ab" * 32,
+        **more,
+    }
     return TaskScore(task="sums", metric=metric, value=value, **told)  # type: ignore[arg-type]
 
 
@@ -28,12 +35,14 @@ def right(numbers: range, samples: int = 100) -> dict[int, float]:
 
 
 def test_a_score_is_compared_by_sample_and_said_in_words() -> None:
-    found = compare({
-        0: [of_samples(score(0.6), right(range(60)))],
-        1: [of_samples(score(0.3), right(range(30)))],
-        2: [of_samples(score(0.6), right(range(60)))],
-        3: [of_samples(score(0.62), right(range(62)))],
-    })  # fmt: skip
+    found = compare(
+        {
+            0: [of_samples(score(0.6), right(range(60)))],
+            1: [of_samples(score(0.3), right(range(30)))],
+            2: [of_samples(score(0.6), right(range(60)))],
+            3: [of_samples(score(0.62), right(range(62)))],
+        }
+    )
     assert found[0][0].outcome is None and found[0][0].difference is None
     worse, same, close = found[1][0], found[2][0], found[3][0]
     assert worse.outcome == "worse" and said(worse).startswith("worse (-0.300, 95% -0.") and worse.compared == 100
@@ -79,10 +88,7 @@ def test_what_the_baseline_was_not_scored_on_is_not_compared() -> None:
 @pytest.fixture
 def scored() -> Evaluation:
     document = measured.document()
-    scores = compare({
-        0: [of_samples(score(0.6), right(range(60)))],
-        1: [of_samples(score(0.3), right(range(30)))],
-    })  # fmt: skip
+    scores = compare({0: [of_samples(score(0.6), right(range(60)))], 1: [of_samples(score(0.3), right(range(30)))]})
     results = [result.model_copy(update={"tasks": scores.get(k, [])}) for k, result in enumerate(document.variants)]
     return document.model_copy(update={"variants": results})
 
@@ -94,7 +100,10 @@ def test_the_document_reads_back_and_an_old_one_has_no_tasks(scored: Evaluation)
 
 def test_tables_report_and_csv_have_the_scores(scored: Evaluation) -> None:
     rows = tasks.rows(scored)
-    assert [(row["Variant"], row["Score"]) for row in rows] == [(scored.variants[0].name, 0.6), (scored.variants[1].name, 0.3)]
+    assert [(row["Variant"], row["Score"]) for row in rows] == [
+        (scored.variants[0].name, 0.6),
+        (scored.variants[1].name, 0.3),
+    ]
     assert tables.rows_by_table(scored)["tasks"] == rows
     assert "lm-eval 0.4.13" in str(content(scored, Extras())["tasks"])
     lines = list(csv.DictReader(io.StringIO(evaluation.csv(scored))))

@@ -1,4 +1,5 @@
-"""Each level's written form says whether it is valid and why not, in the words of the screens; so do an evaluation's warnings."""
+"""Each level's written form says whether it is valid and why not, in the words of the screens; so do an evaluation's
+warnings."""
 
 from __future__ import annotations
 
@@ -48,13 +49,17 @@ def test_levels_that_are_not_valid_or_only_in_part_are_warned_of() -> None:
     assert wrong == (
         "1 of 3 levels are not the server's figures (`mute` at 4 streams: 40 of 40 answers were empty, 0 had one token)."
     )
-    assert in_part.startswith("1 of 3 levels are valid in part (`proxied` at 4 streams: 21 of 40 answers came in one piece")
+    assert in_part.startswith(
+        "1 of 3 levels are valid in part (`proxied` at 4 streams: 21 of 40 answers came in one piece"
+    )
     assert validity_warnings([simulated.result("fine", [simulated.level(1)])]) == []
 
 
 def test_a_page_says_of_levels_that_came_in_one_piece_what_is_not_known() -> None:
     def said(level: Level) -> list[str]:
-        document: Evaluation = simulated.evaluation().model_copy(update={"variants": [simulated.result("only", [level])]})
+        document: Evaluation = simulated.evaluation().model_copy(
+            update={"variants": [simulated.result("only", [level])]}
+        )
         return conditions.doubts(document)
 
     assert said(BUFFERED) == ["1 of 1 levels have no time between tokens: their answers came in one piece."]
@@ -64,10 +69,23 @@ def test_a_page_says_of_levels_that_came_in_one_piece_what_is_not_known() -> Non
 def answer(times: tuple[float, ...], **changed: Any) -> RequestRecord:
     """One token a chunk, at those times after the request."""
     fields = {
-        "index": 0, "stream": 0, "prompt": 0, "warm": False, "intended": 0.0, "sent": 0.0, "end": times[-1], "status": "ok",
-        "first_content": times[0], "last_content": times[-1], "chunk_times": times, "output_tokens": len(times),
-        "chunk_tokens": tuple(map(float, range(1, len(times) + 1))), "prompt_tokens": 9, "text": "a b", "finish_reason": "stop",
-    }  # fmt: skip
+        "index": 0,
+        "stream": 0,
+        "prompt": 0,
+        "warm": False,
+        "intended": 0.0,
+        "sent": 0.0,
+        "end": times[-1],
+        "status": "ok",
+        "first_content": times[0],
+        "last_content": times[-1],
+        "chunk_times": times,
+        "output_tokens": len(times),
+        "chunk_tokens": tuple(map(float, range(1, len(times) + 1))),
+        "prompt_tokens": 9,
+        "text": "a b",
+        "finish_reason": "stop",
+    }
     return RequestRecord(**(fields | changed))
 
 

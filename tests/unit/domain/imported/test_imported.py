@@ -1,4 +1,5 @@
-"""Results of GuideLLM and vLLM's bench, as those tools really wrote them (tests/recorded): what is read, what is refused."""
+"""Results of GuideLLM and vLLM's bench, as those tools really wrote them (tests/recorded): what is read, what is
+refused."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def test_a_guidellm_report_is_its_levels_with_the_figures_that_it_holds() -> Non
         assert level.ttft_ms and level.tpot_ms and level.client_latency_ms
         assert level.ttft_ms.p95 == metrics["time_to_first_token_ms"]["successful"]["percentiles"]["p95"]
         assert level.tpot_ms.mean == metrics["inter_token_latency_ms"]["successful"]["mean"]
-        assert level.client_latency_ms.p99 == pytest.approx(metrics["request_latency"]["successful"]["percentiles"]["p99"] * 1000)
+        assert level.client_latency_ms.p99 == pytest.approx(
+            metrics["request_latency"]["successful"]["percentiles"]["p99"] * 1000
+        )
         assert level.output_tokens_per_s == metrics["output_tokens_per_second"]["successful"]["mean"]
         assert (level.chunk_gap_ms, level.content_latency_ms, level.requests, level.failed) == (None, None, 8, 0)
 
@@ -65,7 +68,11 @@ def test_vllms_bench_is_a_file_a_level_and_holds_no_more_than_mean_median_and_p9
     assert [level.load.cell for level in result.levels] == [1, 4]
     first = result.levels[0]
     assert first.ttft_ms and first.chunk_gap_ms
-    assert (first.ttft_ms.p50, first.ttft_ms.p90, first.ttft_ms.p99) == (raw["median_ttft_ms"], None, raw["p99_ttft_ms"])
+    assert (first.ttft_ms.p50, first.ttft_ms.p90, first.ttft_ms.p99) == (
+        raw["median_ttft_ms"],
+        None,
+        raw["p99_ttft_ms"],
+    )
     assert first.chunk_gap_ms.mean == raw["mean_itl_ms"]
     assert first.client_latency_ms is first.content_latency_ms is None
     assert first.output_tokens == raw["total_output_tokens"] / raw["completed"]
@@ -77,7 +84,13 @@ def test_the_lines_of_an_appended_file_are_the_same_levels() -> None:
 
 
 def test_vllms_first_token_over_chat_and_its_end_to_end_latency_are_told_apart_from_ours() -> None:
-    raw = {**document(BENCH[0]), "backend": "openai-chat", "mean_e2el_ms": 210.0, "median_e2el_ms": 209.0, "p90_e2el_ms": 220.0}
+    raw = {
+        **document(BENCH[0]),
+        "backend": "openai-chat",
+        "mean_e2el_ms": 210.0,
+        "median_e2el_ms": 209.0,
+        "p90_e2el_ms": 220.0,
+    }
     result = read([("chat.json", json.dumps(raw).encode())])
     assert {each.metric: each.fit for each in result.definitions}["ttft_ms"] == "differs"
     level = result.levels[0]
@@ -105,7 +118,10 @@ def changed(name: str, change: Callable[[dict[str, Any]], Any]) -> bytes:
         (b"<html>busy</html>", "is not complete JSON"),
         (b'{"prompt": "hello"}', "no result of a load generator that is known"),
         (b"[1, 2]", "no result of a load generator that is known"),
-        (changed(CONCURRENT, lambda raw: raw["metadata"].update(version=1)), "report of form 1; this version reads form 2"),
+        (
+            changed(CONCURRENT, lambda raw: raw["metadata"].update(version=1)),
+            "report of form 1; this version reads form 2",
+        ),
         (changed(CONCURRENT, lambda raw: raw.update(benchmarks=[])), "holds no finished benchmark"),
         (
             changed(CONCURRENT, lambda raw: raw["benchmarks"][0]["metrics"].pop("time_to_first_token_ms")),
@@ -183,8 +199,11 @@ def test_a_metric_that_the_file_lacks_is_said_and_not_drawn() -> None:
 def test_tables_say_every_figure_and_every_definition() -> None:
     results = [imported(CONCURRENT), imported(*BENCH)]
     assert [(row["Result"], row["Concurrency"]) for row in figure_rows(results)] == [
-        ("exact (GuideLLM)", "1"), ("exact (GuideLLM)", "4"), ("exact (vLLM bench)", "1"), ("exact (vLLM bench)", "4"),
-    ]  # fmt: skip
+        ("exact (GuideLLM)", "1"),
+        ("exact (GuideLLM)", "4"),
+        ("exact (vLLM bench)", "1"),
+        ("exact (vLLM bench)", "4"),
+    ]
     found = {(row["Tool"], row["Metric"]): row["With ours"] for row in definition_rows(results)}
     assert found["GuideLLM", "Inter-token latency"] == found["vLLM bench", "Inter-token latency"] == "nearly"
     assert found["vLLM bench", "Chunk gap"] == "coincides"

@@ -23,7 +23,12 @@ def imported(document: dict[str, Any]) -> ImportedResult:
 @pytest.mark.parametrize(
     ("name", "known", "unknown", "note"),
     [
-        ("one-token.json", {"ttft_ms", "output_tokens_per_s"}, {"tpot_ms", "chunk_gap_ms"}, "Inter-token latency, Chunk gap"),
+        (
+            "one-token.json",
+            {"ttft_ms", "output_tokens_per_s"},
+            {"tpot_ms", "chunk_gap_ms"},
+            "Inter-token latency, Chunk gap",
+        ),
         (
             "reasoning-zero.json",
             {"requests_per_s", "input_tokens_per_s"},
@@ -41,7 +46,9 @@ def test_placeholders_are_no_figures_and_are_named(name: str, known: set[str], u
     assert all(getattr(level, metric) is not None for metric in known)
     assert all(getattr(level, metric) is None for metric in unknown)
     assert not {each.metric for each in result.definitions} & unknown
-    assert [said.startswith(f"Left out: {note}; zeros, Infinity or NaN") for said in result.notes] == ([True] if note else [])
+    assert [said.startswith(f"Left out: {note}; zeros, Infinity or NaN") for said in result.notes] == (
+        [True] if note else []
+    )
 
 
 @pytest.mark.parametrize(("name", "content", "sentence"), refused_files())
@@ -52,7 +59,13 @@ def test_a_result_that_is_not_read_is_refused_by_the_name_of_its_tool(name: str,
 
 
 def test_where_every_request_failed_zero_tokens_a_second_are_a_figure():
-    failed = {"completed": 0, "failed": 16, "total_output_tokens": 0, "output_throughput": 0.0, "request_throughput": 0.0}
+    failed = {
+        "completed": 0,
+        "failed": 16,
+        "total_output_tokens": 0,
+        "output_throughput": 0.0,
+        "request_throughput": 0.0,
+    }
     (level,) = imported(VLLM | failed).levels
     assert (level.output_tokens_per_s, level.requests_per_s, level.ttft_ms) == (0.0, 0.0, None)
 
@@ -60,7 +73,11 @@ def test_where_every_request_failed_zero_tokens_a_second_are_a_figure():
 NUMBERS = st.sampled_from([0, 0.0, -0.0, math.inf, -math.inf, math.nan, 5, 12.5, None])
 
 
-@given(st.dictionaries(st.sampled_from(sorted(name for name in VLLM if name.endswith("_ms") or "throughput" in name)), NUMBERS))
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(name for name in VLLM if name.endswith("_ms") or "throughput" in name)), NUMBERS
+    )
+)
 def test_any_placeholder_is_none_and_every_other_figure_is_the_files(changed: dict[str, float | None]):
     document = vllm_infinity() | changed
     (level,) = imported(document).levels

@@ -16,7 +16,9 @@ asked = st.none() | st.integers(0, 20)
 
 
 @given(st.lists(endings, max_size=40), asked)
-def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for_ever(history: list, retries: int | None) -> None:
+def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for_ever(
+    history: list, retries: int | None
+) -> None:
     retried = strikes = 0
     for ending in history:
         found = judge(ending, retried=retried, strikes=strikes, asked=retries)
@@ -56,7 +58,9 @@ def test_each_ending_has_words() -> None:
     assert set(WORDS) == set(Ending) and len(set(WORDS.values())) == len(WORDS)
 
 
-@pytest.mark.parametrize(("written", "found"), [("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("1.5 h", 5400.0), ("1d", 86400.0)])
+@pytest.mark.parametrize(
+    ("written", "found"), [("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("1.5 h", 5400.0), ("1d", 86400.0)]
+)
 def test_times_are_read_as_people_write_them(written: str, found: float) -> None:
     assert seconds(written, "run_timeout_s") == found
 

@@ -58,7 +58,10 @@ def test_reports_that_do_not_move_are_no_rates() -> None:
     assert from_rates(readings(*((n, 0.3) for n in range(20))), after(30)) is None
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 1e4), st.floats(1e-6, 1)), min_size=FEWEST_STEPS + 1, max_size=200), st.floats(0, 1e5))
+@given(
+    st.lists(st.tuples(st.floats(0.01, 1e4), st.floats(1e-6, 1)), min_size=FEWEST_STEPS + 1, max_size=200),
+    st.floats(0, 1e5),
+)
 def test_any_history_gives_an_ordered_range(steps: list[tuple[float, float]], silent: float) -> None:
     whole = sum(share for _, share in steps) or 1.0
     at, done, found = 0.0, 0.0, []
@@ -95,10 +98,16 @@ def test_earlier_paces_scale_what_a_formula_reckons() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (120, 240, "between 2 and 4 min"), (90, 150, "between 1.5 and 2.5 min"), (20, 40, "between 20 and 40 s"),
-        (180, 185, "about 3 min"), (0.1, 30, "up to 30 s"), (0, 0.2, "less than 1 s"), (5400, 10800, "between 1.5 and 3 h"),
-        (600, 3000, "between 10 and 50 min"), (0, 0, "less than 1 s"),
+        (120, 240, "between 2 and 4 min"),
+        (90, 150, "between 1.5 and 2.5 min"),
+        (20, 40, "between 20 and 40 s"),
+        (180, 185, "about 3 min"),
+        (0.1, 30, "up to 30 s"),
+        (0, 0.2, "less than 1 s"),
+        (5400, 10800, "between 1.5 and 3 h"),
+        (600, 3000, "between 10 and 50 min"),
+        (0, 0, "less than 1 s"),
     ],
-)  # fmt: skip
+)
 def test_a_range_reads_in_one_unit(low: float, high: float, words: str) -> None:
     assert between(low, high) == words

@@ -22,7 +22,9 @@ AWQ = Layout("wNa16", 4, 128, zero_points=True)
 GROUPS = (CHANNEL, 2, 6, 8, 16, 32, 64, 96, 128, 192, 256)
 CAPABILITIES = st.sampled_from([(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)])
 CHIPS = st.one_of(
-    st.builds(Chip, st.just("cuda"), CAPABILITIES, st.sampled_from(["float16", "bfloat16", "float32"]), st.just(frozenset())),
+    st.builds(
+        Chip, st.just("cuda"), CAPABILITIES, st.sampled_from(["float16", "bfloat16", "float32"]), st.just(frozenset())
+    ),
     st.sampled_from([Chip("cpu"), AMX]),
 )
 LAYOUTS = st.one_of(

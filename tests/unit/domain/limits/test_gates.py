@@ -104,7 +104,9 @@ def test_the_baseline_is_not_judged_unless_it_is_alone(document: Evaluation) -> 
 
 
 def test_what_was_not_measured_does_not_pass(document: Evaluation) -> None:
-    bare = document.model_copy(update={"variants": [result.model_copy(update={"quality": None}) for result in document.variants]})
+    bare = document.model_copy(
+        update={"variants": [result.model_copy(update={"quality": None}) for result in document.variants]}
+    )
     assert all("was not measured" in words for words in held(bare, "kl_mean > 0.5")) and held(bare, "kl_mean > 0.5")
     assert held(document, "ttft_p50 > 1s at 999") and "not measured" in held(document, "ttft_p50 > 1s at 999")[0]
 
@@ -135,12 +137,16 @@ def test_a_level_with_fewer_repeats_than_asked_does_not_pass(document: Evaluatio
 
 
 def test_a_level_without_the_figure_does_not_pass(document: Evaluation) -> None:
-    levels = [level.model_copy(update={"ttft_ms": None, "acceptance_rate": None}) for level in document.variants[1].levels]
+    levels = [
+        level.model_copy(update={"ttft_ms": None, "acceptance_rate": None}) for level in document.variants[1].levels
+    ]
     assert len(held(cut(document, levels=levels), "ttft_p95 > 1000s", "acceptance_rate < 0")) == 6
 
 
 @pytest.mark.parametrize("mode", ["rate", "ramp", "trace"])
-def test_an_open_loop_is_held_at_what_was_asked_for_and_not_at_the_mean_under_way(document: Evaluation, mode: str) -> None:
+def test_an_open_loop_is_held_at_what_was_asked_for_and_not_at_the_mean_under_way(
+    document: Evaluation, mode: str
+) -> None:
     asked = {"rate": {"rate": (2.0, 8.0)}, "ramp": {"ramp": (1.0, 8.0)}, "trace": {"trace": True}}[mode]
     loads = {"rate": [Load("rate", 2), Load("rate", 8)], "ramp": [Load("ramp", 8)], "trace": [Load("trace")]}[mode]
     levels = [simulated.level(3, load=load) for load in loads]

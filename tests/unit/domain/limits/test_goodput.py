@@ -30,11 +30,22 @@ def records(draw: st.DrawFn) -> RequestRecord:
     answered, chunks = draw(st.booleans()), draw(st.sampled_from([1, 2]))
     times = (sent + first, sent + first + more)[:chunks] if answered else ()
     return RequestRecord(
-        index=0, stream=0, prompt=0, warm=draw(st.booleans()), intended=sent - 0.001, sent=sent, end=sent + first + more + 0.01,
-        clock=draw(st.sampled_from(["sent", "intended"])), status="ok" if answered else "reset",
-        first_content=times[0] if times else None, last_content=times[-1] if times else None, chunk_times=times,
-        chunk_tokens=(1.0, 5.0)[: len(times)], output_tokens=5 if answered else None, text="x",
-    )  # fmt: skip
+        index=0,
+        stream=0,
+        prompt=0,
+        warm=draw(st.booleans()),
+        intended=sent - 0.001,
+        sent=sent,
+        end=sent + first + more + 0.01,
+        clock=draw(st.sampled_from(["sent", "intended"])),
+        status="ok" if answered else "reset",
+        first_content=times[0] if times else None,
+        last_content=times[-1] if times else None,
+        chunk_times=times,
+        chunk_tokens=(1.0, 5.0)[: len(times)],
+        output_tokens=5 if answered else None,
+        text="x",
+    )
 
 
 RUNS = st.lists(st.lists(records(), max_size=6), min_size=1, max_size=2)
@@ -44,13 +55,21 @@ LIMITS = st.builds(Limits, **dict.fromkeys(LIMITED, st.none() | st.floats(1, 300
 def view(folder: Path) -> EvaluationView:
     document = simulated.evaluation(names=("a", "b"), speeds=(1.0, 2.0), levels=LEVELS)
     return EvaluationView(
-        id="e-1", job_id="j-1", title="t", baseline="a", path=str(folder), created_at=datetime.now(UTC), document=document
+        id="e-1",
+        job_id="j-1",
+        title="t",
+        baseline="a",
+        path=str(folder),
+        created_at=datetime.now(UTC),
+        document=document,
     )
 
 
 def within(record: RequestRecord, limits: Limits) -> bool:
     values = {name: latency_ms(name, record) for name in LIMITED}
-    return record.ok and all((value := values[name]) is not None and value <= limit for name, limit in limits.given.items())
+    return record.ok and all(
+        (value := values[name]) is not None and value <= limit for name, limit in limits.given.items()
+    )
 
 
 @settings(max_examples=20)  # each writes and reads a file

@@ -18,7 +18,8 @@ def test_the_larger_of_divergence_and_lost_likelihood_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kl", "name"), [(0.0, "none"), (0.0014, "hardly"), (0.026, "hardly"), (0.084, "small"), (0.284, "clear"), (1.66, "ruined")]
+    ("kl", "name"),
+    [(0.0, "none"), (0.0014, "hardly"), (0.026, "hardly"), (0.084, "small"), (0.284, "clear"), (1.66, "ruined")],
 )
 def test_a_loss_has_a_grade(kl: float, name: str) -> None:
     assert grade(kl) == name

@@ -17,12 +17,19 @@ def records(*ttfts_ms: float | None, warm: bool = False) -> list[RequestRecord]:
     """One answer each with that TTFT; None is a request that failed."""
     return [
         RequestRecord(
-            index=n, stream=0, prompt=0, warm=warm, intended=0.0, sent=0.0, end=9.0,
-            status="timeout" if ttft is None else "ok", first_content=None if ttft is None else ttft / 1000,
+            index=n,
+            stream=0,
+            prompt=0,
+            warm=warm,
+            intended=0.0,
+            sent=0.0,
+            end=9.0,
+            status="timeout" if ttft is None else "ok",
+            first_content=None if ttft is None else ttft / 1000,
             chunk_times=() if ttft is None else (ttft / 1000,),
         )
         for n, ttft in enumerate(ttfts_ms)
-    ]  # fmt: skip
+    ]
 
 
 def test_an_objective_is_read_with_its_share_and_unit() -> None:

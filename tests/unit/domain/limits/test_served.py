@@ -23,7 +23,9 @@ def told(probabilities: list[float], most: int) -> Told:
 
 
 @given(first=weights, second=weights, most=st.integers(1, 5))
-def test_it_never_exceeds_the_divergence_over_the_whole_vocabulary(first: list[float], second: list[float], most: int) -> None:
+def test_it_never_exceeds_the_divergence_over_the_whole_vocabulary(
+    first: list[float], second: list[float], most: int
+) -> None:
     p, q = shares(first), shares(second)
     whole = sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
     found = divergence(told(p, most), told(q, most))
@@ -42,7 +44,10 @@ def test_windows_give_means_and_intervals_and_the_first_position_nothing() -> No
 
 
 def test_what_a_server_tells_is_read_or_refused() -> None:
-    position = {"5": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}, "9": {"logprob": -2.0, "rank": 2, "decoded_token": "b"}}
+    position = {
+        "5": {"logprob": -0.5, "rank": 1, "decoded_token": "a"},
+        "9": {"logprob": -2.0, "rank": 2, "decoded_token": "b"},
+    }
     assert read({"prompt_logprobs": [None, position]}) == [{}, {"5": -0.5, "9": -2.0}]
     for bad in ({}, {"prompt_logprobs": None}, {"prompt_logprobs": [["a"]]}):
         with pytest.raises(ValueError, match="prompt_logprobs"):

@@ -21,7 +21,9 @@ def test_a_constant_rate_is_evenly_spaced_from_the_start() -> None:
 
 
 @given(st.floats(0, 100), st.floats(0.5, 100), SECONDS, st.sampled_from(["constant", "poisson"]))
-def test_a_ramp_stays_within_its_time_and_ascends(rate: float, rate_to: float, seconds: float, process: Process) -> None:
+def test_a_ramp_stays_within_its_time_and_ascends(
+    rate: float, rate_to: float, seconds: float, process: Process
+) -> None:
     times = list(offsets(rate, process, rate_to=rate_to, seconds=seconds))
     assert times == sorted(times)
     assert all(0 <= time < seconds for time in times)
@@ -41,7 +43,9 @@ def test_a_falling_ramp_ends_where_the_rate_does() -> None:
 
 @given(RATES, st.integers(0, 2**31))
 def test_the_same_seed_gives_the_same_moments(rate: float, seed: int) -> None:
-    assert list(islice(offsets(rate, "poisson", seed=seed), 20)) == list(islice(offsets(rate, "poisson", seed=seed), 20))
+    assert list(islice(offsets(rate, "poisson", seed=seed), 20)) == list(
+        islice(offsets(rate, "poisson", seed=seed), 20)
+    )
 
 
 def test_gaps_of_a_poisson_process_are_exponential() -> None:

@@ -1,4 +1,5 @@
-"""The JSON of OpenAI-compatible servers as it really comes: content, reasoning, tool calls, usage, errors; and any other JSON."""
+"""The JSON of OpenAI-compatible servers as it really comes: content, reasoning, tool calls, usage, errors; and any
+other JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +24,29 @@ from backend.domain.load.interface import (
 )
 
 NAMES = [
-    *("choices", "usage", "text", "delta", "message", "content", "error", "detail", "tool_calls", "function", "arguments"),
-    *("completion_tokens", "prompt_tokens_details", "cached_tokens", "finish_reason", "reasoning", "x_groq", "type", "object"),
+    *(
+        "choices",
+        "usage",
+        "text",
+        "delta",
+        "message",
+        "content",
+        "error",
+        "detail",
+        "tool_calls",
+        "function",
+        "arguments",
+    ),
+    *(
+        "completion_tokens",
+        "prompt_tokens_details",
+        "cached_tokens",
+        "finish_reason",
+        "reasoning",
+        "x_groq",
+        "type",
+        "object",
+    ),
 ]
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -60,8 +82,14 @@ def test_a_tool_call_is_content_and_no_words():
     "document",
     [
         {"choices": [{"delta": {}, "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 8}}]},
-        {"choices": [{"delta": {}, "finish_reason": "stop"}], "x_groq": {"usage": {"prompt_tokens": 3, "completion_tokens": 8}}},
-        {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": "3", "completion_tokens": "8"}},
+        {
+            "choices": [{"delta": {}, "finish_reason": "stop"}],
+            "x_groq": {"usage": {"prompt_tokens": 3, "completion_tokens": 8}},
+        },
+        {
+            "choices": [{"delta": {}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": "3", "completion_tokens": "8"},
+        },
     ],
 )
 def test_usage_is_found_where_servers_put_it(document: dict[str, Any]):

@@ -1,4 +1,5 @@
-"""Lines of a workload are handed out once: whatever the load, no two runs, no warm-up and no greedy answer share one."""
+"""Lines of a workload are handed out once: whatever the load, no two runs, no warm-up and no greedy answer share
+one."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backend.domain.load.lines import GREEDY_PROMPTS, GREEDY_STREAMS, least, missing, shared, wanted, warm_streams, warm_up
+from backend.domain.load.lines import (
+    GREEDY_PROMPTS,
+    GREEDY_STREAMS,
+    least,
+    missing,
+    shared,
+    wanted,
+    warm_streams,
+    warm_up,
+)
 from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
 

@@ -93,9 +93,15 @@ def test_measured_request_k_has_the_kth_prompt_and_seed_behind_those_of_warm_up(
 def test_a_turn_has_the_seed_of_its_session_and_its_place_there() -> None:
     found = drive(TALKS, [], load=Load("closed", 1), warmup_requests=0, requests=8)
     assert [(own.prompt, own.turn, own.seed) for own in found] == [
-        (0, 0, SEED), (0, 1, SEED + TURN_SEEDS), (0, 2, SEED + 2 * TURN_SEEDS), (1, 0, SEED + 1), (2, 0, SEED + 2),
-        (2, 1, SEED + 2 + TURN_SEEDS), (0, 0, SEED + 3), (0, 1, SEED + 3 + TURN_SEEDS),
-    ]  # fmt: skip
+        (0, 0, SEED),
+        (0, 1, SEED + TURN_SEEDS),
+        (0, 2, SEED + 2 * TURN_SEEDS),
+        (1, 0, SEED + 1),
+        (2, 0, SEED + 2),
+        (2, 1, SEED + 2 + TURN_SEEDS),
+        (0, 0, SEED + 3),
+        (0, 1, SEED + 3 + TURN_SEEDS),
+    ]
 
 
 @given(Orders, Orders)

@@ -36,21 +36,34 @@ def lock(name: str) -> dict[str, str]:
     pins = [line for line in written if PINNED.match(line)]
     rows = dict(line.split("==") for line in pins)
     assert len(rows) == len(pins), "a package is pinned twice"
-    assert {row[:2] for row in environments.REQUIREMENT.findall((environments.LOCKS / name).read_text())} == set(rows.items())
+    assert {row[:2] for row in environments.REQUIREMENT.findall((environments.LOCKS / name).read_text())} == set(
+        rows.items()
+    )
     return rows
 
 
 @pytest.mark.parametrize(
     "name",
-    ["studio.txt", "dev.txt", "serve-cpu.txt", "serve-gpu.txt", "compress-cpu.txt", "compress-gpu.txt", "quality.txt", "ray.txt"],
-)  # fmt: skip
+    [
+        "studio.txt",
+        "dev.txt",
+        "serve-cpu.txt",
+        "serve-gpu.txt",
+        "compress-cpu.txt",
+        "compress-gpu.txt",
+        "quality.txt",
+        "ray.txt",
+    ],
+)
 def test_every_lock_pins_every_package_exactly(name: str) -> None:
     assert lock(name)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in environments.LOCKS.glob("*.txt")))
 def test_every_package_has_the_hashes_of_its_files_but_torch_for_a_processor(name: str) -> None:
-    by_name = {row[0] for row in environments.REQUIREMENT.findall((environments.LOCKS / name).read_text()) if not row[2]}
+    by_name = {
+        row[0] for row in environments.REQUIREMENT.findall((environments.LOCKS / name).read_text()) if not row[2]
+    }
     assert by_name <= {"torch"}
 
 
@@ -149,4 +162,7 @@ def test_a_full_disk_is_said_as_such_and_anything_else_by_its_last_error() -> No
     other = environments._failure(
         "installing x", "Collecting x\nERROR: No matching distribution found for x==9\n\n[notice] new pip\n"
     )
-    assert str(other) == "It failed while installing x: No matching distribution found for x==9; the job's log has all of it."
+    assert (
+        str(other)
+        == "It failed while installing x: No matching distribution found for x==9; the job's log has all of it."
+    )

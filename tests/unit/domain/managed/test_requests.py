@@ -1,4 +1,5 @@
-"""A recipe as the exact requests of SageMaker: every row of the stacking table against its golden form and botocore's model."""
+"""A recipe as the exact requests of SageMaker: every row of the stacking table against its golden form and botocore's
+model."""
 
 from __future__ import annotations
 
@@ -21,25 +22,42 @@ from tests.fakes.sagemaker import shapes
 from tests.properties import examples
 
 GOLDEN = Path(__file__).parent / "golden"
-GIVEN = ("role=arn:aws:iam::123456789012:role/service-role/optimizer", "output=s3://made/here", "source=s3://models/llama")
+GIVEN = (
+    "role=arn:aws:iam::123456789012:role/service-role/optimizer",
+    "output=s3://made/here",
+    "source=s3://models/llama",
+)
 GPU, NEURON = "ml.g6.12xlarge", "ml.inf2.48xlarge"
 AWQ, FP8, SMOOTH = ({"quantize": {"method": method}} for method in ("awq", "fp8", "smoothquant"))
 DRAFT: dict[str, Any] = {"speculate": {"method": "draft", "draft": "auto"}}
 EAGLE, COMPILE, SHARD = {"speculate": {"method": "eagle3"}}, {"compile": {}}, {"shard": {}}
 ROWS: dict[str, tuple[list[Any], str]] = {
-    "awq": ([AWQ], GPU), "fp8": ([FP8], GPU), "awq-draft": ([AWQ, DRAFT], GPU), "fp8-eagle": ([FP8, EAGLE], GPU),
-    "draft": ([DRAFT], GPU), "eagle": ([EAGLE], GPU), "nothing": ([], GPU), "compile": ([COMPILE], GPU),
-    "compile-neuron": ([COMPILE], NEURON), "compile-awq": ([COMPILE, AWQ], GPU), "compile-fp8": ([FP8, COMPILE], GPU),
-    "compile-smoothquant": ([SMOOTH, COMPILE], GPU), "shard": ([SHARD], GPU),
-}  # fmt: skip
+    "awq": ([AWQ], GPU),
+    "fp8": ([FP8], GPU),
+    "awq-draft": ([AWQ, DRAFT], GPU),
+    "fp8-eagle": ([FP8, EAGLE], GPU),
+    "draft": ([DRAFT], GPU),
+    "eagle": ([EAGLE], GPU),
+    "nothing": ([], GPU),
+    "compile": ([COMPILE], GPU),
+    "compile-neuron": ([COMPILE], NEURON),
+    "compile-awq": ([COMPILE, AWQ], GPU),
+    "compile-fp8": ([FP8, COMPILE], GPU),
+    "compile-smoothquant": ([SMOOTH, COMPILE], GPU),
+    "shard": ([SHARD], GPU),
+}
 REFUSED: dict[str, tuple[list[Any], str, str]] = {
-    "awq on Neuron": ([AWQ], NEURON, "only compiles"), "draft on Neuron": ([DRAFT], NEURON, "only compiles"),
-    "compile and awq on Neuron": ([COMPILE, AWQ], NEURON, "only compiles"), "smoothquant alone": ([SMOOTH], GPU, "add it"),
-    "compile and draft": ([COMPILE, DRAFT], GPU, "keep one"), "shard and awq": ([SHARD, AWQ], GPU, "keep one"),
-    "shard on Neuron": ([SHARD], NEURON, "leave it out"), "compile and EAGLE": ([COMPILE, EAGLE], GPU, "keep one"),
+    "awq on Neuron": ([AWQ], NEURON, "only compiles"),
+    "draft on Neuron": ([DRAFT], NEURON, "only compiles"),
+    "compile and awq on Neuron": ([COMPILE, AWQ], NEURON, "only compiles"),
+    "smoothquant alone": ([SMOOTH], GPU, "add it"),
+    "compile and draft": ([COMPILE, DRAFT], GPU, "keep one"),
+    "shard and awq": ([SHARD, AWQ], GPU, "keep one"),
+    "shard on Neuron": ([SHARD], NEURON, "leave it out"),
+    "compile and EAGLE": ([COMPILE, EAGLE], GPU, "keep one"),
     "gptq": ([{"quantize": {"method": "gptq"}}], GPU, "use awq, fp8"),
     "ngram": ([{"speculate": {"method": "ngram"}}], GPU, "a draft model"),
-}  # fmt: skip
+}
 
 
 def made(steps: list[Any], instance: str = GPU, *given: str, **serving: Any) -> Requests:
@@ -80,10 +98,12 @@ def test_what_does_not_stack_is_refused(row: str) -> None:
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        ("awq", {"group_size": 64}, "its own is 128"), ("awq", {"target_bits": 5.0}, "no such option"),
-        ("fp8", {"kv_cache": "fp8"}, "no such option"), ("fp8", {"activations": "static"}, "its own is dynamic"),
+        ("awq", {"group_size": 64}, "its own is 128"),
+        ("awq", {"target_bits": 5.0}, "no such option"),
+        ("fp8", {"kv_cache": "fp8"}, "no such option"),
+        ("fp8", {"activations": "static"}, "its own is dynamic"),
     ],
-)  # fmt: skip
+)
 def test_what_the_toolkit_does_otherwise_is_refused(method: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ImpossibleStack, match=words):
         made([{"quantize": {"method": method, **options}}])
@@ -92,10 +112,19 @@ def test_what_the_toolkit_does_otherwise_is_refused(method: str, options: dict[s
 
 def test_every_setting_arrives() -> None:
     found = made(
-        [FP8, COMPILE], GPU, "accept-eula=yes", "kms-key=alias/k", "subnets=subnet-1,subnet-2", "security-groups=sg-1",
-        "max-runtime=2h", "image=123456789012.dkr.ecr.us-east-1.amazonaws.com/i:1", "tag.team=a b", "env.OPTION_X=1",
-        max_num_seqs=8, dtype="bfloat16",
-    )  # fmt: skip
+        [FP8, COMPILE],
+        GPU,
+        "accept-eula=yes",
+        "kms-key=alias/k",
+        "subnets=subnet-1,subnet-2",
+        "security-groups=sg-1",
+        "max-runtime=2h",
+        "image=123456789012.dkr.ecr.us-east-1.amazonaws.com/i:1",
+        "tag.team=a b",
+        "env.OPTION_X=1",
+        max_num_seqs=8,
+        dtype="bfloat16",
+    )
     assert {"requests": validated(found)} == json.loads((GOLDEN / "every-setting.json").read_text())
     (other,) = validated(made([AWQ], GPU, "source=model:m-1"))
     assert other["ModelSource"] == {"SageMakerModel": {"ModelName": "m-1"}}
@@ -107,16 +136,24 @@ def test_every_setting_arrives() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("role=me", "role is wrong: it must be a role such as"), ("output=b/out", "it must be an address such as s3://"),
-        ("output=s3://Made/out", "the bucket in small letters"), ("upload=s3://Made", "the bucket in small letters"),
-        ("source=here", "or model:NAME"), ("subnets=s-1", "needs both"), ("accept-eula=perhaps", "is yes or no"),
-
+        ("role=me", "role is wrong: it must be a role such as"),
+        ("output=b/out", "it must be an address such as s3://"),
+        ("output=s3://Made/out", "the bucket in small letters"),
+        ("upload=s3://Made", "the bucket in small letters"),
+        ("source=here", "or model:NAME"),
+        ("subnets=s-1", "needs both"),
+        ("accept-eula=perhaps", "is yes or no"),
         ("max-runtime=long", "max-runtime is wrong: .long. is no time"),
-        ("rolle=x", "the nearest are role"), ("role", "needs a value"),
-        ("env.HF_TOKEN=x", "looks like a secret"), ("region=here", "such as us-east-1"), ("role=", "needs the role"),
-        ("output=", "WHETSTONE_AWS_OUTPUT"), ("security-groups=" + ",".join("abcdef"), "needs both"), ("tag.=x", "nearest"),
+        ("rolle=x", "the nearest are role"),
+        ("role", "needs a value"),
+        ("env.HF_TOKEN=x", "looks like a secret"),
+        ("region=here", "such as us-east-1"),
+        ("role=", "needs the role"),
+        ("output=", "WHETSTONE_AWS_OUTPUT"),
+        ("security-groups=" + ",".join("abcdef"), "needs both"),
+        ("tag.=x", "nearest"),
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_is_wrong_is_one_sentence(wrong: str, words: str) -> None:
     with pytest.raises(InvalidOptions, match=words) as found:
         read((*GIVEN, wrong), {})

@@ -9,8 +9,15 @@ from backend.domain.maths import chi_square
 
 @pytest.mark.parametrize(
     ("value", "df", "above"),
-    [(3.841459, 1, 0.05), (18.307038, 10, 0.05), (124.342113, 100, 0.05), (6.634897, 1, 0.01), (0.0, 3, 1.0), (2.0, 2, 0.367879)],
-)  # fmt: skip
+    [
+        (3.841459, 1, 0.05),
+        (18.307038, 10, 0.05),
+        (124.342113, 100, 0.05),
+        (6.634897, 1, 0.01),
+        (0.0, 3, 1.0),
+        (2.0, 2, 0.367879),
+    ],
+)
 def test_tails_are_those_of_the_tables(value: float, df: float, above: float) -> None:
     assert chi_square.upper_tail(value, df) == pytest.approx(above, rel=1e-5)
     if 0 < above < 1:

@@ -64,10 +64,13 @@ def test_a_model_of_eighty_layers_is_allocated_at_once() -> None:
     """Many groups of few different sizes, as models have them, with losses that no two share."""
     sizes = [(4, 8, 16), (3, 6, 12), (20, 41, 80), (11, 20, 40)]
     groups = [
-        [Choice(row[n] * 1024, loss / (1 + layer % 17 + number * 0.13) ** 1.5) for n, loss in enumerate((1.0, 0.02, 0.0))]
+        [
+            Choice(row[n] * 1024, loss / (1 + layer % 17 + number * 0.13) ** 1.5)
+            for n, loss in enumerate((1.0, 0.02, 0.0))
+        ]
         for layer in range(80)
         for number, row in enumerate(sizes)
-    ]  # fmt: skip
+    ]
     budget = cheapest(groups) * 9 // 8
     cost, loss = total(groups, allocate(groups, budget))
     assert cost <= budget
@@ -83,7 +86,12 @@ def test_candidates_and_what_they_cost() -> None:
     four = {"method": "awq", "bits": 4, "group_size": 128, "symmetric": False}
     found = candidates(four, "int8")
     assert [precision.name for precision in found] == ["int4-g128", "int4-g32", "int8", "16-bit"]
-    assert [precision.stored_bits(2, 256) for precision in found] == [2 * (1024 + 2 * 20), 2 * (1024 + 8 * 20), 2 * 2064, 8192]
+    assert [precision.stored_bits(2, 256) for precision in found] == [
+        2 * (1024 + 2 * 20),
+        2 * (1024 + 8 * 20),
+        2 * 2064,
+        8192,
+    ]
     assert [p.name for p in candidates({**four, "group_size": 32}, "w8a8")] == ["int4-g32", "w8a8", "16-bit"]
     assert [p.name for p in candidates({"method": "fp8", "bits": 8, "symmetric": True}, "w8a8")] == ["fp8", "16-bit"]
     group = Measured(name="a", linears=["a"], shapes=[(2, 256)], losses={})

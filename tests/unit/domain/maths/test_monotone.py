@@ -29,7 +29,9 @@ def test_it_is_scipys_curve(given_points: tuple[list[float], list[float]]) -> No
 
 
 @given(points(), st.floats(0, 1))
-def test_it_stays_between_neighbours_and_is_silent_outside(given_points: tuple[list[float], list[float]], share: float) -> None:
+def test_it_stays_between_neighbours_and_is_silent_outside(
+    given_points: tuple[list[float], list[float]], share: float
+) -> None:
     x, y = given_points
     at = monotone.curve(x, y)
     for k in range(len(x) - 1):

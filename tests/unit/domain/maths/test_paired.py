@@ -33,7 +33,9 @@ def test_the_exact_test_is_scipys(won: int, lost: int, same: int) -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200), st.sampled_from([0.1, 0.05, 0.01]))
-def test_the_interval_holds_nought_exactly_where_the_test_does_not_reject(won: int, lost: int, same: int, alpha: float) -> None:
+def test_the_interval_holds_nought_exactly_where_the_test_does_not_reject(
+    won: int, lost: int, same: int, alpha: float
+) -> None:
     found = Matched(won, lost, max(1, won + lost + same))
     low, high = found.interval(alpha)
     assert -1 <= low <= high <= 1

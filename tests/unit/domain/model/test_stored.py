@@ -1,4 +1,5 @@
-"""Headers with any quantization are never taken for plain weights, whatever announces them; plain ones never for quantized."""
+"""Headers with any quantization are never taken for plain weights, whatever announces them; plain ones never for
+quantized."""
 
 from __future__ import annotations
 
@@ -40,58 +41,88 @@ LAYOUTS: dict[str, dict[str, Header]] = {
     "mxfp8": {"weight": Header("F8_E4M3", (OUT, IN)), "weight_scale": Header("U8", (OUT, IN // 32))},
     "int8": {"weight": Header("I8", (OUT, IN)), "weight_scale": Header("F32", (OUT, 1))},
     "int8, ModelOpt": {
-        "weight": Header("I8", (OUT, IN)), "weight_scale": Header("F32", (OUT,)), "pre_quant_scale": Header("F32", (IN,)),
+        "weight": Header("I8", (OUT, IN)),
+        "weight_scale": Header("F32", (OUT,)),
+        "pre_quant_scale": Header("F32", (IN,)),
     },
     "scales beside floats": {"weight": Header("BF16", (OUT, IN)), "weight_scale": Header("F32", (OUT, 1))},
     "gptq": {
-        "qweight": Header("I32", (IN // 8, OUT)), "qzeros": Header("I32", (IN // 128, OUT // 8)),
-        "scales": Header("F16", (IN // 128, OUT)), "g_idx": Header("I32", (IN,)),
+        "qweight": Header("I32", (IN // 8, OUT)),
+        "qzeros": Header("I32", (IN // 128, OUT // 8)),
+        "scales": Header("F16", (IN // 128, OUT)),
+        "g_idx": Header("I32", (IN,)),
     },
     "gptq, 3 bits": {
-        "qweight": Header("I32", (IN * 3 // 32, OUT)), "qzeros": Header("I32", (4, OUT * 3 // 32)),
-        "scales": Header("F16", (4, OUT)), "g_idx": Header("I32", (IN,)),
+        "qweight": Header("I32", (IN * 3 // 32, OUT)),
+        "qzeros": Header("I32", (4, OUT * 3 // 32)),
+        "scales": Header("F16", (4, OUT)),
+        "g_idx": Header("I32", (IN,)),
     },
     "awq": {
-        "qweight": Header("I32", (IN, OUT // 8)), "qzeros": Header("I32", (IN // 128, OUT // 8)),
+        "qweight": Header("I32", (IN, OUT // 8)),
+        "qzeros": Header("I32", (IN // 128, OUT // 8)),
         "scales": Header("F16", (IN // 128, OUT)),
     },
     "awq, gemv": {
-        "qweight": Header("I32", (OUT, IN // 8)), "qzeros": Header("I32", (OUT, 1)), "scales": Header("F16", (OUT, 8)),
+        "qweight": Header("I32", (OUT, IN // 8)),
+        "qzeros": Header("I32", (OUT, 1)),
+        "scales": Header("F16", (OUT, 8)),
     },
     "marlin": {"B": Header("I32", (IN // 16, OUT * 2)), "s": Header("F16", (4, OUT))},
     "packed": {
-        "weight_packed": Header("I32", (OUT, IN // 8)), "weight_scale": Header("BF16", (OUT, 4)),
+        "weight_packed": Header("I32", (OUT, IN // 8)),
+        "weight_scale": Header("BF16", (OUT, 4)),
         "weight_shape": Header("I64", (2,)),
     },
     "nvfp4, ModelOpt": {
-        "weight": Header("U8", (OUT, IN // 2)), "weight_scale": Header("F8_E4M3", (OUT, IN // 16)),
-        "weight_scale_2": Header("F32", ()), "input_scale": Header("F32", ()),
+        "weight": Header("U8", (OUT, IN // 2)),
+        "weight_scale": Header("F8_E4M3", (OUT, IN // 16)),
+        "weight_scale_2": Header("F32", ()),
+        "input_scale": Header("F32", ()),
     },
     "nvfp4, compressed-tensors": {
-        "weight_packed": Header("U8", (OUT, IN // 2)), "weight_scale": Header("F8_E4M3", (OUT, IN // 16)),
+        "weight_packed": Header("U8", (OUT, IN // 2)),
+        "weight_scale": Header("F8_E4M3", (OUT, IN // 16)),
         "weight_global_scale": Header("F32", (1,)),
     },
     "mxfp4": {"gate_up_proj_blocks": Header("U8", (8, OUT, 16, 16)), "gate_up_proj_scales": Header("U8", (8, OUT, 16))},
     "bitsandbytes, 4 bits": {
-        "weight": Header("U8", (OUT * IN // 2, 1)), "weight.absmax": Header("U8", (2048,)),
-        "weight.quant_map": Header("F32", (16,)), "weight.quant_state.bitsandbytes__nf4": Header("U8", (88,)),
+        "weight": Header("U8", (OUT * IN // 2, 1)),
+        "weight.absmax": Header("U8", (2048,)),
+        "weight.quant_map": Header("F32", (16,)),
+        "weight.quant_state.bitsandbytes__nf4": Header("U8", (88,)),
     },
     "bitsandbytes, 8 bits": {
-        "weight": Header("I8", (OUT, IN)), "SCB": Header("F32", (OUT,)), "weight_format": Header("U8", ()),
+        "weight": Header("I8", (OUT, IN)),
+        "SCB": Header("F32", (OUT,)),
+        "weight_format": Header("U8", ()),
     },
     "hqq": {"W_q": Header("U8", (OUT, IN // 2)), "scale": Header("F16", (OUT, 8)), "zero": Header("F16", (OUT, 8))},
     "eetq": {"weight": Header("I8", (IN, OUT)), "weight_scales": Header("F16", (OUT,))},
     "aqlm": {
-        "codes": Header("I8", (OUT, IN // 8, 2)), "codebooks": Header("F16", (2, 256, 1, 8)),
+        "codes": Header("I8", (OUT, IN // 8, 2)),
+        "codebooks": Header("F16", (2, 256, 1, 8)),
         "scales": Header("F16", (OUT, 1, 1, 1)),
     },
     "quip": {"Qidxs": Header("I16", (OUT, IN // 8)), "SU": Header("F16", (IN,)), "SV": Header("F16", (OUT,))},
-    "exl2": {"q_weight": Header("I32", (IN // 8, OUT)), "q_scale": Header("I32", (4, OUT // 8)), "q_perm": Header("I16", (IN,))},
-    "exl3": {"trellis": Header("I16", (IN // 16, OUT // 16, 64)), "suh": Header("F16", (IN,)), "svh": Header("F16", (OUT,))},
-    "mlx": {"weight": Header("U32", (OUT, IN // 8)), "scales": Header("F16", (OUT, 8)), "biases": Header("F16", (OUT, 8))},
+    "exl2": {
+        "q_weight": Header("I32", (IN // 8, OUT)),
+        "q_scale": Header("I32", (4, OUT // 8)),
+        "q_perm": Header("I16", (IN,)),
+    },
+    "exl3": {
+        "trellis": Header("I16", (IN // 16, OUT // 16, 64)),
+        "suh": Header("F16", (IN,)),
+        "svh": Header("F16", (OUT,)),
+    },
+    "mlx": {
+        "weight": Header("U32", (OUT, IN // 8)),
+        "scales": Header("F16", (OUT, 8)),
+        "biases": Header("F16", (OUT, 8)),
+    },
     "torchao": {"weight:qdata": Header("I8", (OUT, IN)), "weight:scale": Header("F32", (OUT, 1))},
     "bitnet": {"weight": Header("U8", (OUT // 4, IN)), "weight_scale": Header("BF16", (1,))},
-}  # fmt: skip
+}
 READ = {"fp8, a matrix", "fp8, an output", "fp8, a block", "int8", "awq"}
 """Those that need no announcement to be read exactly."""
 
@@ -130,7 +161,9 @@ def test_headers_with_any_quantization_are_never_taken_for_plain(data: Any) -> N
         )
         held |= module(layout, place) if place else dict(LAYOUTS[layout])
     method = data.draw(st.sampled_from(METHODS))
-    side = data.draw(st.sampled_from([{}, {"hf_quant_config": {}}, {"quantize_config": {"bits": 4}}, {"quant_config": {}}]))
+    side = data.draw(
+        st.sampled_from([{}, {"hf_quant_config": {}}, {"quantize_config": {"bits": 4}}, {"quant_config": {}}])
+    )
     try:
         seen = recognised(held, None if method is None else {"quant_method": method}, **side)
     except InvalidModel as error:
@@ -142,11 +175,27 @@ def test_headers_with_any_quantization_are_never_taken_for_plain(data: Any) -> N
 @examples(300)
 @given(data=st.data())
 def test_a_weight_of_any_other_dtype_or_with_any_mark_is_never_plain(data: Any) -> None:
-    marks = ["weight_scale", "weight_scale_inv", "weight_scale_2", "qweight", "qzeros", "scales", "g_idx", "weight_packed", "SCB",
-             "weight.absmax", "weight_zero_point", "input_scale", "k_scale", "pre_quant_scale"]  # fmt: skip
+    marks = [
+        "weight_scale",
+        "weight_scale_inv",
+        "weight_scale_2",
+        "qweight",
+        "qzeros",
+        "scales",
+        "g_idx",
+        "weight_packed",
+        "SCB",
+        "weight.absmax",
+        "weight_zero_point",
+        "input_scale",
+        "k_scale",
+        "pre_quant_scale",
+    ]
     odd = Header(data.draw(st.sampled_from(sorted(BITS.keys() - FLOATS))), (OUT, IN))
     marked = data.draw(st.sampled_from(marks))
-    extra = data.draw(st.sampled_from([{"weight": odd}, {marked: Header("F32", (OUT, 1))}, {"weight": odd, marked: odd}]))
+    extra = data.draw(
+        st.sampled_from([{"weight": odd}, {marked: Header("F32", (OUT, 1))}, {"weight": odd, marked: odd}])
+    )
     assert recognised(PLAIN | {f"{LINEAR}.{local}": header for local, header in extra.items()}) is not None
 
 
@@ -189,15 +238,25 @@ def test_what_is_announced_and_stored_otherwise_is_refused_by_name(layout: str |
 
 
 def test_side_files_announce_as_config_does() -> None:
-    with pytest.raises(InvalidModel, match=r"hf_quant_config.json announces modelopt, but the weights are stored as plain"):
+    with pytest.raises(
+        InvalidModel, match=r"hf_quant_config.json announces modelopt, but the weights are stored as plain"
+    ):
         recognised(PLAIN, hf_quant_config={"quantization": {"quant_algo": "FP8"}})
     seen = recognised(PLAIN | module("gptq"), quantize_config={"bits": 4, "sym": True})
-    assert seen is not None and seen.readable and (seen.method, seen.announced, seen.bits) == ("gptq", "quantize_config.json", 4)
+    assert (
+        seen is not None
+        and seen.readable
+        and (seen.method, seen.announced, seen.bits) == ("gptq", "quantize_config.json", 4)
+    )
     nested = {"text_config": {"hidden_size": 8, "quantization_config": GPTQ}}
     assert [each.method for each in announced.announcements(nested, {})] == ["gptq"]
 
 
-PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": {"weights": {"num_bits": 8}}}}
+PACKED = {
+    "quant_method": "compressed-tensors",
+    "format": "pack-quantized",
+    "config_groups": {"g": {"weights": {"num_bits": 8}}},
+}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +282,11 @@ def test_what_changes_the_numbers_and_has_no_reader_is_refused(layout: str, conf
 
 
 def test_announced_layouts_are_read_and_their_bits_known() -> None:
-    for layout, config, bits in (("gptq", GPTQ, 4), ("packed", PACKED, 8), ("fp8, a block", {"quant_method": "fp8"}, 8)):
+    for layout, config, bits in (
+        ("gptq", GPTQ, 4),
+        ("packed", PACKED, 8),
+        ("fp8, a block", {"quant_method": "fp8"}, 8),
+    ):
         seen = recognised(PLAIN | module(layout), config)
         assert seen is not None and seen.readable and seen.bits == bits, seen
     cache = {f"{LINEAR}.weight": Header("BF16", (OUT, IN)), "model.layers.0.self_attn.k_scale": Header("F32", (1,))}
@@ -235,15 +298,30 @@ def test_announced_layouts_are_read_and_their_bits_known() -> None:
 def test_a_tensor_beside_a_weight_that_no_reader_knows_is_named() -> None:
     held = PLAIN | module("fp8, a matrix") | {f"{LINEAR}.weight_scale_2": Header("F32", ())}
     seen = recognised(held)
-    assert seen is not None and seen.refusal is not None and "`weight_scale_2`, which nothing here reads" in seen.refusal
+    assert (
+        seen is not None and seen.refusal is not None and "`weight_scale_2`, which nothing here reads" in seen.refusal
+    )
 
 
 FIELDS = [
-    "format", "sym", "bits", "version", "checkpoint_format", "config_groups", "dynamic", "sparsity_config", "weight_block_size",
-    "meta", "kv_cache_scheme",
-]  # fmt: skip
+    "format",
+    "sym",
+    "bits",
+    "version",
+    "checkpoint_format",
+    "config_groups",
+    "dynamic",
+    "sparsity_config",
+    "weight_block_size",
+    "meta",
+    "kv_cache_scheme",
+]
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
-ANYTHING = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=5), SCALARS | st.lists(SCALARS), max_size=2)
+ANYTHING = (
+    SCALARS
+    | st.lists(SCALARS, max_size=3)
+    | st.dictionaries(st.text(max_size=5), SCALARS | st.lists(SCALARS), max_size=2)
+)
 
 
 @given(

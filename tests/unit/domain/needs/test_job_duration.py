@@ -20,33 +20,49 @@ from tests.unit.domain.needs.test_job_memory import LLAMA_70B, facts, quantizing
 
 HERE = rates.of_measured(0.95e12, 2, ("avx512_bf16",))
 STARTER, WIDE = facts(), facts(intermediate_size=24576, parameters=117_313_024)
-SMOLLM2 = facts(layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152)
+SMOLLM2 = facts(
+    layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152
+)
 STATIC: dict[str, Any] = {"method": "awq", "group_size": 64}
 
 
 @pytest.mark.parametrize(
     ("of", "options", "optimize_s"),
     [
-        (STARTER, {"method": "w8a8"}, 0.9), (STARTER, {"method": "smoothquant"}, 5.3),
-        (STARTER, {"method": "awq"}, 9.4), (STARTER, {"method": "gptq"}, 8.6), (WIDE, {"method": "w8a8"}, 14.1),
-        (SMOLLM2, {"method": "w8a8"}, 10.5), (SMOLLM2, STATIC, 105.8),
+        (STARTER, {"method": "w8a8"}, 0.9),
+        (STARTER, {"method": "smoothquant"}, 5.3),
+        (STARTER, {"method": "awq"}, 9.4),
+        (STARTER, {"method": "gptq"}, 8.6),
+        (WIDE, {"method": "w8a8"}, 14.1),
+        (SMOLLM2, {"method": "w8a8"}, 10.5),
+        (SMOLLM2, STATIC, 105.8),
     ],
-)  # fmt: skip
-def test_quantizing_is_within_a_factor_of_two_of_what_was_measured(of: ModelFacts, options: Any, optimize_s: float) -> None:
-    """Processor seconds of workers on 2 cores of an AMD EPYC with AVX-512 BF16, 2026-11-22 (benchmarks/job_costs.py)."""
+)
+def test_quantizing_is_within_a_factor_of_two_of_what_was_measured(
+    of: ModelFacts, options: Any, optimize_s: float
+) -> None:
+    """Processor seconds of workers on 2 cores of an AMD EPYC with AVX-512 BF16, 2026-11-22
+    (benchmarks/job_costs.py)."""
     chosen = quantizing(**options)
     least, most = (duration.job_phases(of, chosen, HERE, 0, end)["optimize"] for end in (0, 1))
     assert least <= optimize_s / 2 <= most and most <= 4.1 * least
 
 
 def recorded() -> dict[str, float]:
-    """Seconds by phase of the SmoothQuant job of SmolLM2 in the demonstration that comes with Whetstone, and of the whole: 2
-    cores of an AMD EPYC with AVX-512 BF16, nothing else running, 2026-11-24 (docs/results.md). Scoring of a job with AWQ, and of
-    the starter's 24 windows, is recorded nowhere."""
+    """Seconds by phase of the SmoothQuant job of SmolLM2 in the demonstration that comes with Whetstone, and of the
+    whole: 2 cores of an AMD EPYC with AVX-512 BF16, nothing else running, 2026-11-24 (docs/results.md). Scoring of a
+    job with AWQ, and of the starter's 24 windows, is recorded nowhere."""
     rows = json.loads((ASSETS / "demo" / "jobs.json").read_text())
-    (job_row,) = [row for row in rows if row["kind"] == "optimize" and "smoothquant" in json.dumps(row["spec"]["recipe"])]
-    assert (job_row["spec"]["model"]["layers"], job_row["spec"]["model"]["parameters"]) == (SMOLLM2.layers, SMOLLM2.parameters)
-    begun = [(event["phase"], datetime.fromisoformat(event["at"])) for event in job_row["events"] if event["kind"] == "phase"]
+    (job_row,) = [
+        row for row in rows if row["kind"] == "optimize" and "smoothquant" in json.dumps(row["spec"]["recipe"])
+    ]
+    assert (job_row["spec"]["model"]["layers"], job_row["spec"]["model"]["parameters"]) == (
+        SMOLLM2.layers,
+        SMOLLM2.parameters,
+    )
+    begun = [
+        (event["phase"], datetime.fromisoformat(event["at"])) for event in job_row["events"] if event["kind"] == "phase"
+    ]
     ended = datetime.fromisoformat(job_row["finished_at"])
     found = {name: (after - at).total_seconds() for (name, at), (_, after) in pairwise([*begun, ("", ended)])}
     return found | {"whole": (ended - datetime.fromisoformat(job_row["started_at"])).total_seconds()}
@@ -55,13 +71,20 @@ def recorded() -> dict[str, float]:
 @pytest.mark.parametrize(
     ("phase", "seconds"),
     [
-        ("optimize", recorded()["optimize"]), ("quality", recorded()["quality"]), ("whole", recorded()["whole"]),
+        ("optimize", recorded()["optimize"]),
+        ("quality", recorded()["quality"]),
+        ("whole", recorded()["whole"]),
         ("quality", (40 + 47 + 17 + 2.6) / 2),  # decision 0015: processor seconds of both cores
     ],
-)  # fmt: skip
-def test_each_phase_and_the_whole_job_are_within_a_factor_of_two_of_what_was_recorded(phase: str, seconds: float) -> None:
+)
+def test_each_phase_and_the_whole_job_are_within_a_factor_of_two_of_what_was_recorded(
+    phase: str, seconds: float
+) -> None:
     """What was said to take "up to 27 s" took 8 min 43 s."""
-    ends = [duration.job_phases(SMOLLM2, quantizing(method="smoothquant"), HERE, 4 * SMOLLM2.parameters, end) for end in (0, 1)]
+    ends = [
+        duration.job_phases(SMOLLM2, quantizing(method="smoothquant"), HERE, 4 * SMOLLM2.parameters, end)
+        for end in (0, 1)
+    ]
     least, most = (sum(found.values()) if phase == "whole" else found[phase] for found in ends)
     assert least <= seconds <= most and most <= 4.2 * least
 
@@ -82,9 +105,11 @@ def test_an_accelerator_is_counted_where_there_is_one() -> None:
     where = instances.load().find("ml.g6e.xlarge")
     assert where is not None
     context = Context(
-        target=where.name, facts=targets.facts(where, LLAMA_70B, None), runs=targets.runs(where),
+        target=where.name,
+        facts=targets.facts(where, LLAMA_70B, None),
+        runs=targets.runs(where),
         price_per_hour=where.price_per_hour,
-    )  # fmt: skip
+    )
     found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
     assert found.job_seconds and found.job_cost
     assert 300 < found.job_seconds[0] < found.job_seconds[1] < 4 * 3600 and found.job_cost[1] < 15
@@ -95,13 +120,16 @@ def test_a_layer_must_fit_on_the_accelerator() -> None:
     where = instances.load().find("ml.g5.xlarge")
     assert where is not None and job.on_device(LLAMA_70B, quantizing(method="awq")) > where.device.memory_bytes
     context = Context(
-        target=where.name, facts=targets.facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
+        target=where.name,
+        facts=targets.facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
         runs=targets.runs(where),
-    )  # fmt: skip
+    )
     found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
     assert found.job_seconds is None and any("a layer takes about" in reason for reason in found.unknown)
 
 
 def test_fp32_is_a_smaller_share_where_16_bit_has_instructions_of_its_own() -> None:
-    full = [rates.of_measured(1e12, 2, features).full[0] for features in (("amx_bf16", "avx512_bf16"), ("avx512_bf16",), ())]
+    full = [
+        rates.of_measured(1e12, 2, features).full[0] for features in (("amx_bf16", "avx512_bf16"), ("avx512_bf16",), ())
+    ]
     assert full == sorted(full)

@@ -43,18 +43,23 @@ def test_it_is_near_the_peaks_that_were_measured(measured: float, of: ModelFacts
     assert need(of, quantizing(**options)).memory_bytes == pytest.approx(450e6 + measured, rel=0.2)
 
 
-SMOLLM2 = facts(layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152)
+SMOLLM2 = facts(
+    layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152
+)
 
 
 @pytest.mark.parametrize(
     ("peak", "of", "options"),
     [
-        (658e6, facts(), {"method": "w8a8"}), (792e6, facts(), {"method": "awq"}), (801e6, facts(), {"method": "gptq"}),
-        (964e6, facts(), {"method": "awq", "target_bits": 5}), (1389e6, WIDE, {"method": "w8a8"}),
+        (658e6, facts(), {"method": "w8a8"}),
+        (792e6, facts(), {"method": "awq"}),
+        (801e6, facts(), {"method": "gptq"}),
+        (964e6, facts(), {"method": "awq", "target_bits": 5}),
+        (1389e6, WIDE, {"method": "w8a8"}),
         (786e6, SMOLLM2, {"method": "w8a8"}),
         (2210e6, SMOLLM2, {"method": "awq", "group_size": 64, "target_bits": 5}),
     ],
-)  # fmt: skip
+)
 def test_it_is_near_the_peaks_of_whole_jobs(peak: float, of: ModelFacts, options: dict[str, Any]) -> None:
     """VmHWM of workers, 2026-11-22 and 23 (benchmarks/job_costs.py); the last where 0.83 GB was told."""
     assert need(of, quantizing(**options)).memory_bytes == pytest.approx(peak, rel=0.2)

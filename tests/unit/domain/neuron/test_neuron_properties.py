@@ -24,18 +24,28 @@ from tests.properties import examples
 LLAMA = "meta-textgeneration-llama-3-8b"
 MODELS = [*published.published(), *published.reference()]
 STEPS: list[dict[str, Any]] = [
-    {"compile": {}}, *({"compile": {"stack": name}} for name in stacks.STACKS), {"quantize": {"method": "int8"}},
-    {"quantize": {"method": "awq"}}, {"speculate": {"method": "draft", "draft": "auto"}}, {"prune": {"method": "wanda"}},
-]  # fmt: skip
+    {"compile": {}},
+    *({"compile": {"stack": name}} for name in stacks.STACKS),
+    {"quantize": {"method": "int8"}},
+    {"quantize": {"method": "awq"}},
+    {"speculate": {"method": "draft", "draft": "auto"}},
+    {"prune": {"method": "wanda"}},
+]
 RECIPES = st.builds(
     lambda steps, serving: recipe.read({"name": "any", "steps": steps, "serving": serving}),
     st.lists(st.sampled_from(STEPS), max_size=3),
-    st.fixed_dictionaries({}, optional={
-        "tensor_parallel": st.sampled_from([1, 2, 3, 8, 12, 24, 32, 64]), "max_num_seqs": st.sampled_from([1, 8, 300]),
-        "max_model_len": st.sampled_from([64, 1000, 2048, 10**6]), "dtype": st.sampled_from(["auto", "float16", "float32"]),
-        "kv_cache_dtype": st.sampled_from(["auto", "fp8"]), "enforce_eager": st.booleans(),
-    }),
-)  # fmt: skip
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "tensor_parallel": st.sampled_from([1, 2, 3, 8, 12, 24, 32, 64]),
+            "max_num_seqs": st.sampled_from([1, 8, 300]),
+            "max_model_len": st.sampled_from([64, 1000, 2048, 10**6]),
+            "dtype": st.sampled_from(["auto", "float16", "float32"]),
+            "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+            "enforce_eager": st.booleans(),
+        },
+    ),
+)
 
 
 def known(name: str) -> ModelFacts:
@@ -52,8 +62,9 @@ def facts(name: str, model: ModelFacts) -> Facts:
 
 HEADS = st.builds(
     lambda keys, group: known(LLAMA).model_copy(update={"heads": keys * group, "kv_heads": keys}),
-    st.integers(1, 40), st.integers(1, 16),
-)  # fmt: skip
+    st.integers(1, 40),
+    st.integers(1, 16),
+)
 
 
 @examples(500)
@@ -100,27 +111,37 @@ def test_whatever_is_valid_is_planned_on_cores_that_hold_it_and_else_the_nearest
     device, draft = there.device, there.serving_draft(chosen)
     assert device is not None
     plan = compiling.plan(card, chosen, device, draft)
-    assert device.name in stacks.STACKS[plan.stack].accelerators and card.model_type in stacks.STACKS[plan.stack].model_types
+    assert (
+        device.name in stacks.STACKS[plan.stack].accelerators
+        and card.model_type in stacks.STACKS[plan.stack].model_types
+    )
     assert plan.tensor_parallel in cores.degrees(device) and plan.tensor_parallel == verdict.plan.tensor_parallel
     assert cores.fits(card, chosen, device, plan.tensor_parallel, draft)
     assert plan.context_buckets[-1] == plan.positions <= card.max_positions and plan.batch >= 1
     assert list(plan.context_buckets) == sorted(set(plan.context_buckets))
 
 
-SERVINGS = st.fixed_dictionaries({
-    "tensor_parallel": st.sampled_from([2, 8]), "max_num_seqs": st.sampled_from([1, 4]),
-    "max_model_len": st.sampled_from([64, 512]),
-    "dtype": st.sampled_from(["auto", "bfloat16", "float16"]), "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
-})  # fmt: skip
+SERVINGS = st.fixed_dictionaries(
+    {
+        "tensor_parallel": st.sampled_from([2, 8]),
+        "max_num_seqs": st.sampled_from([1, 4]),
+        "max_model_len": st.sampled_from([64, 512]),
+        "dtype": st.sampled_from(["auto", "bfloat16", "float16"]),
+        "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+    }
+)
 
 
 @examples(300)
 @given(SERVINGS, SERVINGS, st.booleans())
-def test_two_plans_have_one_key_only_where_no_field_differs(one: dict[str, Any], other: dict[str, Any], named: bool) -> None:
+def test_two_plans_have_one_key_only_where_no_field_differs(
+    one: dict[str, Any], other: dict[str, Any], named: bool
+) -> None:
     model, device = known(LLAMA), facts("ml.trn1.32xlarge", known(LLAMA)).device
     assert device is not None
     first, second = (
-        compiling.plan(model, recipe.read({"steps": [{"compile": {}}], "serving": each}), device) for each in (one, other)
+        compiling.plan(model, recipe.read({"steps": [{"compile": {}}], "serving": each}), device)
+        for each in (one, other)
     )
     second = second.model_copy(update={"model": "another name"}) if named else second
     assert (first.key == second.key) == (not keys.differing(first.fields, second.fields))

@@ -28,9 +28,13 @@ def known(name: str) -> ModelFacts:
 
 
 def check(
-    where: str, steps: list[Any], model: str | ModelFacts = LLAMA, draft: ModelFacts | None = None, attached: bool = False,
+    where: str,
+    steps: list[Any],
+    model: str | ModelFacts = LLAMA,
+    draft: ModelFacts | None = None,
+    attached: bool = False,
     **serving: Any,
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     card = known(model) if isinstance(model, str) else model
     target = instances.load().find(where)
     assert target is not None
@@ -49,12 +53,15 @@ def rules(verdict: Verdict) -> set[str]:
 @pytest.mark.parametrize(
     ("where", "cores_there", "gib", "degrees"),
     [
-        ("ml.inf2.xlarge", 2, 16, (1, 2)), ("ml.inf2.24xlarge", 12, 16, (1, 2, 4, 8)),
-        ("ml.inf2.48xlarge", 24, 16, (1, 2, 4, 8, 24)), ("ml.trn1.2xlarge", 2, 16, (1, 2)),
-        ("ml.trn1.32xlarge", 32, 16, (1, 2, 8, 32)), ("ml.trn1n.32xlarge", 32, 16, (1, 2, 8, 32)),
+        ("ml.inf2.xlarge", 2, 16, (1, 2)),
+        ("ml.inf2.24xlarge", 12, 16, (1, 2, 4, 8)),
+        ("ml.inf2.48xlarge", 24, 16, (1, 2, 4, 8, 24)),
+        ("ml.trn1.2xlarge", 2, 16, (1, 2)),
+        ("ml.trn1.32xlarge", 32, 16, (1, 2, 8, 32)),
+        ("ml.trn1n.32xlarge", 32, 16, (1, 2, 8, 32)),
         ("ml.trn2.48xlarge", 64, 24, (1, 2, 4, 8, 16, 32, 64)),
     ],
-)  # fmt: skip
+)
 def test_cores_memory_a_core_and_degrees_of_each_instance(where: str, cores_there: int, gib: int, degrees: Any) -> None:
     target = instances.load().find(f"neuron:{where}")
     assert target is not None
@@ -70,11 +77,18 @@ def test_a_gpu_instance_is_no_neuron_target() -> None:
 @pytest.mark.parametrize(
     ("where", "model_type", "stack"),
     [
-        (INF2, "llama", "nxd-inference"), (INF2, "qwen3_moe", "nxd-inference"), (INF2, "bloom", "transformers-neuronx"),
-        (TRN1, "opt", "transformers-neuronx"), (TRN2, "llama", "vllm-neuron"), (TRN2, "mixtral", "nxd-inference"),
-        (INF2, "falcon", None), (INF2, "gpt_neox", None), (TRN2, "bloom", None), (TRN1, "cohere", None),
+        (INF2, "llama", "nxd-inference"),
+        (INF2, "qwen3_moe", "nxd-inference"),
+        (INF2, "bloom", "transformers-neuronx"),
+        (TRN1, "opt", "transformers-neuronx"),
+        (TRN2, "llama", "vllm-neuron"),
+        (TRN2, "mixtral", "nxd-inference"),
+        (INF2, "falcon", None),
+        (INF2, "gpt_neox", None),
+        (TRN2, "bloom", None),
+        (TRN1, "cohere", None),
     ],
-)  # fmt: skip
+)
 def test_the_planner_checks_architectures_for_neuron(where: str, model_type: str, stack: str | None) -> None:
     model = known(LLAMA).model_copy(update={"model_type": model_type})
     verdict = check(where, [COMPILE], model, tensor_parallel=8)
@@ -154,16 +168,20 @@ DRAFT: dict[str, Any] = {"speculate": {"method": "draft", "draft": "head", "toke
 @pytest.mark.parametrize(
     ("where", "step", "changes", "said"),
     [
-        (INF2, EAGLE, {"max_num_seqs": 4}, None), (INF2, DRAFT, {}, None),
+        (INF2, EAGLE, {"max_num_seqs": 4}, None),
+        (INF2, DRAFT, {}, None),
         (INF2, DRAFT, {"max_num_seqs": 4}, "for one sequence: set `max_num_seqs: 1`, or use an EAGLE head"),
         (INF2, EAGLE, {"draft": None}, "needs a head that was trained for"),
         (INF2, EAGLE, {"hidden": 64}, "was trained for another model (hidden size 64"),
         (INF2, EAGLE, {"model_type": "qwen2"}, "EAGLE heads for llama, not for qwen2"),
-        (TRN2, EAGLE, {}, "only where its device is: use `local:neuron`"), (TRN2, EAGLE, {"attached": True}, None),
+        (TRN2, EAGLE, {}, "only where its device is: use `local:neuron`"),
+        (TRN2, EAGLE, {"attached": True}, None),
         (TRN2, DRAFT, {}, "vLLM Neuron compiles no `draft` ahead of time"),
     ],
-)  # fmt: skip
-def test_speculation_is_compiled_as_the_vendor_has_it(where: str, step: Any, changes: dict[str, Any], said: str | None) -> None:
+)
+def test_speculation_is_compiled_as_the_vendor_has_it(
+    where: str, step: Any, changes: dict[str, Any], said: str | None
+) -> None:
     head = HEAD.model_copy(update={"hidden_size": changes.pop("hidden", HEAD.hidden_size)})
     head = changes.pop("draft", head)
     model = known(LLAMA).model_copy(update={"model_type": changes.pop("model_type", "llama")})
@@ -180,7 +198,9 @@ def test_the_memory_of_a_core_counts_the_draft() -> None:
 
 def test_a_head_of_ones_own_is_not_for_sagemaker_which_trains_one() -> None:
     own = check("sagemaker:ml.g5.12xlarge", [EAGLE], draft=HEAD)
-    assert "speculation-options" in rules(own) and "leave `draft` out" in " ".join(reason.message for reason in own.reasons)
+    assert "speculation-options" in rules(own) and "leave `draft` out" in " ".join(
+        reason.message for reason in own.reasons
+    )
     assert check("sagemaker:ml.g5.12xlarge", [{"speculate": {"method": "eagle3"}}]).valid
 
 
@@ -197,28 +217,56 @@ def test_trainium3_is_planned_by_one_accelerator_since_no_instance_of_it_is_publ
 
 def test_one_table_names_the_families_of_stacks_and_of_the_managed_toolkit() -> None:
     assert stacks.families("sagemaker") == {
-        "bloom", "dbrx", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "llama", "mistral", "mixtral", "opt", "qwen2", "qwen3",
+        "bloom",
+        "dbrx",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gptj",
+        "llama",
+        "mistral",
+        "mixtral",
+        "opt",
+        "qwen2",
+        "qwen3",
         "qwen3_moe",
-    }  # fmt: skip
-    assert all(stack.model_types == stacks.families(name) and stack.model_types for name, stack in stacks.STACKS.items())
+    }
+    assert all(
+        stack.model_types == stacks.families(name) and stack.model_types for name, stack in stacks.STACKS.items()
+    )
 
 
 def plan(**serving: Any) -> compiling.CompilePlan:
     target = instances.load().find(INF2)
     assert target is not None
-    chosen = recipe.read({"steps": [INT8, COMPILE], "serving": {"tensor_parallel": 8, "max_model_len": 1024, **serving}})
+    chosen = recipe.read(
+        {"steps": [INT8, COMPILE], "serving": {"tensor_parallel": 8, "max_model_len": 1024, **serving}}
+    )
     return compiling.plan(known(LLAMA), chosen, target.device, compiler="2.21")
 
 
 def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
     first = plan()
-    assert (first.context_buckets, first.dtype, first.weights, first.target) == ((128, 256, 512, 1024), "bf16", "int8", "trn1")
+    assert (first.context_buckets, first.dtype, first.weights, first.target) == (
+        (128, 256, 512, 1024),
+        "bf16",
+        "int8",
+        "trn1",
+    )
     assert first.key == plan().key == first.model_copy(update={"model": "another name"}).key
     changed = [
-        ("compiler", "2.22"), ("tensor_parallel", 24), ("batch", 4), ("dtype", "f16"), ("weights", None), ("cache", "fp8"),
-        ("context_buckets", (1024,)), ("model_hash", "x"), ("optimize_level", 3),
-        ("draft_method", "eagle"), ("stack", "transformers-neuronx"),
-    ]  # fmt: skip
+        ("compiler", "2.22"),
+        ("tensor_parallel", 24),
+        ("batch", 4),
+        ("dtype", "f16"),
+        ("weights", None),
+        ("cache", "fp8"),
+        ("context_buckets", (1024,)),
+        ("model_hash", "x"),
+        ("optimize_level", 3),
+        ("draft_method", "eagle"),
+        ("stack", "transformers-neuronx"),
+    ]
     for field, value in changed:
         other = first.model_copy(update={field: value})
         assert other.key != first.key

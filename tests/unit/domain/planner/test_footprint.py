@@ -27,7 +27,9 @@ def test_fits_where_the_memory_rule_says_so(kind: str) -> None:
     recipe = kinds.recipes()[kind]
     fitting = set(chain.from_iterable(each.names for each in of(kind) if each.fits))
     for where in instances.load().targets():
-        refused = any(reason.rule == "memory" for reason in rules.reasons(LLAMA, recipe, targets.facts(where, LLAMA, None)))
+        refused = any(
+            reason.rule == "memory" for reason in rules.reasons(LLAMA, recipe, targets.facts(where, LLAMA, None))
+        )
         assert refused == (where.name not in fitting), where.name
 
 

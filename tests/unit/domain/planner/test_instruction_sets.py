@@ -1,4 +1,5 @@
-"""What a processor's instruction sets make of 8 and 4 bits: in the check, in the estimate, and against what was measured."""
+"""What a processor's instruction sets make of 8 and 4 bits: in the check, in the estimate, and against what was
+measured."""
 
 from __future__ import annotations
 
@@ -70,14 +71,27 @@ def rows(variant: dict[str, Any]) -> dict[int, int]:
 
 
 def test_what_8_bits_give_is_what_the_demo_measured_here() -> None:
-    """With n-grams on both sides, so that the weights alone differ: SmolLM2-135M, of which the tied head stays 16-bit."""
+    """With n-grams on both sides, so that the weights alone differ: SmolLM2-135M, of which the tied head stays
+    16-bit."""
     (row,) = json.loads((ASSETS / "demo" / "evaluations.json").read_text())
     document = row["document"]
     assert "avx512_vnni" in document["hardware"]["flags"]
-    plain, eight = (next(each for each in document["variants"] if each["name"] == name) for name in
-                    ("adaptive n-gram", "smoothquant + adaptive n-gram"))  # fmt: skip
-    shape = {"layers": 30, "hidden_size": 576, "intermediate_size": 1536, "heads": 9, "kv_heads": 3, "head_dim": 64,
-             "vocabulary": 49_152, "parameters": 134_515_008, "weights_bytes": 269_060_552, "tied_embeddings": True}  # fmt: skip
+    plain, eight = (
+        next(each for each in document["variants"] if each["name"] == name)
+        for name in ("adaptive n-gram", "smoothquant + adaptive n-gram")
+    )
+    shape = {
+        "layers": 30,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "heads": 9,
+        "kv_heads": 3,
+        "head_dim": 64,
+        "vocabulary": 49_152,
+        "parameters": 134_515_008,
+        "weights_bytes": 269_060_552,
+        "tied_embeddings": True,
+    }
     device = processor("vnni", document["hardware"][BANDWIDTH], 0.4e12)
     for streams, measured in tpots(eight).items():
         predicted = times(starter().model_copy(update=shape), W8A8, device, rows(eight)[streams])

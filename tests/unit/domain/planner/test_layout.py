@@ -23,7 +23,8 @@ from tests.unit.domain.rules.test_planner_targets import known, target
 
 AWQ = recipe.read({"steps": [{"quantize": {"method": "awq"}}]})
 BYTES_A_LAYER = 1_247_000
-"""Of 2.4 M parameters at 4 bits with the scales of AWQ. A model just too large for the memory asks for little free disk."""
+"""Of 2.4 M parameters at 4 bits with the scales of AWQ. A model just too large for the memory asks for little free
+disk."""
 LLAMA_8B, LLAMA_70B = "meta-textgeneration-llama-3-8b", "meta-textgeneration-llama-3-70b"
 FOUR = "ml.g5.12xlarge"
 
@@ -53,7 +54,9 @@ def test_a_degree_that_leaves_accelerators_idle_says_so(workspace: Workspace) ->
     case = cases.resolve(workspace, known(LLAMA_70B), over(2), FOUR)
     assert case.verdict.plan is not None and estimated(workspace, LLAMA_70B, over(2)).idle == 2
     (note,) = [note for note in case.verdict.plan.notes if "accelerators" in note]
-    assert note == "4 accelerators: tensor parallel 2, 2 of 4 accelerators idle: `serving.tensor_parallel: 4` would use 4."
+    assert (
+        note == "4 accelerators: tensor parallel 2, 2 of 4 accelerators idle: `serving.tensor_parallel: 4` would use 4."
+    )
 
 
 def test_a_model_that_fits_on_one_is_copied_to_all(workspace: Workspace) -> None:

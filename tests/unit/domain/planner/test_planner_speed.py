@@ -1,4 +1,5 @@
-"""The roofline's laws, the calibration by measurements, the choice of an instance, and the estimate as tools read it."""
+"""The roofline's laws, the calibration by measurements, the choice of an instance, and the estimate as tools read
+it."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def known(name: str) -> ModelFacts:
     return found
 
 
-def predicted(name: str, chosen: Recipe, target: str, degree: int, load: ExpectedLoad | None = None, **more: Any) -> Speed:
+def predicted(
+    name: str, chosen: Recipe, target: str, degree: int, load: ExpectedLoad | None = None, **more: Any
+) -> Speed:
     where = instances.load().find(target)
     assert where is not None
     model = known(name)
@@ -58,7 +61,9 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @given(st.floats(0, 0.999), st.integers(1, 16))
 def test_tokens_of_a_pass_are_the_geometric_series(acceptance: float, drafted: int) -> None:
-    assert roofline.tokens_per_pass(acceptance, drafted) == pytest.approx(sum(acceptance**i for i in range(drafted + 1)))
+    assert roofline.tokens_per_pass(acceptance, drafted) == pytest.approx(
+        sum(acceptance**i for i in range(drafted + 1))
+    )
 
 
 @given(st.floats(0.01, 0.99), st.integers(1, 16))
@@ -72,14 +77,19 @@ def test_everything_accepted_gives_one_token_more_than_was_drafted() -> None:
 
 
 def test_decoding_a_large_model_is_its_weights_over_the_bandwidth() -> None:
-    """Llama 2 7B in 16 bit on one A10G: 13.2 GB without the embedding table at 600 GB/s is 22 ms, before any efficiency."""
+    """Llama 2 7B in 16 bit on one A10G: 13.2 GB without the embedding table at 600 GB/s is 22 ms, before any
+    efficiency."""
     found = predicted("meta-textgeneration-llama-2-7b", Recipe(), "ml.g5.xlarge", 1)
     ideal = (13.477e9 - 32000 * 4096 * 2 + 576 * 524288) / 600e9
-    assert found.tpot[0] == pytest.approx(ideal / 0.9, rel=0.02) and found.tpot[1] == pytest.approx(ideal / 0.5, rel=0.08)
+    assert found.tpot[0] == pytest.approx(ideal / 0.9, rel=0.02) and found.tpot[1] == pytest.approx(
+        ideal / 0.5, rel=0.08
+    )
 
 
 def test_fewer_bits_decode_faster_and_prefill_no_slower() -> None:
-    original, awq = (predicted("meta-textgeneration-llama-3-8b", chosen, "ml.g5.12xlarge", 1) for chosen in (Recipe(), AWQ))
+    original, awq = (
+        predicted("meta-textgeneration-llama-3-8b", chosen, "ml.g5.12xlarge", 1) for chosen in (Recipe(), AWQ)
+    )
     assert awq.tpot[1] < original.tpot[0] and awq.ttft[0] <= original.ttft[0]
 
 
@@ -139,14 +149,20 @@ def test_ranges_are_ranges_and_streams_never_slow_the_whole(streams: int, tokens
     found = predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g6.12xlarge", 2, load)
     assert all(0 < low <= high for low, high in found)
     more = predicted(
-        "meta-textgeneration-llama-3-8b", Recipe(), "ml.g6.12xlarge", 2, load.model_copy(update={"concurrency": streams + 1})
+        "meta-textgeneration-llama-3-8b",
+        Recipe(),
+        "ml.g6.12xlarge",
+        2,
+        load.model_copy(update={"concurrency": streams + 1}),
     )
     assert more.output_tokens_per_s[1] >= 0.999 * found.output_tokens_per_s[1]
 
 
 def test_what_the_cache_cannot_hold_waits() -> None:
     load = ExpectedLoad(concurrency=16)
-    free, held = (predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g5.xlarge", 1, load, held=n) for n in (None, (4, 4)))
+    free, held = (
+        predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g5.xlarge", 1, load, held=n) for n in (None, (4, 4))
+    )
     assert held.ttft[1] > free.ttft[1] and held.output_tokens_per_s[1] < free.output_tokens_per_s[1]
 
 
@@ -160,7 +176,9 @@ def test_without_rates_or_without_a_draft_the_speed_is_unknown() -> None:
 
 def measured_levels(variant: str) -> list[Level]:
     document = json.loads((planner.RESULTS / "headline.json").read_text())
-    return [Level.model_validate(level) for row in document["variants"] if row["name"] == variant for level in row["levels"]]
+    return [
+        Level.model_validate(level) for row in document["variants"] if row["name"] == variant for level in row["levels"]
+    ]
 
 
 def test_a_calibrated_prediction_meets_the_measurement_it_was_calibrated_by() -> None:
@@ -180,7 +198,9 @@ def test_the_wide_fixture_is_predicted_within_30_percent_from_a_bandwidth_that_w
     """27.4 GB/s through weights and 0.45 TFLOP/s: benchmarks/results/planner.md, an hour after the headline."""
     device = Device("cpu", "cpu", 1, 24 << 30, 27.4e9, 0.45e12, measured=True)
     level = next(level for level in measured_levels("wide") if level.concurrency == 1)
-    points = correction.compare(planner.prediction(planner.wide_card(457_000_000), Recipe(), device, level, None), level)
+    points = correction.compare(
+        planner.prediction(planner.wide_card(457_000_000), Recipe(), device, level, None), level
+    )
     decode = next(point for point in points if point.metric == correction.TPOT)
     assert abs(decode.error) < 0.3
 
@@ -188,13 +208,16 @@ def test_the_wide_fixture_is_predicted_within_30_percent_from_a_bandwidth_that_w
 def kept(cache: Path, *attempts: tuple[float, bool]) -> None:
     """What (GB/s through weights, busy) measurements left behind."""
     rows = [
-        {"bandwidth": 60e9, "weights": rate * 1e9, "flops": 1e12, "at": "2026-11-21", "busy": busy} for rate, busy in attempts
+        {"bandwidth": 60e9, "weights": rate * 1e9, "flops": 1e12, "at": "2026-11-21", "busy": busy}
+        for rate, busy in attempts
     ]
     (cache / speed.FILE).write_text(json.dumps({"processor": speed._key(), "attempts": rows}))
 
 
 @pytest.mark.parametrize("attempts", [[(30, False), (40, False), (35, False)], [(40, True), *[(30, True)] * 8]])
-def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(attempts: list[tuple[float, bool]], tmp_path: Path) -> None:
+def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(
+    attempts: list[tuple[float, bool]], tmp_path: Path
+) -> None:
     kept(tmp_path, *attempts)
     assert speed.processor(tmp_path).weights == 40e9
     found = speed.known(tmp_path)
@@ -202,7 +225,9 @@ def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(attempts: l
 
 
 @pytest.mark.process
-def test_a_busy_attempt_is_made_up_for_and_a_damaged_file_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_attempt_is_made_up_for_and_a_damaged_file_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
     kept(tmp_path, (30, False), (1, True), (35, False))
     assert speed.processor(tmp_path).weights >= 35e9
@@ -243,7 +268,11 @@ def test_a_managed_70b_job_takes_hours_and_speculation_takes_none(workspace: Wor
     found = estimates.of(
         workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), AWQ, "sagemaker:ml.g5.12xlarge")
     )
-    assert found.job_seconds is not None and found.job_seconds[0] < 2 * 3600 < found.job_seconds[1] and found.job_cost is None
+    assert (
+        found.job_seconds is not None
+        and found.job_seconds[0] < 2 * 3600 < found.job_seconds[1]
+        and found.job_cost is None
+    )
     none = estimates.of(
         workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-8b"), DRAFT, "sagemaker:ml.g5.12xlarge")
     )
@@ -259,7 +288,9 @@ def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspac
     assert found.winner is not None and found.winner.target == "ml.g6.xlarge"
     assert len(found.losers) == 44 and all(loser.why.endswith(".") for loser in found.losers)
     cheaper = [
-        loser for loser in found.losers if loser.price_per_hour and loser.price_per_hour < (found.winner.price_per_hour or 0)
+        loser
+        for loser in found.losers
+        if loser.price_per_hour and loser.price_per_hour < (found.winner.price_per_hour or 0)
     ]
     assert all("against" not in loser.why for loser in cheaper), "a cheaper one lost because it cannot, not on price"
     assert any("do not run on Inferentia" in loser.why for loser in found.losers) and any(
@@ -295,7 +326,9 @@ def test_quantizing_lets_a_cheaper_instance_win(workspace: Workspace) -> None:
 
 def test_an_invalid_recipe_is_not_estimated(workspace: Workspace) -> None:
     with pytest.raises(ImpossibleStack, match="does not fit"):
-        estimates.of(workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), Recipe(), "ml.g5.xlarge"))
+        estimates.of(
+            workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), Recipe(), "ml.g5.xlarge")
+        )
 
 
 def test_a_refusal_names_the_cheapest_instance_where_the_recipe_works(workspace: Workspace) -> None:

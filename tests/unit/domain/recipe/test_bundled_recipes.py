@@ -1,4 +1,5 @@
-"""The bundled recipes: one for everything that the capability table offers, each valid on the starter, each with a sentence."""
+"""The bundled recipes: one for everything that the capability table offers, each valid on the starter, each with a
+sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def values(field: str) -> set[Any]:
 
 
 def test_everything_that_can_be_done_has_a_recipe_to_start_from() -> None:
-    assert set().union(*map(keys, EVERY.values())) >= {key for key in _SUPPORTED if key[0] != "speculate" or key[1] in OFFERED}
+    assert set().union(*map(keys, EVERY.values())) >= {
+        key for key in _SUPPORTED if key[0] != "speculate" or key[1] in OFFERED
+    }
     pruned = {(step.method, step.pattern) for each in EVERY.values() if isinstance(step := each.step("prune"), Prune)}
     assert pruned >= {(method, pattern) for method in methods.PRUNE for pattern in ("unstructured", "2:4", "4:8")}
     assert any(recipe.step("prune") and recipe.step("quantize") for recipe in EVERY.values())

@@ -22,8 +22,10 @@ def group(number: int, size: int, losses: tuple[float, float, float]) -> Measure
 
 SMALL = st.floats(1e-6, 1e-2)
 GROUPS = st.lists(st.tuples(st.integers(1, 4), SMALL, SMALL, SMALL), min_size=1, max_size=5).map(
-    lambda rows: [group(number, size, tuple(sorted(losses, reverse=True))) for number, (size, *losses) in enumerate(rows)]
-)  # fmt: skip
+    lambda rows: [
+        group(number, size, tuple(sorted(losses, reverse=True))) for number, (size, *losses) in enumerate(rows)
+    ]
+)
 
 
 @given(GROUPS, st.floats(1.0001, 50))
@@ -49,8 +51,14 @@ def test_what_loses_most_is_raised_first() -> None:
     assert chosen is not None and [each.name for each in chosen] == ["int4-g128", "w8a8"]
     record = fallback.record(groups, chosen, CANDIDATES[0], None, [])
     assert record["groups"][1] | {"losses": {}} == {
-        "name": "g1", "linears": 1, "weights": 128 * 256, "precision": "w8a8", "bits": 8, "words": chosen[1].words, "losses": {},
-    }  # fmt: skip
+        "name": "g1",
+        "linears": 1,
+        "weights": 128 * 256,
+        "precision": "w8a8",
+        "bits": 8,
+        "words": chosen[1].words,
+        "losses": {},
+    }
 
 
 @pytest.mark.parametrize(
@@ -61,7 +69,7 @@ def test_what_loses_most_is_raised_first() -> None:
         (Limits(max_kl=0.01), 2.0, "mean KL divergence is 0.0200, above the recipe's max_kl 0.01"),
         (Limits(max_kl=0.1, max_perplexity_increase=0.01), 3.0, PERPLEXITY),
     ],
-)  # fmt: skip
+)
 def test_how_far_a_floor_was_missed(limits: Limits, excess: float, said: str | None) -> None:
     assert fallback.excess(limits, QUALITY) == pytest.approx(excess)
     assert fallback.missed(limits, QUALITY) == said

@@ -43,7 +43,11 @@ def recover_of(chosen: Recipe) -> Recover | None:
 
 @pytest.mark.parametrize(
     ("asked", "text"),
-    [(True, "recover: true"), ({}, "recover: true"), ({"rank": 4, "teacher": False}, "recover: {rank: 4, teacher: false}")],
+    [
+        (True, "recover: true"),
+        ({}, "recover: true"),
+        ({"rank": 4, "teacher": False}, "recover: {rank: 4, teacher: false}"),
+    ],
 )
 def test_it_is_written_as_short_as_it_can_be_and_read_back(asked: Any, text: str) -> None:
     chosen = with_recovery(asked)
@@ -77,9 +81,14 @@ def test_the_form_switches_it_and_sets_what_is_below() -> None:
 
 @pytest.mark.parametrize(
     ("recover", "words"),
-    [({"rank": 0}, r"recover\.rank"), ({"ranks": 8}, "ranks` of the recipe is unknown"), ("often", "is true, or a mapping"),
-     ({"learning_rate": float("nan")}, r"recover\.learning_rate"), ({"steps": 1e9}, r"recover\.steps")],
-)  # fmt: skip
+    [
+        ({"rank": 0}, r"recover\.rank"),
+        ({"ranks": 8}, "ranks` of the recipe is unknown"),
+        ("often", "is true, or a mapping"),
+        ({"learning_rate": float("nan")}, r"recover\.learning_rate"),
+        ({"steps": 1e9}, r"recover\.steps"),
+    ],
+)
 def test_options_that_make_no_sense_are_refused_in_a_sentence(recover: Any, words: str) -> None:
     with pytest.raises(InvalidRecipe, match=words):
         with_recovery(recover)
@@ -135,11 +144,18 @@ def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
 
 def test_what_it_gained_is_said_plainly() -> None:
     def quality(*perplexities: float) -> dict[str, dict[str, float]]:
-        return {name: {"perplexity": each} for name, each in zip(("original", "pruned", "recovered"), perplexities, strict=True)}
+        return {
+            name: {"perplexity": each}
+            for name, each in zip(("original", "pruned", "recovered"), perplexities, strict=True)
+        }
 
     assert gained(quality(40, 50, 44)).endswith("44.00 after recovery: recovery won back 60% of what pruning cost.")
     assert gained(quality(40, 50, 51)).endswith("recovery did not help.")
-    assert gained(quality(40, 39, 38)) == ("Perplexity is 40.00 before pruning, 39.00 after pruning and 38.00 after recovery.")
+    assert gained(quality(40, 39, 38)) == (
+        "Perplexity is 40.00 before pruning, 39.00 after pruning and 38.00 after recovery."
+    )
     assert ended(DONE).startswith("It stopped early, at step 10 of 40,")
     assert "the weights of step 5" in ended(DONE)
-    assert ended({**DONE, "stopped": "steps", "improved": False}).endswith("so the pruned weights are kept as they were.")
+    assert ended({**DONE, "stopped": "steps", "improved": False}).endswith(
+        "so the pruned weights are kept as they were."
+    )

@@ -31,9 +31,15 @@ def told(**options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("options", "hashed"),
     [
-        ({"method": "draft", "draft": "auto", "tokens": 4}, "084c1d155727698e5393d8332c879b0a2f58531f769da484eb49f5c6bf5385b4"),
+        (
+            {"method": "draft", "draft": "auto", "tokens": 4},
+            "084c1d155727698e5393d8332c879b0a2f58531f769da484eb49f5c6bf5385b4",
+        ),
         ({"method": "ngram"}, "cc93c86b950d09f8d2dd12c38845970b518a30c74636f4f46a2f547c0800b0a1"),
-        ({"method": "eagle3", "draft": "head", "tokens": 5}, "ae6ccc4d56682b934d4d88f2501b9b8338d4dc1dd3d8e4d9fd616f3452a2caf9"),
+        (
+            {"method": "eagle3", "draft": "head", "tokens": 5},
+            "ae6ccc4d56682b934d4d88f2501b9b8338d4dc1dd3d8e4d9fd616f3452a2caf9",
+        ),
     ],
 )
 def test_recipes_from_before_the_options_keep_their_hash(options: dict[str, Any], hashed: str) -> None:
@@ -42,16 +48,22 @@ def test_recipes_from_before_the_options_keep_their_hash(options: dict[str, Any]
 
 def test_a_speculation_without_options_is_written_as_it_was() -> None:
     assert Speculation.of(step(method="ngram", tokens=3), None).model_dump() == {
-        "method": "ngram", "tokens": 3, "draft_path": None,
-    }  # fmt: skip
+        "method": "ngram",
+        "tokens": 3,
+        "draft_path": None,
+    }
 
 
 OPTIONS: list[dict[str, Any]] = [
-    {"method": "draft", "draft": "d", "heterogeneous_vocab": True}, {"method": "ngram", "prompt_lookup_max": 6},
-    {"method": "draft", "draft": "d", "tokens_by_batch": {1: 4, 8: 1, 16: 0}}, {"method": "dflash", "draft": "h"},
-    {"method": "custom", "proposer": "mine.Proposer"}, {"method": "medusa", "draft": "h"},
-    {"method": "ngram_adaptive", "tokens": 4}, {"method": "ngram_adaptive", "tokens": 8},
-]  # fmt: skip
+    {"method": "draft", "draft": "d", "heterogeneous_vocab": True},
+    {"method": "ngram", "prompt_lookup_max": 6},
+    {"method": "draft", "draft": "d", "tokens_by_batch": {1: 4, 8: 1, 16: 0}},
+    {"method": "dflash", "draft": "h"},
+    {"method": "custom", "proposer": "mine.Proposer"},
+    {"method": "medusa", "draft": "h"},
+    {"method": "ngram_adaptive", "tokens": 4},
+    {"method": "ngram_adaptive", "tokens": 8},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -98,16 +110,27 @@ def test_what_contradicts_itself_is_one_sentence(options: dict[str, Any], said: 
 
 def test_vllm_is_told_each_method_in_its_own_words() -> None:
     assert told(method="draft", draft="d", heterogeneous_vocab=True) == {
-        "method": "draft_model", "model": "DRAFT", "num_speculative_tokens": 4, "use_heterogeneous_vocab": True,
-    }  # fmt: skip
-    assert told(method="medusa", draft="h", tokens=2) == {"method": "medusa", "model": "DRAFT", "num_speculative_tokens": 2}
+        "method": "draft_model",
+        "model": "DRAFT",
+        "num_speculative_tokens": 4,
+        "use_heterogeneous_vocab": True,
+    }
+    assert told(method="medusa", draft="h", tokens=2) == {
+        "method": "medusa",
+        "model": "DRAFT",
+        "num_speculative_tokens": 2,
+    }
     assert told(method="dflash", draft="h")["method"] == "dflash"
     assert told(method="custom", proposer="mine.Proposer") == {
-        "method": "custom_class", "model": "mine.Proposer", "num_speculative_tokens": 4,
-    }  # fmt: skip
+        "method": "custom_class",
+        "model": "mine.Proposer",
+        "num_speculative_tokens": 4,
+    }
     assert told(method="ngram_adaptive") == {
-        "method": "custom_class", "model": "whetstone_ngrams.AdaptiveNgrams", "num_speculative_tokens": 8,
-    }  # fmt: skip
+        "method": "custom_class",
+        "model": "whetstone_ngrams.AdaptiveNgrams",
+        "num_speculative_tokens": 8,
+    }
     assert told(method="suffix", tokens=8) == {"method": "suffix", "num_speculative_tokens": 8}
 
 
@@ -115,7 +138,9 @@ def test_vllm_is_told_each_method_in_its_own_words() -> None:
     ("options", "least", "most"),
     [({}, 2, 4), ({"prompt_lookup_max": 1}, 1, 1), ({"prompt_lookup_min": 6}, 6, 6), ({"prompt_lookup_min": 3}, 3, 4)],
 )
-def test_one_end_of_the_lookup_moves_the_other_where_they_would_cross(options: dict[str, Any], least: int, most: int) -> None:
+def test_one_end_of_the_lookup_moves_the_other_where_they_would_cross(
+    options: dict[str, Any], least: int, most: int
+) -> None:
     config = told(method="ngram", **options)
     assert (config["prompt_lookup_min"], config["prompt_lookup_max"]) == (least, most)
 

@@ -24,11 +24,26 @@ from backend.domain.rules.facts import Facts
 
 def card(**changes: Any) -> ModelCard:
     fields: dict[str, Any] = {
-        "id": "m", "path": "m", "origin": "folder", "revision": "r", "architecture": "LlamaForCausalLM", "model_type": "llama",
-        "layers": 3, "hidden_size": 512, "intermediate_size": 1536, "heads": 8, "kv_heads": 2, "head_dim": 64,
-        "vocabulary": 4096, "max_positions": 2048, "dtype": "bfloat16", "tied_embeddings": True, "parameters": 11_000_000,
-        "weights_bytes": 22_000_000, "tokenizer_hash": "t",
-    }  # fmt: skip
+        "id": "m",
+        "path": "m",
+        "origin": "folder",
+        "revision": "r",
+        "architecture": "LlamaForCausalLM",
+        "model_type": "llama",
+        "layers": 3,
+        "hidden_size": 512,
+        "intermediate_size": 1536,
+        "heads": 8,
+        "kv_heads": 2,
+        "head_dim": 64,
+        "vocabulary": 4096,
+        "max_positions": 2048,
+        "dtype": "bfloat16",
+        "tied_embeddings": True,
+        "parameters": 11_000_000,
+        "weights_bytes": 22_000_000,
+        "tokenizer_hash": "t",
+    }
     return ModelCard(**{**fields, **changes})
 
 
@@ -68,14 +83,25 @@ def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        [quantize("rtn", bits=8)], [quantize("rtn", clip=True)], [quantize("awq", clip=False, format="autoawq")],
-        [quantize("gptq", act_order=False)], [quantize("gptq", bits=8)], [quantize("gptq", awq_scales=True, clip=True)],
-        [quantize("smoothquant", strength=0.8, activations="static")], [quantize("w8a8", activations="static")],
-        [quantize("int8")], [quantize("fp8")], [quantize("fp8", activations="static", kv_cache="fp8")], [quantize("kv_cache")],
-        [PRUNE], [{"prune": {"method": "sparsegpt", "sparsity": 0.7}}], [{"prune": {"method": "magnitude", "pattern": "4:8"}}],
-        [PRUNE, quantize("gptq")], [PRUNE, AWQ, DRAFT],
+        [quantize("rtn", bits=8)],
+        [quantize("rtn", clip=True)],
+        [quantize("awq", clip=False, format="autoawq")],
+        [quantize("gptq", act_order=False)],
+        [quantize("gptq", bits=8)],
+        [quantize("gptq", awq_scales=True, clip=True)],
+        [quantize("smoothquant", strength=0.8, activations="static")],
+        [quantize("w8a8", activations="static")],
+        [quantize("int8")],
+        [quantize("fp8")],
+        [quantize("fp8", activations="static", kv_cache="fp8")],
+        [quantize("kv_cache")],
+        [PRUNE],
+        [{"prune": {"method": "sparsegpt", "sparsity": 0.7}}],
+        [{"prune": {"method": "magnitude", "pattern": "4:8"}}],
+        [PRUNE, quantize("gptq")],
+        [PRUNE, AWQ, DRAFT],
     ],
-)  # fmt: skip
+)
 def test_every_technique_of_the_native_engine_is_valid_alone_and_stacked(steps: list[Any]) -> None:
     assert refusals(card(), steps) == []
     assert refusals(card(), steps, Facts(draft=card(), hardware="cuda")) == []
@@ -145,12 +171,17 @@ def test_average_bits_are_planned_for_the_target_and_sized() -> None:
 @pytest.mark.parametrize(
     ("rule", "steps", "floor"),
     [
-        (None, [AWQ], {"max_kl": 0.01}), (None, [W8A8], {"max_perplexity_increase": 0.01}), ("no-floor", [AWQ], {}),
-        ("mixed-precision", [], {"max_kl": 0.01}), ("mixed-precision", [quantize("kv_cache")], {"max_kl": 0.01}),
+        (None, [AWQ], {"max_kl": 0.01}),
+        (None, [W8A8], {"max_perplexity_increase": 0.01}),
+        ("no-floor", [AWQ], {}),
+        ("mixed-precision", [], {"max_kl": 0.01}),
+        ("mixed-precision", [quantize("kv_cache")], {"max_kl": 0.01}),
         ("mixed-precision", [quantize("awq", engine="llm-compressor")], {"max_kl": 0.01}),
     ],
-)  # fmt: skip
-def test_falling_back_needs_a_floor_and_something_to_raise(rule: str | None, steps: list[Any], floor: dict[str, Any]) -> None:
+)
+def test_falling_back_needs_a_floor_and_something_to_raise(
+    rule: str | None, steps: list[Any], floor: dict[str, Any]
+) -> None:
     chosen = recipe.read({"steps": steps, "limits": {**floor, "fall_back": True}})
     verdict = check.check(card(), chosen, Facts())
     assert [reason.rule for reason in verdict.reasons] == ([rule] if rule else [])
@@ -220,13 +251,29 @@ def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
         return plan.steps[0].options
 
     assert options(quantize("gptq")) == {
-        "method": "gptq", "bits": 4, "symmetric": False, "group_size": 128, "act_order": True, "awq_scales": False, "clip": True,
-    }  # fmt: skip
-    assert options(quantize("rtn", bits=8)) == {"method": "rtn", "bits": 8, "symmetric": True, "group_size": 128, "clip": False}
+        "method": "gptq",
+        "bits": 4,
+        "symmetric": False,
+        "group_size": 128,
+        "act_order": True,
+        "awq_scales": False,
+        "clip": True,
+    }
+    assert options(quantize("rtn", bits=8)) == {
+        "method": "rtn",
+        "bits": 8,
+        "symmetric": True,
+        "group_size": 128,
+        "clip": False,
+    }
     assert options(quantize("int8")) == {"method": "int8", "bits": 8, "symmetric": True}
     assert options(quantize("w8a8", kv_cache="fp8")) == {
-        "method": "w8a8", "bits": 8, "symmetric": True, "activations": "dynamic", "kv_cache": "fp8",
-    }  # fmt: skip
+        "method": "w8a8",
+        "bits": 8,
+        "symmetric": True,
+        "activations": "dynamic",
+        "kv_cache": "fp8",
+    }
     assert options(PRUNE) == {"method": "wanda", "sparsity": 0.5, "pattern": "2:4"}
 
 
@@ -244,10 +291,21 @@ def test_techniques_that_no_server_runs_are_refused_with_the_reason_and_what_to_
     assert verdict.suggestion is not None and verdict.suggestion.steps[0].method in {"smoothquant", "kv_cache"}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("steps", [[], [W8A8], [AWQ], [DRAFT], [W8A8, DRAFT], [AWQ, {"speculate": {"method": "ngram"}}],
-                                   [W8A8, {"compile": {}}], [W8A8, DRAFT, {"compile": {}}],
-                                   [{"quantize": {"method": "gptq", "engine": "llm-compressor"}}],
-                                   [{"quantize": {"method": "awq", "engine": "autoawq"}}, DRAFT]])  # fmt: skip
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        [W8A8],
+        [AWQ],
+        [DRAFT],
+        [W8A8, DRAFT],
+        [AWQ, {"speculate": {"method": "ngram"}}],
+        [W8A8, {"compile": {}}],
+        [W8A8, DRAFT, {"compile": {}}],
+        [{"quantize": {"method": "gptq", "engine": "llm-compressor"}}],
+        [{"quantize": {"method": "awq", "engine": "autoawq"}}, DRAFT],
+    ],
+)
 def test_every_stack_of_this_version_is_valid(steps: list[Any]) -> None:
     assert refusals(card(), steps) == []
 
@@ -286,7 +344,9 @@ def test_compile_without_a_compiler_and_a_quantized_model_are_refused() -> None:
 
 def test_quantized_weights_are_a_source_where_they_are_read_exactly() -> None:
     fp8 = StoredWeights(layout="FP8 with one scale a matrix", method="fp8", bits=8)
-    nf4 = StoredWeights(layout="bitsandbytes 4-bit", method="bitsandbytes", bits=4, refusal="there is no reader here for it")
+    nf4 = StoredWeights(
+        layout="bitsandbytes 4-bit", method="bitsandbytes", bits=4, refusal="there is no reader here for it"
+    )
     readable, other = (card(quantization=each.method, stored=each) for each in (fp8, nf4))
     verdict = check.check(readable, recipe.read({"steps": [W8A8]}), Facts())
     assert verdict.plan is not None and fp8.sentence in verdict.plan.notes
@@ -299,7 +359,9 @@ def test_quantized_weights_are_a_source_where_they_are_read_exactly() -> None:
         assert any(reason.rule == "already-quantized" and words in reason.message for reason in reasons)
     managed = check.check(readable, recipe.read({"steps": [W8A8]}), Facts(place="managed", hardware="cuda")).reasons
     assert any(reason.rule == "already-quantized" for reason in managed), "the toolkit does not read by our reader"
-    compiled = check.check(readable, recipe.read({"steps": [{"compile": {}}]}), Facts(place="neuron", hardware="neuron")).reasons
+    compiled = check.check(
+        readable, recipe.read({"steps": [{"compile": {}}]}), Facts(place="neuron", hardware="neuron")
+    ).reasons
     assert any("Neuron's libraries do not read" in reason.message for reason in compiled)
 
 
@@ -312,32 +374,53 @@ def test_steps_out_of_order_are_put_in_order_with_a_note() -> None:
 KNOWN = {*methods.QUANTIZE, *(method for _, method in methods.WHY_NOT)}
 STEPS = st.one_of(
     st.fixed_dictionaries(
-        {"quantize": st.fixed_dictionaries({"method": st.sampled_from(sorted(KNOWN))},
-                                           optional={"bits": st.sampled_from([4, 8]), "clip": st.booleans(),
-                                                     "act_order": st.booleans(), "kv_cache": st.just("fp8"),
-                                                     "activations": st.sampled_from(["dynamic", "static"]),
-                                                     "target_bits": st.sampled_from([3.0, 4.2, 5.0, 17.0]),
-                                                     "eight_bits": st.sampled_from(["int8", "w8a8"]),
-                                                     "format": st.sampled_from(["autoawq", "compressed-tensors"]),
-                                                     "group_size": st.sampled_from([32, 96, 128]), "symmetric": st.booleans(),
-                                                     "engine": st.sampled_from(["native", "autoawq", "llm-compressor"])})}),
+        {
+            "quantize": st.fixed_dictionaries(
+                {"method": st.sampled_from(sorted(KNOWN))},
+                optional={
+                    "bits": st.sampled_from([4, 8]),
+                    "clip": st.booleans(),
+                    "act_order": st.booleans(),
+                    "kv_cache": st.just("fp8"),
+                    "activations": st.sampled_from(["dynamic", "static"]),
+                    "target_bits": st.sampled_from([3.0, 4.2, 5.0, 17.0]),
+                    "eight_bits": st.sampled_from(["int8", "w8a8"]),
+                    "format": st.sampled_from(["autoawq", "compressed-tensors"]),
+                    "group_size": st.sampled_from([32, 96, 128]),
+                    "symmetric": st.booleans(),
+                    "engine": st.sampled_from(["native", "autoawq", "llm-compressor"]),
+                },
+            )
+        }
+    ),
     st.fixed_dictionaries(
-        {"speculate": st.fixed_dictionaries({"method": st.sampled_from(["draft", "ngram", "suffix", "eagle3"])})}),
+        {"speculate": st.fixed_dictionaries({"method": st.sampled_from(["draft", "ngram", "suffix", "eagle3"])})}
+    ),
     st.just({"compile": {}}),
-    st.fixed_dictionaries({"prune": st.fixed_dictionaries({"method": st.sampled_from(["wanda", "magnitude"])}, optional={
-            "pattern": st.sampled_from(["2:4", "unstructured"]), "sparsity": st.sampled_from([0.5, 0.6])})}),
-)  # fmt: skip
+    st.fixed_dictionaries(
+        {
+            "prune": st.fixed_dictionaries(
+                {"method": st.sampled_from(["wanda", "magnitude"])},
+                optional={"pattern": st.sampled_from(["2:4", "unstructured"]), "sparsity": st.sampled_from([0.5, 0.6])},
+            )
+        }
+    ),
+)
 RECIPES = st.builds(
     lambda steps, length, eager, limits: recipe.read(
         {"name": "any", "steps": steps, "serving": {"max_model_len": length, "enforce_eager": eager}, "limits": limits}
     ),
-    st.lists(STEPS, max_size=4), st.sampled_from([None, 512, 4096]), st.booleans(),
+    st.lists(STEPS, max_size=4),
+    st.sampled_from([None, 512, 4096]),
+    st.booleans(),
     st.sampled_from([{}, {"max_kl": 0.01}, {"max_kl": 0.01, "fall_back": True}, {"fall_back": True}]),
-)  # fmt: skip
+)
 
 
 @given(RECIPES, st.booleans(), st.booleans(), st.sampled_from([512, 480, 96]))
-def test_every_refusal_has_a_reason_and_its_suggestion_is_valid(chosen: Recipe, draft: bool, compiler: bool, hidden: int) -> None:
+def test_every_refusal_has_a_reason_and_its_suggestion_is_valid(
+    chosen: Recipe, draft: bool, compiler: bool, hidden: int
+) -> None:
     model, facts = card(hidden_size=hidden), Facts(draft=card() if draft else None, compiler=compiler)
     verdict = check.check(model, chosen, facts)
     assert verdict.valid == (not verdict.reasons)
@@ -354,7 +437,8 @@ def test_a_recipe_survives_being_written_and_read(chosen: Recipe) -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
 def test_whatever_is_written_is_read_or_refused_with_a_sentence(document: Any) -> None:
@@ -365,7 +449,15 @@ def test_whatever_is_written_is_read_or_refused_with_a_sentence(document: Any) -
 
 
 def test_the_weights_estimate_follows_the_precision() -> None:
-    stacks: list[list[Any]] = [[], [W8A8], [AWQ], [PRUNE], [quantize("kv_cache")], [quantize("int8")], [quantize("fp8")]]
+    stacks: list[list[Any]] = [
+        [],
+        [W8A8],
+        [AWQ],
+        [PRUNE],
+        [quantize("kv_cache")],
+        [quantize("int8")],
+        [quantize("fp8")],
+    ]
     sizes = [estimate.optimized_weights(card(), recipe.read({"steps": steps})) for steps in stacks]
     assert sizes[0] == sizes[3] == sizes[4] > sizes[1] > sizes[5] > sizes[2]
     assert sizes[6] == sizes[1]

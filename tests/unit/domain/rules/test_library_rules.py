@@ -1,4 +1,5 @@
-"""What the rules say of pruning by a library: alone it may, in one pass with quantization only the native engine does."""
+"""What the rules say of pruning by a library: alone it may, in one pass with quantization only the native engine
+does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which recipe works on which target: the managed toolkit's whole table, compute capabilities, and 2,000 generated recipes."""
+"""Which recipe works on which target: the managed toolkit's whole table, compute capabilities, and 2,000 generated
+recipes."""
 
 from __future__ import annotations
 
@@ -97,7 +98,9 @@ def test_the_managed_target_holds_to_the_toolkits_table(row: tuple[Any, ...], wh
     verdict = check(where, row[0], tensor_parallel=4)
     assert verdict.valid == row[column], verdict.reasons
     if not verdict.valid:
-        assert "sagemaker-stacking" in rules(verdict) and sagemaker_toolkit.SDK in {reason.source for reason in verdict.reasons}
+        assert "sagemaker-stacking" in rules(verdict) and sagemaker_toolkit.SDK in {
+            reason.source for reason in verdict.reasons
+        }
         assert verdict.suggestion is not None
         assert compat.check(known(LLAMA), verdict.suggestion, facts(where, known(LLAMA))).valid
 
@@ -119,21 +122,28 @@ def test_sharding_needs_a_degree_and_the_suggestion_has_one() -> None:
 @pytest.mark.parametrize(
     ("model", "works"),
     [
-        (LLAMA, True), ("huggingface-llm-mistral-7b", True), ("huggingface-textgeneration-bloom-560m", True),
-        ("huggingface-llm-gemma-2b", False), ("huggingface-llm-falcon-7b-bf16", False),
+        (LLAMA, True),
+        ("huggingface-llm-mistral-7b", True),
+        ("huggingface-textgeneration-bloom-560m", True),
+        ("huggingface-llm-gemma-2b", False),
+        ("huggingface-llm-falcon-7b-bf16", False),
     ],
-)  # fmt: skip
+)
 def test_neuron_compiles_what_its_libraries_name(model: str, works: bool) -> None:
     """It "worked" for every architecture, unasked."""
     verdict = check("sagemaker:ml.inf2.48xlarge", [COMPILE], model)
     assert ("neuron-family" not in rules(verdict)) == works == verdict.valid
-    assert works or "AWS Neuron SDK" in next(reason.source for reason in verdict.reasons if reason.rule == "neuron-family")
+    assert works or "AWS Neuron SDK" in next(
+        reason.source for reason in verdict.reasons if reason.rule == "neuron-family"
+    )
     assert "neuron-family" not in rules(check("sagemaker:ml.g5.12xlarge", [COMPILE], model))
 
 
 def test_the_page_says_which_models_may_not_be_quantized() -> None:
     assert "sagemaker-model" in rules(check("sagemaker:ml.p4de.24xlarge", [FP8], "huggingface-llm-falcon-180b-bf16"))
-    assert "sagemaker-model" in rules(check(GPU, [{"speculate": {"method": "eagle3"}}], "huggingface-textgeneration-gpt2"))
+    assert "sagemaker-model" in rules(
+        check(GPU, [{"speculate": {"method": "eagle3"}}], "huggingface-textgeneration-gpt2")
+    )
 
 
 def test_speculation_alone_needs_no_job_there_and_the_plan_says_so() -> None:
@@ -151,7 +161,11 @@ def test_speculation_alone_needs_no_job_there_and_the_plan_says_so() -> None:
         ("ml.p6-b200.48xlarge", W8A8, "compute-capability"),
         ("ml.p6-b200.48xlarge", AWQ, None),
         ("ml.p6-b200.48xlarge", {"quantize": {"method": "awq", "target_bits": 5}}, None),
-        ("ml.p6-b200.48xlarge", {"quantize": {"method": "awq", "target_bits": 5, "eight_bits": "w8a8"}}, "compute-capability"),
+        (
+            "ml.p6-b200.48xlarge",
+            {"quantize": {"method": "awq", "target_bits": 5, "eight_bits": "w8a8"}},
+            "compute-capability",
+        ),
         ("ml.g5.12xlarge", {"quantize": {"method": "awq", "target_bits": 5, "eight_bits": "w8a8"}}, None),
         ("ml.g4dn.12xlarge", AWQ, None),
         ("ml.g5.12xlarge", FP8, None),
@@ -244,7 +258,9 @@ def test_families_that_the_native_engine_does_not_know_are_refused_here_and_not_
     assert compat.check(model, chosen, facts(GPU, model)).valid
 
 
-@pytest.mark.parametrize("name", ["huggingface-llm-mistral-7b-openorca-gptq", "huggingface-llm-thebloke-mistral-7b-openorca-awq"])
+@pytest.mark.parametrize(
+    "name", ["huggingface-llm-mistral-7b-openorca-gptq", "huggingface-llm-thebloke-mistral-7b-openorca-awq"]
+)
 def test_what_is_already_quantized_is_not_quantized_again_whatever_the_page_says(name: str) -> None:
     assert "already-quantized" in rules(check(GPU, [AWQ], name)) and "already-quantized" in rules(
         check("ml.g5.12xlarge", [AWQ], name)
@@ -267,16 +283,20 @@ STEPS: list[dict[str, Any]] = [
     SHARD,
 ]
 SERVING = st.fixed_dictionaries(
-    {}, optional={
-        "tensor_parallel": st.sampled_from([1, 2, 3, 4, 8, 64]), "max_model_len": st.sampled_from([256, 4096, 10**6]),
-        "dtype": st.sampled_from(["auto", "bfloat16", "float16", "float32"]), "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+    {},
+    optional={
+        "tensor_parallel": st.sampled_from([1, 2, 3, 4, 8, 64]),
+        "max_model_len": st.sampled_from([256, 4096, 10**6]),
+        "dtype": st.sampled_from(["auto", "bfloat16", "float16", "float32"]),
+        "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
         "enforce_eager": st.booleans(),
     },
-)  # fmt: skip
+)
 RECIPES = st.builds(
     lambda steps, serving: recipe.read({"name": "any", "steps": steps, "serving": serving}),
-    st.lists(st.sampled_from(STEPS), max_size=4), SERVING,
-)  # fmt: skip
+    st.lists(st.sampled_from(STEPS), max_size=4),
+    SERVING,
+)
 PLACES = [name for name in instances.load().names() if instances.load().find(name)]
 MODELS = [*published.published(), *published.reference()]
 
@@ -296,10 +316,13 @@ def test_any_recipe_is_planned_or_refused_with_a_valid_suggestion(chosen: Recipe
         there = facts(verdict.suggestion_target or where, model)
         assert compat.check(model, verdict.suggestion, there).valid
         return
-    # One reason may hide another: a degree that the place does not have, or a step that it refuses, that it is too small.
+    # One reason may hide another: a degree that the place does not have, or a step that it refuses, that it is too
+    # small.
     lower = chosen.serving.model_copy(update={"tensor_parallel": 1})
     others = [chosen.model_copy(update={"serving": lower, "steps": steps}) for steps in (chosen.steps, ())]
-    found = rules(verdict).union(*(rules(compat.check(model, other, facts(where, model), suggest=False)) for other in others))
+    found = rules(verdict).union(
+        *(rules(compat.check(model, other, facts(where, model), suggest=False)) for other in others)
+    )
     expected = {"memory", "no-engine", "neuron-family"}
     assert expected & found, "only what is too small, or has no engine or library there, has no valid recipe"
 

@@ -28,4 +28,7 @@ def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tup
     unknown = check.check(card, chosen, Facts()).plan
     assert plan is not None and unknown is not None and told in plan.notes and told not in unknown.notes
     odd = card.model_copy(update={"vocabulary": 4096, "intermediate_size": 1544})
-    assert processor.note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",)) == processor.EIGHT_ODD
+    assert (
+        processor.note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",))
+        == processor.EIGHT_ODD
+    )

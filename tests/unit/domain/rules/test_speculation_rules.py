@@ -79,7 +79,9 @@ def test_a_head_of_another_kind_is_suggested_by_its_own_method() -> None:
 
 
 def test_more_tokens_than_there_are_medusa_heads_are_refused_with_their_number() -> None:
-    heads = HEAD.model_copy(update={"model_type": "medusa", "head_of": HeadOf(hidden_size=512, vocabulary=4096, tokens=3)})
+    heads = HEAD.model_copy(
+        update={"model_type": "medusa", "head_of": HeadOf(hidden_size=512, vocabulary=4096, tokens=3)}
+    )
     refused = verdict(Facts(draft=heads), method="medusa", draft="head")
     assert said(refused) == "head-tokens: head has heads for 3 tokens and `tokens` is 4: set `tokens: 3`."
     assert refused.suggestion is not None and refused.suggestion.steps[0].tokens == 3  # type: ignore[union-attr]
@@ -94,16 +96,21 @@ CUSTOM = {"method": "custom", "proposer": "mine.Proposer"}
     [
         (Facts(), {"method": "custom"}, "name it with `proposer: package.module.Class`"),
         (Facts(), CUSTOM, "start Whetstone with WHETSTONE_PROPOSERS=FOLDER"),
-        (Facts(proposers=("others",)), CUSTOM, "no module `mine` in the folder of WHETSTONE_PROPOSERS, which has others"),
+        (
+            Facts(proposers=("others",)),
+            CUSTOM,
+            "no module `mine` in the folder of WHETSTONE_PROPOSERS, which has others",
+        ),
         (Facts(place="planned", proposers=("mine",)), CUSTOM, "runs on this machine alone"),
         (Facts(place="managed", proposers=("mine",)), CUSTOM, "`proposer` of `speculate` is for our own servers"),
         (Facts(), {"method": "suffix"}, "needs arctic-inference"),
         (
-            Facts(place="managed", draft=card()), {"method": "draft", "draft": "d", "tokens_by_batch": {1: 4, 8: 0}},
+            Facts(place="managed", draft=card()),
+            {"method": "draft", "draft": "d", "tokens_by_batch": {1: 4, 8: 0}},
             "`tokens_by_batch` of `speculate` is for our own servers",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_needs_more_than_a_model_says_what(facts: Facts, step: dict[str, Any], words: str) -> None:
     assert words in said(verdict(facts, **step))
 

@@ -58,12 +58,16 @@ def test_a_limit_below_every_measured_level_is_never_extrapolated() -> None:
 
 
 def test_levels_that_the_client_held_back_do_not_count() -> None:
-    limited = RESULT.model_copy(update={"levels": [level.model_copy(update={"client_limited": True}) for level in RESULT.levels]})
+    limited = RESULT.model_copy(
+        update={"levels": [level.model_copy(update={"client_limited": True}) for level in RESULT.levels]}
+    )
     assert costs.within(limited, Slo()) is None
 
 
 def test_a_latency_that_was_not_measured_keeps_no_limit() -> None:
-    blind = RESULT.model_copy(update={"levels": [level.model_copy(update={"tpot_ms": None}) for level in RESULT.levels]})
+    blind = RESULT.model_copy(
+        update={"levels": [level.model_copy(update={"tpot_ms": None}) for level in RESULT.levels]}
+    )
     assert costs.within(blind, Slo(tpot_p95_ms=1e9)) is None and costs.within(blind, Slo()) is not None
 
 

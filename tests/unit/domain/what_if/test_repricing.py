@@ -32,7 +32,9 @@ def test_only_prices_move(given: float | None) -> None:
     found = as_asked(document, WhatIf(per_hour=4.0, discount=0.25))
     assert (found.options.price_per_hour, found.options.discount) == (4.0, 0.25)
     level = found.variants[1].levels[2]
-    assert level.price and level.price.per_million_output == pytest.approx(3.0 / (level.output_tokens_per_s * 3600 / 1e6))
+    assert level.price and level.price.per_million_output == pytest.approx(
+        3.0 / (level.output_tokens_per_s * 3600 / 1e6)
+    )
     assert _without_prices(found) == _without_prices(document)
 
 
@@ -47,7 +49,9 @@ def test_another_mix_of_tokens_moves_the_blended_prices_alone() -> None:
     moved = {name for name in Price.model_fields if getattr(before, name) != getattr(after, name)}
     assert moved <= {"blended", "blended_sagemaker"} and _without_prices(found) == _without_prices(document)
     said = costs.hour_words(document, asked)
-    assert said.startswith("An hour costs 1.2. Blended prices take 1 input tokens for one output token, where 3 was given. The")
+    assert said.startswith(
+        "An hour costs 1.2. Blended prices take 1 input tokens for one output token, where 3 was given. The"
+    )
     assert "1 input tokens for one output token" in costs.price_words(found, "blended")
 
 
@@ -61,7 +65,9 @@ def _without_prices(document: Evaluation) -> Any:
 
 def test_the_reports_curves_and_table_follow_and_its_document_does_not() -> None:
     document = evaluation()
-    plain, asked = (content(document, Extras(what_if=each)) for each in (WhatIf(), WhatIf(per_hour=2.4, price_source="a list")))
+    plain, asked = (
+        content(document, Extras(what_if=each)) for each in (WhatIf(), WhatIf(per_hour=2.4, price_source="a list"))
+    )
     before, after = (_heights(found) for found in (plain, asked))
     assert after == pytest.approx([2 * value for value in before], rel=1e-3)
     assert asked["tables"]["price"] != plain["tables"]["price"] and asked["json_data"] == plain["json_data"]

@@ -1,4 +1,5 @@
-"""Built-in workloads: the lengths they promise by the model's own tokenizer, the same for the same seed, within the context."""
+"""Built-in workloads: the lengths they promise by the model's own tokenizer, the same for the same seed, within the
+context."""
 
 from __future__ import annotations
 

@@ -62,7 +62,9 @@ def test_a_unit_that_was_named_goes_before_all_rules() -> None:
 
 
 def test_whole_numbers_that_are_seldom_as_seconds_are_asked_for() -> None:
-    with pytest.raises(InvalidWorkload, match=r"in seconds \(3 requests over 20 s\) or in milliseconds \(over 0.02 s\)"):
+    with pytest.raises(
+        InvalidWorkload, match=r"in seconds \(3 requests over 20 s\) or in milliseconds \(over 0.02 s\)"
+    ):
         read("w", [0, 10, 20])
     assert read("w", [0, 10, 20], needed=False) == ([None, None, None], "unclear")
 

@@ -52,11 +52,17 @@ def sent(file: Path, content: bytes) -> list[str]:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(exclude_categories=())),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=())),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = st.sampled_from(["prompt", "turns", "system", "max_tokens", "timestamp", "messages", "body", "input_tokens", "kind"])
+FIELDS = st.sampled_from(
+    ["prompt", "turns", "system", "max_tokens", "timestamp", "messages", "body", "input_tokens", "kind"]
+)
 
 
 @given(st.lists(st.dictionaries(FIELDS, JSON, max_size=5) | JSON, min_size=1, max_size=5))

@@ -19,7 +19,8 @@ def _models(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _speculated(target: torch.Tensor, draft: torch.Tensor, generator: torch.Generator) -> Acceptance:
-    """Algorithm 1 of Leviathan et al., many answers at once: propose, accept by min(1, p / q), else draw from max(0, p - q)."""
+    """Algorithm 1 of Leviathan et al., many answers at once: propose, accept by min(1, p / q), else draw from max(0, p
+    - q)."""
     p, q = target.softmax(-1), draft.softmax(-1)
     last, counts = torch.zeros(ANSWERS, dtype=torch.long), torch.zeros(TOKENS)
     for _ in range(ROUNDS):

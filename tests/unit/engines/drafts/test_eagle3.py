@@ -57,9 +57,13 @@ def _turned(states: torch.Tensor, at: torch.Tensor, config: Any) -> torch.Tensor
 
 
 def _proposed(head: Eagle3, tokens: torch.Tensor, hidden: torch.Tensor, last: int, count: int) -> list[torch.Tensor]:
-    """Of the round whose last known token is `last` the logits of each step, the whole layer computed again at every step."""
+    """Of the round whose last known token is `last` the logits of each step, the whole layer computed again at every
+    step."""
     own, middle, config = head.head, head.head.midlayer, head.config
-    states = [own.fc(torch.cat([norm(state) for norm, state in zip(own.fc_norm, hidden[at], strict=True)])) for at in range(last)]
+    states = [
+        own.fc(torch.cat([norm(state) for norm, state in zip(own.fc_norm, hidden[at], strict=True)]))
+        for at in range(last)
+    ]
     found = []
     for _ in range(count):
         state = torch.stack(states)
@@ -88,7 +92,9 @@ def test_every_step_is_what_a_server_would_compute_in_its_round(head: Eagle3, ta
         for row, last in ((0, 5), (0, 9), (1, 4), (1, 8)):
             slow = _proposed(head, batch.tokens[row], hidden[row], last, TOKENS)
             for ahead, logits in enumerate(slow):
-                torch.testing.assert_close(head.head.lm_head(steps[ahead][row, last + ahead]), logits, atol=1e-4, rtol=1e-3)
+                torch.testing.assert_close(
+                    head.head.lm_head(steps[ahead][row, last + ahead]), logits, atol=1e-4, rtol=1e-3
+                )
 
 
 def test_a_token_is_accepted_where_its_step_makes_it_most_probable(head: Eagle3, target: Target) -> None:

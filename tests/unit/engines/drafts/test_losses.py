@@ -1,4 +1,5 @@
-"""The losses against double precision, their properties, and their mean through a head whose logits are never all in memory."""
+"""The losses against double precision, their properties, and their mean through a head whose logits are never all in
+memory."""
 
 from __future__ import annotations
 
@@ -25,18 +26,20 @@ def _reference(name: str, target: torch.Tensor, draft: torch.Tensor) -> torch.Te
     middle = (p + q) / 2
     weight = torch.exp(-3 * alpha)
     return {
-        "kl": forward, "rkl": reverse, "tv": 0.5 * (p - q).abs().sum(-1), "nla": -alpha.log(),
+        "kl": forward,
+        "rkl": reverse,
+        "tv": 0.5 * (p - q).abs().sum(-1),
+        "nla": -alpha.log(),
         "jsd": 0.5 * ((p * (p / middle).log()).sum(-1) + (q * (q / middle).log()).sum(-1)),
-        "ce": -q.log()[..., torch.arange(len(target)), target.argmax(-1)] if target.ndim == 1 else
-        -q.gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1).log(),
+        "ce": -q.log()[..., torch.arange(len(target)), target.argmax(-1)]
+        if target.ndim == 1
+        else -q.gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1).log(),
         "lk_hybrid": weight * forward + (1 - weight) * (1 - alpha),
-    }[name]  # fmt: skip
+    }[name]
 
 
 def logits(limit: float) -> Any:
-    return st.lists(
-        st.lists(st.floats(-limit, limit, width=32), min_size=SIZE, max_size=SIZE), min_size=2, max_size=2
-    )  # fmt: skip
+    return st.lists(st.lists(st.floats(-limit, limit, width=32), min_size=SIZE, max_size=SIZE), min_size=2, max_size=2)
 
 
 def test_every_loss_that_can_be_asked_for_is_there() -> None:

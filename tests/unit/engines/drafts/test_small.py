@@ -28,7 +28,11 @@ def a_batch(target: Target) -> Batch:
     prompts = [[5, 6, 7], [9, 8, 7, 6, 5]]
     said = [target.answer([prompt], at, 40, 0)[0].tokens for prompt, at in zip(prompts, (0.0, 1.0), strict=True)]
     length = max(len(a) + len(b) for a, b in zip(prompts, said, strict=True))
-    tokens, answers, real = torch.zeros(2, length, dtype=torch.long), torch.zeros(2, length).bool(), torch.zeros(2, length).bool()
+    tokens, answers, real = (
+        torch.zeros(2, length, dtype=torch.long),
+        torch.zeros(2, length).bool(),
+        torch.zeros(2, length).bool(),
+    )
     for row, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):
         tokens[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
         answers[row, len(prompt) : len(prompt) + len(answer)] = True

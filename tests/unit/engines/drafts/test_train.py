@@ -1,4 +1,5 @@
-"""A training as a whole on a tiny target: what it learns, that a stopped one goes on to the same bytes, and what it refuses."""
+"""A training as a whole on a tiny target: what it learns, that a stopped one goes on to the same bytes, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from tests.tiny import tiny_llama
 
 PROMPTS = tuple(f"def number_{number}(first):\n    return first + {number}" for number in range(12))
 OPTIONS = Training(
-    hidden=64, layers=1, steps=12, answers=20, answer_tokens=12, batch=4, tokens=2, minutes=1.0, learning_rate=1e-2, loss="kl"
+    hidden=64,
+    layers=1,
+    steps=12,
+    answers=20,
+    answer_tokens=12,
+    batch=4,
+    tokens=2,
+    minutes=1.0,
+    learning_rate=1e-2,
+    loss="kl",
 )
 
 
@@ -27,7 +37,9 @@ class Told(Silent):
         self.points: list[dict[str, Any]] = []
         self.phases: list[str] = []
 
-    def phase(self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0) -> None:
+    def phase(
+        self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
+    ) -> None:
         self.phases.append(name)
 
     def advance(self, done: float, **data: Any) -> None:
@@ -69,11 +81,17 @@ def test_a_draft_is_trained_on_answers_and_judged_on_others(model: Path, tmp_pat
 
 @pytest.mark.parametrize(
     ("draft", "kind", "stop"),
-    [("small", "answers", 2), ("small", "train", 1), ("small", "train", 7), ("eagle3", "train", 7), ("medusa", "train", 7)],
+    [
+        ("small", "answers", 2),
+        ("small", "train", 1),
+        ("small", "train", 7),
+        ("eagle3", "train", 7),
+        ("medusa", "train", 7),
+    ],
 )
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     model: Path, tmp_path: Path, draft: Kind, kind: str, stop: int
-) -> None:  # fmt: skip
+) -> None:
     options = OPTIONS.model_copy(update={"kind": draft})
     whole = trained(model, tmp_path / "whole", options)
     with pytest.raises(KeyboardInterrupt):
@@ -92,7 +110,9 @@ def test_answers_are_not_asked_for_again(model: Path, tmp_path: Path) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work" / "answers").iterdir()} == rounds
 
 
-def test_a_budget_that_ends_before_a_first_checkpoint_is_refused_with_one_that_does_not(model: Path, tmp_path: Path) -> None:
+def test_a_budget_that_ends_before_a_first_checkpoint_is_refused_with_one_that_does_not(
+    model: Path, tmp_path: Path
+) -> None:
     short = OPTIONS.model_copy(update={"steps": None, "minutes": 0.001, "answers": 4})
     with pytest.raises(RequestError, match=r"0\.001 minutes end before a first checkpoint .*give 1 minutes or more\."):
         trained(model, tmp_path, short)

@@ -1,4 +1,5 @@
-"""The tokenizer of an imported GGUF file gives the tokens that the file's own data imply, for every kind that is carried."""
+"""The tokenizer of an imported GGUF file gives the tokens that the file's own data imply, for every kind that is
+carried."""
 
 from __future__ import annotations
 
@@ -28,9 +29,14 @@ def byte_level(**changes: Any) -> dict[str, Any]:
     kinds = [ggufs.CONTROL if token in special else ggufs.NORMAL for token in tokens]
     kinds[-1] = ggufs.USER_DEFINED
     stated = {
-        "model": "gpt2", "pre": "gpt-2", "tokens": tokens, "token_type": kinds, "bos_token_id": 0, "eos_token_id": 1,
+        "model": "gpt2",
+        "pre": "gpt-2",
+        "tokens": tokens,
+        "token_type": kinds,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
         "merges": [" ".join(pair) for pair in document["model"]["merges"]],
-    }  # fmt: skip
+    }
     return {f"tokenizer.ggml.{name}": value for name, value in (stated | changes).items()}
 
 
@@ -43,7 +49,9 @@ def carried(folder: Path, stated: dict[str, Any]) -> Any:
     """The tokenizer that an import writes, held against the file's own rules, as transformers loads it."""
     from transformers import AutoTokenizer
 
-    stored = Stored([ggufs.write(folder / "x.gguf", {"token_embd.weight": ggufs.tensors()["token_embd.weight"]}, stated)])
+    stored = Stored(
+        [ggufs.write(folder / "x.gguf", {"token_embd.weight": ggufs.tensors()["token_embd.weight"]}, stated)]
+    )
     plan = tokenizer_plan("x.gguf", stored.values, {key: len(values) for key, values in stored.lists.items()})
     tokenizer.write(stored, plan, folder, 512)
     assert tokenizer.check(stored, plan, folder) > len(TEXTS)
@@ -99,7 +107,17 @@ def test_pieces_whose_letters_are_no_tokens_are_found_whole(tmp_path: Path) -> N
     stated = sentence_piece(tokens=words, scores=[0.0] * len(words), token_type=kinds)
     loaded = carried(tmp_path, stated)
     ids = loaded("add w10 w2")["input_ids"]
-    assert loaded.convert_ids_to_tokens(ids) == ["<s>", "▁a", "<0x64>", "<0x64>", "▁w", "<0x31>", "<0x30>", "▁w", "<0x32>"]
+    assert loaded.convert_ids_to_tokens(ids) == [
+        "<s>",
+        "▁a",
+        "<0x64>",
+        "<0x64>",
+        "▁w",
+        "<0x31>",
+        "<0x30>",
+        "▁w",
+        "<0x32>",
+    ]
     assert loaded.decode(ids, skip_special_tokens=True) == "add w10 w2"
     assert loaded.convert_ids_to_tokens(loaded("xw10")["input_ids"])[-1] == "w10"
     stored = Stored([tmp_path / "x.gguf"])
@@ -112,9 +130,11 @@ def test_pieces_whose_letters_are_no_tokens_are_found_whole(tmp_path: Path) -> N
 
 def test_pieces_are_found_whole_only_where_the_order_of_joining_does_not_count() -> None:
     assert tokenizer.whole_pieces(["ab", "bc"], [1, 1], [0.0, 1.0]) == []
-    assert tokenizer.whole_pieces(["ab", "bc"], [1, 1], [0.0, 0.0]) == ["ab", "bc"]  # the leftmost of equal ones is joined
+    # the leftmost of equal ones is joined
+    assert tokenizer.whole_pieces(["ab", "bc"], [1, 1], [0.0, 0.0]) == ["ab", "bc"]
     assert tokenizer.whole_pieces(["bc", "abc", "ca"], [1, 1, 1], [0.0, 0.0, 0.0]) == []  # abc grows from its end
-    assert tokenizer.whole_pieces(["ab", "abc", "xyz"], [1, 1, 1], [0.0, 2.0, 1.0]) == ["abc", "ab"]  # nothing joins to xyz
+    # nothing joins to xyz
+    assert tokenizer.whole_pieces(["ab", "abc", "xyz"], [1, 1, 1], [0.0, 2.0, 1.0]) == ["abc", "ab"]
 
 
 def test_two_tokens_of_one_text_are_refused(tmp_path: Path) -> None:
@@ -124,7 +144,11 @@ def test_two_tokens_of_one_text_are_refused(tmp_path: Path) -> None:
 
 
 def test_chat_templates_are_carried_by_their_names(tmp_path: Path) -> None:
-    named = {"tokenizer.chat_template": "plain", "tokenizer.chat_template.tool_use": "tools", "tokenizer.chat_templates": ["a"]}
+    named = {
+        "tokenizer.chat_template": "plain",
+        "tokenizer.chat_template.tool_use": "tools",
+        "tokenizer.chat_templates": ["a"],
+    }
     loaded = carried(tmp_path, sentence_piece() | named)
     assert loaded.chat_template == {"default": "plain", "tool_use": "tools"}
 

@@ -29,7 +29,9 @@ def test_the_tokens_are_those_of_the_models_own_tokenizer() -> None:
     folder, texts = ASSETS / "starter" / "target", ["def f(x):\n    return x + 1  # naïve ✓\n", "<|endoftext|> again"]
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     expected = [
-        token for text in texts for token in [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        token
+        for text in texts
+        for token in [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     ]
     found = calibration.sample_tokens(folder, texts, len(expected), 1, 0)
     assert found.flatten().tolist() == expected
@@ -39,7 +41,10 @@ def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> N
     model = tiny_llama(tmp_path / "model", hidden=32, heads=2, kv_heads=1, intermediate=64)
     plain = calibration.sample_tokens(model, [TEXT], 1000, 16, 0).flatten().tolist()
     begins_texts(model)
-    for found in (calibration.sample_tokens(model, [TEXT], 1000, 16, 0), calibration.spare_tokens(model, [TEXT], 0, 16, 0)):
+    for found in (
+        calibration.sample_tokens(model, [TEXT], 1000, 16, 0),
+        calibration.spare_tokens(model, [TEXT], 0, 16, 0),
+    ):
         assert found.shape[1] == 16 and found[:, 0].tolist() == [0] * len(found)
     found = calibration.sample_tokens(model, [TEXT], 1000, 16, 0)[:, 1:].flatten().tolist()
     assert found[: len(plain)] == plain[: len(found)] and abs(len(found) - len(plain)) <= 16, "all of the text, once"

@@ -1,4 +1,5 @@
-"""Writing a checkpoint: each file whole or not at all, shards with an index, companions that older readers understand."""
+"""Writing a checkpoint: each file whole or not at all, shards with an index, companions that older readers
+understand."""
 
 from __future__ import annotations
 
@@ -98,6 +99,8 @@ def test_config_and_tokenizer_are_readable_by_transformers_4_and_5(tmp_path: Pat
     assert config["torch_dtype"] == config["dtype"] == "bfloat16"
     assert json.loads((out / "tokenizer_config.json").read_text())["tokenizer_class"] == "PreTrainedTokenizerFast"
     text = "def add(first):\n    return 1"
-    assert AutoTokenizer.from_pretrained(out)(text)["input_ids"] == AutoTokenizer.from_pretrained(model)(text)["input_ids"]
+    assert (
+        AutoTokenizer.from_pretrained(out)(text)["input_ids"] == AutoTokenizer.from_pretrained(model)(text)["input_ids"]
+    )
     assert AutoConfig.from_pretrained(out).rope_parameters == AutoConfig.from_pretrained(model).rope_parameters
     assert (out / "generation_config.json").read_bytes() == (model / "generation_config.json").read_bytes()

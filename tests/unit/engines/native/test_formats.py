@@ -21,7 +21,8 @@ def w4(symmetric: bool, group: int | None = 32) -> Any:
 
 
 def by_the_loader(packed: Any) -> Any:
-    """vLLM 0.32.0, layers/quantization/auto_awq.py, _convert_awq_to_standard_format: the unpacking there, line for line."""
+    """vLLM 0.32.0, layers/quantization/auto_awq.py, _convert_awq_to_standard_format: the unpacking there, line for
+    line."""
     import torch
 
     reverse_order = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
@@ -69,9 +70,13 @@ def test_an_autoawq_weight_reads_back_as_what_was_rounded(seed: int, symmetric: 
 
 def test_the_autoawq_config_names_version_and_what_stays() -> None:
     assert autoawq.quantization_config(w4(False), ["lm_head"]) == {
-        "quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 32, "zero_point": True,
+        "quant_method": "awq",
+        "version": "gemm",
+        "bits": 4,
+        "group_size": 32,
+        "zero_point": True,
         "modules_to_not_convert": ["lm_head"],
-    }  # fmt: skip
+    }
 
 
 ROUNDINGS: dict[str, Any] = {
@@ -103,19 +108,52 @@ def test_every_scheme_reads_back_as_what_was_scored(name: str, seed: int, spread
 @pytest.mark.parametrize(
     ("name", "form", "weights", "inputs", "tensors"),
     [
-        ("w8a16", "pack-quantized", ("int", 8, "channel"), None,
-         {"weight_packed": (32, 16), "weight_scale": (32, 1), "weight_shape": (2,)}),
-        ("int8", "int-quantized", ("int", 8, "channel"), ("token", True), {"weight": (32, 64), "weight_scale": (32, 1)}),
-        ("int8 static", "int-quantized", ("int", 8, "channel"), ("tensor", False), {"weight": (32, 64), "weight_scale": (32, 1)}),
-        ("fp8", "float-quantized", ("float", 8, "channel"), ("token", True), {"weight": (32, 64), "weight_scale": (32, 1)}),
-        ("fp8 static", "float-quantized", ("float", 8, "tensor"), ("tensor", False), {"weight": (32, 64), "weight_scale": (1,)}),
+        (
+            "w8a16",
+            "pack-quantized",
+            ("int", 8, "channel"),
+            None,
+            {"weight_packed": (32, 16), "weight_scale": (32, 1), "weight_shape": (2,)},
+        ),
+        (
+            "int8",
+            "int-quantized",
+            ("int", 8, "channel"),
+            ("token", True),
+            {"weight": (32, 64), "weight_scale": (32, 1)},
+        ),
+        (
+            "int8 static",
+            "int-quantized",
+            ("int", 8, "channel"),
+            ("tensor", False),
+            {"weight": (32, 64), "weight_scale": (32, 1)},
+        ),
+        (
+            "fp8",
+            "float-quantized",
+            ("float", 8, "channel"),
+            ("token", True),
+            {"weight": (32, 64), "weight_scale": (32, 1)},
+        ),
+        (
+            "fp8 static",
+            "float-quantized",
+            ("float", 8, "tensor"),
+            ("tensor", False),
+            {"weight": (32, 64), "weight_scale": (1,)},
+        ),
     ],
-)  # fmt: skip
+)
 def test_config_and_tensors_of_each_scheme(name: str, form: str, weights: Any, inputs: Any, tensors: Any) -> None:
     rounding = ROUNDINGS[name]()
     document = schemes.quantization_config(rounding, ["lm_head"])
     group = document["config_groups"]["group_0"]
-    assert (document["quant_method"], document["format"], document["ignore"]) == ("compressed-tensors", form, ["lm_head"])
+    assert (document["quant_method"], document["format"], document["ignore"]) == (
+        "compressed-tensors",
+        form,
+        ["lm_head"],
+    )
     assert (group["weights"]["type"], group["weights"]["num_bits"], group["weights"]["strategy"]) == weights
     found = group.get("input_activations")
     assert (found and (found["strategy"], found["dynamic"])) == inputs

@@ -22,7 +22,8 @@ def w4(group: int | None = 32, *, symmetric: bool = True) -> Any:
 
 
 def textbook(weight: Any, inputs: Any, grid: Any, damping: float = 0.01) -> Any:
-    """One weight at a time by the Optimal Brain Quantization update with the inverse Hessian of what is left, in fp64."""
+    """One weight at a time by the Optimal Brain Quantization update with the inverse Hessian of what is left, in
+    fp64."""
     import torch
 
     hessian = inputs.double().T @ inputs.double()
@@ -77,7 +78,9 @@ def test_the_second_of_two_weights_takes_the_exact_best_value() -> None:
 
 
 @settings(max_examples=12)
-@given(seed=st.integers(0, 1000), symmetric=st.booleans(), act_order=st.booleans(), group=st.sampled_from([32, 64, None]))
+@given(
+    seed=st.integers(0, 1000), symmetric=st.booleans(), act_order=st.booleans(), group=st.sampled_from([32, 64, None])
+)
 def test_no_row_loses_to_plain_rounding(seed: int, symmetric: bool, act_order: bool, group: int | None) -> None:
     import torch
 
@@ -96,7 +99,9 @@ def test_on_correlated_inputs_it_wins_clearly(act_order: bool) -> None:
     inputs, weight, rounding = skewed(512, 256), randn(64, 256, seed=1), w4(128)
     values = gptq.quantize(weight, stats_of(inputs), rounding, act_order=act_order).values
     share = 0.5 if act_order else 0.7
-    assert loss(weight, values, inputs) < share * loss(weight, snapped(weight, parameters(weight, rounding), rounding), inputs)
+    assert loss(weight, values, inputs) < share * loss(
+        weight, snapped(weight, parameters(weight, rounding), rounding), inputs
+    )
 
 
 def test_what_is_stored_reads_back_as_what_was_chosen() -> None:
@@ -232,7 +237,12 @@ def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
 
     inputs, weight, rounding = skewed(60, 32), randn(1, 32, seed=2) ** 3, w4(32)
     tried = [
-        (loss(weight, snapped(weight, parameters(weight, rounding, torch.tensor([[1 - step / 20]])), rounding), inputs), step)
+        (
+            loss(
+                weight, snapped(weight, parameters(weight, rounding, torch.tensor([[1 - step / 20]])), rounding), inputs
+            ),
+            step,
+        )
         for step in range(11)
     ]
     best = parameters(weight, rounding, torch.tensor([[1 - min(tried)[1] / 20]]))
@@ -243,7 +253,8 @@ def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1000), every=st.sampled_from([2, 3]))
 def test_a_search_in_wider_steps_ends_near_the_one_in_all(seed: int, every: int) -> None:
-    """Never worse than the full range, nor than any of the wide steps; and for most rows what all steps would have found."""
+    """Never worse than the full range, nor than any of the wide steps; and for most rows what all steps would have
+    found."""
     import torch
 
     inputs, weight, rounding = skewed(60, 32, seed), randn(64, 32, seed=seed + 1) ** 3, w4(32)

@@ -77,8 +77,9 @@ def test_one_token_that_has_all_the_power_of_a_channel_adds_a_percent_to_it_at_m
 
 @pytest.mark.parametrize("times", [30.0, 1000.0])
 def test_tokens_of_massive_activations_cost_the_others_little(times: float) -> None:
-    """Large models have them (Sun et al. 2024, arXiv 2402.17762): at the first token a few channels hold a thousand times their
-    usual value, so that as integers the other tokens are zero there. GPTQ's error on those tokens, with and without integers."""
+    """Large models have them (Sun et al. 2024, arXiv 2402.17762): at the first token a few channels hold a thousand
+    times their usual value, so that as integers the other tokens are zero there. GPTQ's error on those tokens, with and
+    without integers."""
     rows = torch.randn(TOKENS, 256) @ (torch.randn(256, 256) / 23 + torch.eye(256))
     ordinary = torch.arange(TOKENS) % 512 != 0
     rows[~ordinary] = torch.randn(256)

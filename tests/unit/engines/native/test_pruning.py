@@ -103,7 +103,9 @@ def test_sparsegpt_is_no_better_than_least_squares_on_its_mask_and_not_far_off()
     best = torch.zeros_like(weight)
     for row, kept in enumerate(result != 0):
         best[row, kept] = (
-            torch.linalg.lstsq(inputs[:, kept].double(), (inputs @ weight[row]).double()[:, None]).solution[:, 0].float()
+            torch.linalg.lstsq(inputs[:, kept].double(), (inputs @ weight[row]).double()[:, None])
+            .solution[:, 0]
+            .float()
         )
     least, found = loss(weight, best, inputs), loss(weight, result, inputs)
     assert least <= found * 1.001
@@ -111,7 +113,8 @@ def test_sparsegpt_is_no_better_than_least_squares_on_its_mask_and_not_far_off()
 
 
 def test_the_first_dropped_weight_of_sparsegpt_is_the_optimal_brain_surgeons() -> None:
-    """Of one block of four with two dropped, the mask is that of the lowest w^2 / [H^-1]_jj in the order of elimination."""
+    """Of one block of four with two dropped, the mask is that of the lowest w^2 / [H^-1]_jj in the order of
+    elimination."""
     import torch
 
     inputs, weight = skewed(60, 4).double(), randn(1, 4, seed=2).double()

@@ -58,10 +58,14 @@ class Case:
     @classmethod
     def of(cls, model: Path) -> Case:
         pruned, asked = model.with_name(model.name + "-pruned"), Pruning(method="magnitude", pattern="2:4")
-        request = QuantizeRequest(model_dir=model, out_dir=pruned, pruning=asked, calibration_texts=TEXTS, **CALIBRATION)
+        request = QuantizeRequest(
+            model_dir=model, out_dir=pruned, pruning=asked, calibration_texts=TEXTS, **CALIBRATION
+        )
         return cls(model, pruned, tuple(str(layer["name"]) for layer in quantize(request, Silent()).layers))
 
-    def recover(self, out: Path, options: Recover = FAST, progress: Silent | None = None, **changes: Any) -> RecoverResult:
+    def recover(
+        self, out: Path, options: Recover = FAST, progress: Silent | None = None, **changes: Any
+    ) -> RecoverResult:
         asked = {"texts": TEXTS, "work_dir": out.with_name(out.name + "-work"), **CALIBRATION, **changes}
         request = RecoverRequest(
             original_dir=self.model, pruned_dir=self.pruned, out_dir=out, linears=self.linears, options=options, **asked
@@ -119,7 +123,8 @@ def test_matrices_of_other_modules_than_linears_keep_their_zeros_too(tmp_path: P
 
 
 def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> None:
-    """Stopped in a step after the last state was kept, which is then made again: with 40 steps one is kept every two."""
+    """Stopped in a step after the last state was kept, which is then made again: with 40 steps one is kept every
+    two."""
     asked = FAST.model_copy(update={"steps": 40})
     whole = case.recover(tmp_path / "whole", asked)
     with pytest.raises(Stopped):
@@ -174,7 +179,9 @@ def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: 
     before = model(tokens).logits
     adapters = Adapters(model, paths.values(), 4, seed=0)
     assert torch.equal(model(tokens).logits, before)
-    assert {id(each) for each in model.parameters() if each.requires_grad} == {id(each) for each in adapters.named().values()}
+    assert {id(each) for each in model.parameters() if each.requires_grad} == {
+        id(each) for each in adapters.named().values()
+    }
     assert len(adapters.named()) == 2 * 14
 
 
@@ -199,7 +206,9 @@ def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
     split = recovery_data.split_data(torch.arange(40)[:, None].expand(40, 8))
     assert set(split.training[:, 0].tolist()) | set(split.validation[:, 0].tolist()) == set(range(40))
     assert (len(split.training), len(split.validation)) == (34, 6)
-    rows = [split.training[place, 0].item() for step in range(17) for place in recovery_data.places(34, step, 4, seed=3)]
+    rows = [
+        split.training[place, 0].item() for step in range(17) for place in recovery_data.places(34, step, 4, seed=3)
+    ]
     expected = sorted(split.training[:, 0].tolist())
     assert sorted(rows[:34]) == sorted(rows[34:]) == expected
     assert rows[:34] != rows[34:] != expected

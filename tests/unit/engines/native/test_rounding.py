@@ -50,7 +50,9 @@ weights = st.builds(
 
 @examples(60)
 @given(weight=weights, method=st.sampled_from(METHODS))
-def test_a_weight_in_the_representable_range_moves_by_at_most_half_a_step(weight: Any, method: tuple[str, int, bool]) -> None:
+def test_a_weight_in_the_representable_range_moves_by_at_most_half_a_step(
+    weight: Any, method: tuple[str, int, bool]
+) -> None:
     rounding = a_rounding(*method)
     scale, zero_point = (value[..., None].float() for value in parameters(weight, rounding))
     grouped, half = in_groups(weight, rounding), 2 ** (method[1] - 1)
@@ -76,7 +78,9 @@ def test_what_is_stored_reads_back_as_what_was_scored(weight: Any, method: tuple
 
 
 @examples(60)
-@given(weight=weights, method=st.sampled_from([("int", 4, True), ("int", 4, False), ("int", 8, True), ("w8a8", 8, True)]))
+@given(
+    weight=weights, method=st.sampled_from([("int", 4, True), ("int", 4, False), ("int", 8, True), ("w8a8", 8, True)])
+)
 def test_rounding_in_place_is_the_librarys_bit_by_bit(weight: Any, method: tuple[str, int, bool]) -> None:
     import torch
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize

@@ -1,4 +1,5 @@
-"""Scales: folding changes no function, the loss is the true output error, and the search never loses to plain rounding."""
+"""Scales: folding changes no function, the loss is the true output error, and the search never loses to plain
+rounding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The Neuron stacks against fake SDK packages whose surface is the published one: calls, refusals, and the contract of both.
+"""The Neuron stacks against fake SDK packages whose surface is the published one: calls, refusals, and the contract of
+both.
 
 Each compilation is a process of its own, as under the interpreter of a real environment.
 """
@@ -27,9 +28,19 @@ from backend.settings import ASSETS, CHECKOUT
 FAKES = Path(__file__).parents[3] / "fakes" / "neuron"
 CONTRACT: dict[str, list[str]] = tomllib.loads((FAKES / "contract.toml").read_text())["calls"]
 PLAN = CompilePlan(
-    stack="nxd-inference", model="starter", model_type="llama", model_hash="1", accelerator="Inferentia2", target="trn1",
-    tensor_parallel=8, batch=1, positions=256, context_buckets=(128, 256), token_buckets=(128, 256), dtype="bf16",
-)  # fmt: skip
+    stack="nxd-inference",
+    model="starter",
+    model_type="llama",
+    model_hash="1",
+    accelerator="Inferentia2",
+    target="trn1",
+    tensor_parallel=8,
+    batch=1,
+    positions=256,
+    context_buckets=(128, 256),
+    token_buckets=(128, 256),
+    dtype="bf16",
+)
 
 pytestmark = pytest.mark.process
 
@@ -51,9 +62,13 @@ def build(python: Path, tmp_path: Path, *, device: bool = False, draft: bool = F
     chosen = PLAN.model_copy(update=plan)
     starter = ASSETS / "starter"
     request = CompileRequest(
-        plan=chosen, model_dir=starter / "target", draft_dir=starter / "draft" if draft else None, out_dir=out,
-        cache_dir=tmp_path / "cache", device=device,
-    )  # fmt: skip
+        plan=chosen,
+        model_dir=starter / "target",
+        draft_dir=starter / "draft" if draft else None,
+        out_dir=out,
+        cache_dir=tmp_path / "cache",
+        device=device,
+    )
     return CompileResult.model_validate(outside.ask(chosen.stack, python, request, Silent()))
 
 
@@ -81,7 +96,13 @@ def within_contract(made: list[dict[str, Any]]) -> None:
 )
 @pytest.mark.parametrize("device", [False, True], ids=["ahead-of-time", "device"])
 def test_each_stack_compiles_within_the_published_contract(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stack: str, draft: bool, plan: dict[str, Any], device: bool
+    python: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stack: str,
+    draft: bool,
+    plan: dict[str, Any],
+    device: bool,
 ) -> None:
     if device:
         monkeypatch.setenv("NEURON_FAKE_CORES", "24")
@@ -101,7 +122,11 @@ def test_each_stack_compiles_within_the_published_contract(
         assert ("SpeculativeGenerator" in names) == draft
     if plan.get("draft_method") == "eagle3" and stack == "nxd-inference":
         config = next(call["kwargs"] for call in made if call["call"].endswith("NeuronConfig"))
-        assert (config["enable_eagle_speculation"], config["is_eagle3"], config["speculation_length"]) == (True, True, 5)
+        assert (config["enable_eagle_speculation"], config["is_eagle3"], config["speculation_length"]) == (
+            True,
+            True,
+            5,
+        )
     if stack == "nxd-inference" and plan.get("weights"):
         assert names.index("save_quantized_state_dict") < names.index("compile") and "FusedSpecNeuronConfig" in names
 
@@ -150,12 +175,14 @@ model = t.LlamaForSampling.from_pretrained(sys.argv[1], n_positions=[128], tp_de
         ("model.save('x')", "AssertionError"),
         ("model.load('/nowhere'); model.to_neuron()", "FileNotFoundError"),
         ("model.cpu_compile(); model.to_neuron(); model.to_neuron()", "to_neuron was called before"),
-        ("model.cpu_compile(); model.save(sys.argv[2]); model.enable_speculative_decoder(4);"
-         "model.load(sys.argv[2]); model.to_neuron()",
-         "matching NEFF"),
+        (
+            "model.cpu_compile(); model.save(sys.argv[2]); model.enable_speculative_decoder(4);"
+            "model.load(sys.argv[2]); model.to_neuron()",
+            "matching NEFF",
+        ),
         ("t.QuantizationConfig(quant_dtype='s4')", "NotImplementedError"),
     ],
-)  # fmt: skip
+)
 def test_the_fake_refuses_what_the_published_code_refuses(python: Path, tmp_path: Path, body: str, error: str) -> None:
     environment = {**os.environ, "NEURON_FAKE_CORES": "24", "NEURON_COMPILE_CACHE_URL": str(tmp_path / "cache")}
     command = [str(python), "-c", SCRIPT.format(body=body), str(ASSETS / "starter" / "target"), str(tmp_path / "saved")]
@@ -174,12 +201,16 @@ def test_the_fakes_take_nothing_that_the_contract_has_not(monkeypatch: pytest.Mo
         "transformers_neuronx.config.KVCacheQuantizationConfig": config.KVCacheQuantizationConfig,
         "transformers_neuronx.NeuronConfig": config.NeuronConfig,
         "transformers_neuronx.speculation.SpeculativeGenerator": speculation.SpeculativeGenerator,
-        **{f"transformers_neuronx.NeuronModelBase.{name}": getattr(transformers_neuronx.NeuronModelBase, name)
-           for name in ("save", "load", "to_neuron", "cpu_compile", "enable_speculative_decoder")},
-    }  # fmt: skip
+        **{
+            f"transformers_neuronx.NeuronModelBase.{name}": getattr(transformers_neuronx.NeuronModelBase, name)
+            for name in ("save", "load", "to_neuron", "cpu_compile", "enable_speculative_decoder")
+        },
+    }
     for name, call in shown.items():
         parameters = inspect.signature(call).parameters.values()
         named = [
-            p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL} and p.name not in {"self", "config"}
+            p.name
+            for p in parameters
+            if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL} and p.name not in {"self", "config"}
         ]
         assert set(named) <= set(CONTRACT[name]), name

@@ -1,4 +1,5 @@
-"""A stand-in for transformers-neuronx: the published names and signatures that Whetstone uses, shapes kept, nothing computed."""
+"""A stand-in for transformers-neuronx: the published names and signatures that Whetstone uses, shapes kept, nothing
+computed."""
 
 from __future__ import annotations
 
@@ -22,16 +23,24 @@ class NeuronModelBase:
 
     @classmethod
     def from_pretrained(cls, pretrained_model_path: str, *model_args: Any, **kwargs: Any) -> Any:
-        recorder.record(f"transformers_neuronx.{cls.__name__}.from_pretrained", pretrained_model_path, *model_args, **kwargs)
+        recorder.record(
+            f"transformers_neuronx.{cls.__name__}.from_pretrained", pretrained_model_path, *model_args, **kwargs
+        )
         most, estimate = (kwargs.get(name) for name in ("n_positions", "context_length_estimate"))
         longest = max(most) if isinstance(most, list) else most
         assert not estimate or max(estimate) <= longest, (
             f"Max context_length_estimate {estimate} cannot be more than n_positions."
         )
         config = json.loads((Path(pretrained_model_path) / "config.json").read_text())
-        return cls({name: config.get(name) for name in ("model_type", "hidden_size", "num_hidden_layers")}, *model_args, **kwargs)
+        return cls(
+            {name: config.get(name) for name in ("model_type", "hidden_size", "num_hidden_layers")},
+            *model_args,
+            **kwargs,
+        )
 
-    def enable_speculative_decoder(self, speculation_length: Any, batch_sizes: Any = None, token_tree: Any = None) -> None:
+    def enable_speculative_decoder(
+        self, speculation_length: Any, batch_sizes: Any = None, token_tree: Any = None
+    ) -> None:
         recorder.record("transformers_neuronx.NeuronModelBase.enable_speculative_decoder", speculation_length)
         assert not self.on_device, "the target is already on the device"
         self.speculation.append(speculation_length)
@@ -69,7 +78,9 @@ class NeuronModelBase:
     def to_neuron(self) -> None:
         recorder.record("transformers_neuronx.NeuronModelBase.to_neuron")
         if self.on_device:
-            raise RuntimeError("the weights were handed to the device and are not here any more: to_neuron was called before")
+            raise RuntimeError(
+                "the weights were handed to the device and are not here any more: to_neuron was called before"
+            )
         recorder.runtime(self.shapes["tp_degree"])
         if self.loaded_from is None:
             self._compile()
@@ -77,7 +88,9 @@ class NeuronModelBase:
             raise FileNotFoundError(f"Did not find directory: {self.loaded_from}.")
         else:
             for graph in self._graphs():
-                name = hashlib.sha256(json.dumps(graph, sort_keys=True, default=str).encode()).hexdigest()[:20] + ".neff"
+                name = (
+                    hashlib.sha256(json.dumps(graph, sort_keys=True, default=str).encode()).hexdigest()[:20] + ".neff"
+                )
                 if not (self.loaded_from / name).exists():
                     raise FileNotFoundError("Could not find a matching NEFF for your HLO in this directory.")
         self.on_device = True
@@ -92,12 +105,27 @@ class NeuronModelBase:
 
 class LlamaForSampling(NeuronModelBase):
     def __init__(
-        self, config: Any, *, n_positions: Any = 2048, batch_size: Any = 1, amp: str = "f32", tp_degree: int = 2,
-        context_length_estimate: Any = None, context_unroll: Any = None, unroll: Any = None, neuron_config: Any = None,
-        prefixed_length: int = 0, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        config: Any,
+        *,
+        n_positions: Any = 2048,
+        batch_size: Any = 1,
+        amp: str = "f32",
+        tp_degree: int = 2,
+        context_length_estimate: Any = None,
+        context_unroll: Any = None,
+        unroll: Any = None,
+        neuron_config: Any = None,
+        prefixed_length: int = 0,
+        **kwargs: Any,
+    ) -> None:
         assert not kwargs, f"unexpected: {kwargs}"
         super().__init__(
-            config, n_positions=n_positions, batch_size=batch_size, amp=amp, tp_degree=tp_degree,
-            context_length_estimate=context_length_estimate, neuron_config=neuron_config,
-        )  # fmt: skip
+            config,
+            n_positions=n_positions,
+            batch_size=batch_size,
+            amp=amp,
+            tp_degree=tp_degree,
+            context_length_estimate=context_length_estimate,
+            neuron_config=neuron_config,
+        )

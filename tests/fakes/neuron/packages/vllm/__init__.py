@@ -1,4 +1,5 @@
-"""vLLM with the Neuron plugin, as far as it is used: compiles each bucket below VLLM_CACHE_ROOT when the engine starts."""
+"""vLLM with the Neuron plugin, as far as it is used: compiles each bucket below VLLM_CACHE_ROOT when the engine
+starts."""
 
 from __future__ import annotations
 

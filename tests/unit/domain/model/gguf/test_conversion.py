@@ -16,12 +16,25 @@ from tests.cases import ggufs
 from tests.properties import examples
 
 ONLY_LLAMA_CPP = (
-    "attention.value_scale", "attention.output_group_count", "attention.output_lora_rank", "attention.recurrent_layers",
-    "attention.compress_rope_freq_base", "attention.compress_ratios", "hyper_connection.count", "hash_layer_count",
-    "hyper_connection.sinkhorn_iterations", "hyper_connection.epsilon", "deepstack_mapping", "hidden_activation",
-    "target_layers", "target_hidden_size", "norm_before_residual", "rope.scale_linear",
-)  # fmt: skip
-"""Keys of `LLM_KV_NAMES` (src/llama-arch.cpp of llama.cpp, commit 00395eb2) that the package gguf 0.19.0 does not list."""
+    "attention.value_scale",
+    "attention.output_group_count",
+    "attention.output_lora_rank",
+    "attention.recurrent_layers",
+    "attention.compress_rope_freq_base",
+    "attention.compress_ratios",
+    "hyper_connection.count",
+    "hash_layer_count",
+    "hyper_connection.sinkhorn_iterations",
+    "hyper_connection.epsilon",
+    "deepstack_mapping",
+    "hidden_activation",
+    "target_layers",
+    "target_hidden_size",
+    "norm_before_residual",
+    "rope.scale_linear",
+)
+"""Keys of `LLM_KV_NAMES` (src/llama-arch.cpp of llama.cpp, commit 00395eb2) that the package gguf 0.19.0 does not
+list."""
 ALLOWED = {f"llama.{name}" for name in (*keys.CARRIED, *keys.EQUAL, *keys.NEUTRAL, *keys.HARMLESS)}
 ALLOWED |= {"llama.attention.sliding_window", *keys.TOKENIZER_CARRIED, *keys.TOKENIZER_HARMLESS, *keys.STRUCTURAL}
 VALUES = st.one_of(st.integers(0, 2**31), st.floats(0, 1e6), st.booleans(), st.text(max_size=20))
@@ -107,14 +120,18 @@ def test_a_changed_value_changes_the_config_or_is_refused(name: str, value: Any,
         return
     meant = {
         "attention.sliding_window": not value or (type(value) is int and value >= ggufs.CONTEXT),
-        "rope.scaling.factor": value in {0, 1}, "rope.scale_linear": value in {0, 1},
+        "rope.scaling.factor": value in {0, 1},
+        "rope.scale_linear": value in {0, 1},
         "rope.scaling.type": value in {"linear", "none"},
-        "expert_count": not value, "expert_used_count": not value,
-    }  # fmt: skip
+        "expert_count": not value,
+        "expert_used_count": not value,
+    }
     same = value in keys.NEUTRAL.get(name, ()) or meant.get(name, False) or value == base.get(key)
     same |= name in keys.EQUAL and value == plain.config[keys.EQUAL[name]]
     same |= name == "attention.key_length" and value == plain.config["head_dim"]
-    length, fast, slow = (f"rope.scaling.{each}" for each in ("original_context_length", "yarn_beta_fast", "yarn_beta_slow"))
+    length, fast, slow = (
+        f"rope.scaling.{each}" for each in ("original_context_length", "yarn_beta_fast", "yarn_beta_slow")
+    )
     defaults = {length: {0, ggufs.CONTEXT}, fast: {0, 32}, slow: {0, 1}}
     same |= name in defaults and (kind == "linear" or int(value) in defaults[name])
     assert changed.config != plain.config or same
@@ -126,9 +143,13 @@ def test_keys_of_yarn_are_carried_with_it() -> None:
     more = {"original_context_length": 1024, "yarn_beta_fast": 16.0, "yarn_beta_slow": 2.0}
     stated = planned(VALUES_OF | yarn | {f"llama.rope.scaling.{name}": value for name, value in more.items()})
     assert stated.config["rope_parameters"] == {
-        "rope_theta": 10000.0, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "beta_fast": 16.0,
+        "rope_theta": 10000.0,
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 1024,
+        "beta_fast": 16.0,
         "beta_slow": 2.0,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -153,7 +174,9 @@ def test_keys_of_yarn_are_carried_with_it() -> None:
 def test_what_changes_the_computation_is_refused_with_its_value(key: str, value: Any, shown: str) -> None:
     with pytest.raises(InvalidModel) as refused:
         planned(VALUES_OF | {key: value})
-    assert str(refused.value) == (f"x.gguf says `{key}` = {shown}, which this import does not carry: import the original model.")
+    assert str(refused.value) == (
+        f"x.gguf says `{key}` = {shown}, which this import does not carry: import the original model."
+    )
 
 
 @examples(200, 40)
@@ -161,22 +184,32 @@ def test_what_changes_the_computation_is_refused_with_its_value(key: str, value:
     st.one_of(
         st.sampled_from(
             [
-                "blk.0.attn_q.bias", "blk.1.attn_output.bias", "blk.0.attn_q.scale", "blk.0.ffn_down.input_scale",
-                "rope_factors_long.weight", "blk.2.attn_q.weight", "blk.0.attn_q.weight.lora_a", "v.patch_embd.weight",
-                "blk.0.attn_q_norm.weight", "blk.0.ffn_gate_inp.weight", "position_embd.weight", "cls.weight",
+                "blk.0.attn_q.bias",
+                "blk.1.attn_output.bias",
+                "blk.0.attn_q.scale",
+                "blk.0.ffn_down.input_scale",
+                "rope_factors_long.weight",
+                "blk.2.attn_q.weight",
+                "blk.0.attn_q.weight.lora_a",
+                "v.patch_embd.weight",
+                "blk.0.attn_q_norm.weight",
+                "blk.0.ffn_gate_inp.weight",
+                "position_embd.weight",
+                "cls.weight",
             ]
         ),
         st.from_regex(r"[a-z_0-9.]{1,30}\.(weight|bias|scale)", fullmatch=True),
     ),
     st.lists(st.integers(1, 512), min_size=1, max_size=3),
-)  # fmt: skip
+)
 def test_a_tensor_that_is_left_over_is_refused_by_name(name: str, shape: list[int]) -> None:
     if name in SHAPES:
         return
     with pytest.raises(InvalidModel) as refused:
         planned(VALUES_OF, SHAPES | {name: tuple(shape)})
     said = str(refused.value)
-    assert name in said or said.startswith("x.gguf has no tensor ")  # of a bias or a router, the others are missing then
+    # of a bias or a router, the others are missing then
+    assert name in said or said.startswith("x.gguf has no tensor ")
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
@@ -207,7 +240,11 @@ def test_the_factors_of_llama_3_are_recognized_and_no_others() -> None:
     for factor, length in ((8.0, 8192), (32.0, 8192), (16.0, 4096)):
         factors = ggufs.llama3_frequencies(factor, length, 500000.0)["rope_freqs.weight"].tolist()
         found = conversion.plan("x.gguf", "llama", values, LENGTHS, shapes, factors).config["rope_parameters"]
-        assert (found["rope_type"], found["factor"], found["original_max_position_embeddings"]) == ("llama3", factor, length)
+        assert (found["rope_type"], found["factor"], found["original_max_position_embeddings"]) == (
+            "llama3",
+            factor,
+            length,
+        )
         with pytest.raises(InvalidModel, match=r"rope_freqs\.weight"):
             conversion.plan("x.gguf", "llama", values, LENGTHS, shapes, [*factors[:-1], factors[-1] * 1.1])
         with pytest.raises(InvalidModel, match="twice"):

@@ -7,11 +7,30 @@ from typing import Any
 import neuron_recorder as recorder
 
 KNOWN = {
-    "tp_degree", "batch_size", "ctx_batch_size", "seq_len", "max_context_length", "padding_side", "save_sharded_checkpoint",
-    "torch_dtype", "enable_bucketing", "context_encoding_buckets", "token_generation_buckets", "is_continuous_batching",
-    "quantized", "quantization_dtype", "quantization_type", "quantized_checkpoints_path", "kv_cache_quant", "speculation_length",
-    "enable_fused_speculation", "on_device_sampling_config", "enable_eagle_speculation", "is_eagle3", "is_eagle_draft",
-}  # fmt: skip
+    "tp_degree",
+    "batch_size",
+    "ctx_batch_size",
+    "seq_len",
+    "max_context_length",
+    "padding_side",
+    "save_sharded_checkpoint",
+    "torch_dtype",
+    "enable_bucketing",
+    "context_encoding_buckets",
+    "token_generation_buckets",
+    "is_continuous_batching",
+    "quantized",
+    "quantization_dtype",
+    "quantization_type",
+    "quantized_checkpoints_path",
+    "kv_cache_quant",
+    "speculation_length",
+    "enable_fused_speculation",
+    "on_device_sampling_config",
+    "enable_eagle_speculation",
+    "is_eagle3",
+    "is_eagle_draft",
+}
 
 
 class NeuronConfig:
@@ -40,12 +59,16 @@ class FusedSpecNeuronConfig:
         self, worker_cls: Any, draft_config: Any = None, draft_model_path: Any = None, draft_model_cls: Any = None
     ) -> None:
         recorder.record(
-            "neuronx_distributed_inference.models.config.FusedSpecNeuronConfig", worker_cls, draft_model_path=draft_model_path
+            "neuronx_distributed_inference.models.config.FusedSpecNeuronConfig",
+            worker_cls,
+            draft_model_path=draft_model_path,
         )
         assert draft_config.neuron_config.enable_fused_speculation is False, "nested fused speculation"
         shown = draft_config.neuron_config
         if getattr(shown, "enable_eagle_speculation", False):
-            assert shown.is_eagle_draft and shown.speculation_length > 0, "eagle needs speculation for the last draft run"
+            assert shown.is_eagle_draft and shown.speculation_length > 0, (
+                "eagle needs speculation for the last draft run"
+            )
         else:
             assert shown.speculation_length == 0
         self.draft_config = draft_config

@@ -33,7 +33,9 @@ class NeuronLlamaForCausalLM:
 
     @classmethod
     def save_quantized_state_dict(cls, model_path: str, config: Any) -> None:
-        recorder.record("neuronx_distributed_inference.NeuronApplicationBase.save_quantized_state_dict", model_path, config)
+        recorder.record(
+            "neuronx_distributed_inference.NeuronApplicationBase.save_quantized_state_dict", model_path, config
+        )
         (Path(config.neuron_config.quantized_checkpoints_path) / "model.safetensors").write_bytes(b"int8")
 
     def compile(
@@ -45,7 +47,10 @@ class NeuronLlamaForCausalLM:
             assert list(Path(config.quantized_checkpoints_path).iterdir()), "the quantized checkpoint is not there"
         Path(compiled_model_path).mkdir(parents=True, exist_ok=True)
         (Path(compiled_model_path) / "neuron_config.json").write_text(json.dumps({"tp_degree": config.tp_degree}))
-        graphs = [recorder.compiled([self.config.hf["model_type"], n, config.tp_degree]) for n in config.context_encoding_buckets]
+        graphs = [
+            recorder.compiled([self.config.hf["model_type"], n, config.tp_degree])
+            for n in config.context_encoding_buckets
+        ]
         (Path(compiled_model_path) / "model.pt").write_bytes(b"".join(graphs))
         if config.shown.get("save_sharded_checkpoint"):
             (Path(compiled_model_path) / "weights").mkdir()
@@ -53,7 +58,11 @@ class NeuronLlamaForCausalLM:
                 (Path(compiled_model_path) / f"weights/tp{rank}_sharded_checkpoint.safetensors").write_bytes(b"weights")
 
     def load(
-        self, compiled_model_path: str, start_rank_id: Any = None, local_ranks_size: Any = None, skip_warmup: bool = False
+        self,
+        compiled_model_path: str,
+        start_rank_id: Any = None,
+        local_ranks_size: Any = None,
+        skip_warmup: bool = False,
     ) -> None:
         recorder.record("neuronx_distributed_inference.NeuronApplicationBase.load", compiled_model_path)
         if not (Path(compiled_model_path) / "model.pt").exists():

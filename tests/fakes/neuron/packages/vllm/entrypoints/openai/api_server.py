@@ -35,7 +35,8 @@ def parsed() -> dict[str, Any]:
 
 
 def load_nxd(options: dict[str, Any]) -> None:
-    """neuronx_distributed_model_loader.py of vllm-neuron 0.2: what cannot be loaded is compiled again, into the folder given."""
+    """neuronx_distributed_model_loader.py of vllm-neuron 0.2: what cannot be loaded is compiled again, into the folder
+    given."""
     from neuronx_distributed_inference.models.config import NeuronConfig
 
     assert not options["enable_prefix_caching"], "the compiled graphs have no block KV layout"
