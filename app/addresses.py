@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 
 from backend.domain.errors import InvalidRecipe
-from backend.service.plans.recipes import MAX_BYTES
+from backend.service.plans.recipe_files import MAX_BYTES
 
 LONGEST = 6000
 """Characters; servers and browsers refuse much longer addresses."""

@@ -15,7 +15,7 @@ from app.session import account, banner, frozen, settle, workspace
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
-from backend.service import Workspace, damaged
+from backend.service import Workspace, unreadable_rows
 
 LIVE_EVERY = "2s"
 LOG = logging.getLogger("whetstone")
@@ -157,10 +157,10 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
                     st.caption(plain(more))
 
 
-def damaged_rows(opened: Workspace, kind: damaged.Kind, among: Sequence[str] | None = None) -> None:
+def damaged_rows(opened: Workspace, kind: unreadable_rows.Kind, among: Sequence[str] | None = None) -> None:
     """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove
     each that is damaged."""
-    for found in damaged.listing(opened, [kind], among):
+    for found in unreadable_rows.listing(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
             if not found.newer:
@@ -168,7 +168,7 @@ def damaged_rows(opened: Workspace, kind: damaged.Kind, among: Sequence[str] | N
                     "Remove",
                     icon=":material/delete:",
                     key=navigation.own(f"damaged_{found.id}"),
-                    on_click=damaged.remove,
+                    on_click=unreadable_rows.remove,
                     args=(opened, found),
                     **frozen(opened, Action.REMOVE_DAMAGED),
                 )

@@ -29,7 +29,7 @@ from backend.domain.needs import duration, rates
 from backend.domain.planner import estimate
 from backend.hardware import probe, speed
 from backend.service.models import models
-from backend.service.plans import cases, optimize, recipes
+from backend.service.plans import cases, optimize, recipe_files
 from backend.settings import Settings
 from benchmarks import wide
 
@@ -85,8 +85,8 @@ def measured(workspace: service.Workspace, scratch: Path, name: str, recipe: str
     """One job: what it took, and what the planner says of it on a processor of that rate."""
     model = models.facts(workspace, folder(scratch, name))
     assert isinstance(model, ModelCard)
-    text = MIXED if recipe == "mixed" else recipes.write_text(recipes.read_file(Path(recipe)))
-    chosen = recipes.read_text(text)
+    text = MIXED if recipe == "mixed" else recipe_files.write_text(recipe_files.read_file(Path(recipe)))
+    chosen = recipe_files.read_text(text)
     step: Any = chosen.step("quantize")
     if recipe in GROUPS and model.hidden_size % 128:
         chosen = chosen.model_copy(update={"steps": (step.model_copy(update={"group_size": 64}),)})

@@ -36,7 +36,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.techniques import supported
 from backend.hardware import probe, speed
 from backend.service.jobs import jobs
-from backend.service.plans import auto
+from backend.service.plans import auto_target
 from backend.settings import Settings
 from benchmarks import headline, wide
 
@@ -112,7 +112,7 @@ def planned() -> tuple[int, int, list[float]]:
     runs = []
     for _ in range(RUNS):
         began = time.perf_counter()
-        found = [auto.candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
+        found = [auto_target.candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
         runs.append((time.perf_counter() - began) * 1000)
     flat = [candidate for row in found for candidate in row]
     return len(flat), sum(candidate.estimate is not None for candidate in flat), runs

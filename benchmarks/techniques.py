@@ -34,7 +34,7 @@ from backend.hardware import engines, probe
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import variants
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from backend.settings import ASSETS, Settings
 from benchmarks import techniques_reference as reference
 from benchmarks.techniques_vllm import Answer, answers
@@ -107,7 +107,7 @@ def main() -> None:
 
 def chosen() -> list[str]:
     """The bundled recipes that change weights and do nothing else: the native engine's first, then by technique."""
-    every = {name: recipes.read_file(Path(name)) for name in recipes.bundled_names()}
+    every = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
     mine = {n: r for n, r in every.items() if r.steps and all(isinstance(step, Prune | Quantize) for step in r.steps)}
     return sorted(mine, key=lambda name: (engine_of(mine[name]) != "native", bool(mine[name].step("prune")), name))
 
@@ -129,7 +129,7 @@ def made(workspace: Workspace, names: Sequence[str]) -> list[Made]:
 
 def make(workspace: Workspace, name: str) -> Made:
     """Optimize and verify by the command."""
-    engine = engine_of(recipes.read_file(Path(name)))
+    engine = engine_of(recipe_files.read_file(Path(name)))
     try:
         document = command(workspace, "optimize", "starter", "--recipe", name, "--wait")
         verified = command(workspace, "artifacts", "verify", document["artifact"])["verified"]
@@ -180,7 +180,7 @@ def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answ
     model = reference.load(each.folder)
     expected = reference.log_probabilities(model, tokens)
     off, allowed = reference.apart(answer.logged, expected), 2 * noise
-    if rounds_anew(recipes.read_file(Path(each.name))):
+    if rounds_anew(recipe_files.read_file(Path(each.name))):
         allowed += reference.apart(expected, exact)
     follow = reference.follows(model, tokens, answer.tokens)
     return Judged(off, allowed, follow, "yes" if off <= allowed else "differs")

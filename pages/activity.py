@@ -6,7 +6,7 @@ from app import shell
 from app.activity import tabs
 from app.activity.tabs import TABS, Chosen
 from app.session import workspace
-from backend.service.jobs import activity
+from backend.service.jobs import running_jobs
 from backend.service.studio import audit
 
 opened = workspace()
@@ -28,7 +28,7 @@ chosen = Chosen(who, words or "")
 running, bad, changes = st.tabs(TABS, key="activity_view", bind="query-params")
 if running.open:
     with running:
-        shell.live("running", lambda: tabs.running(opened, chosen), active=bool(activity.running(opened)))
+        shell.live("running", lambda: tabs.running(opened, chosen), active=bool(running_jobs.running(opened)))
 if bad.open:
     with bad:
         tabs.ended_badly(opened, chosen)

@@ -8,7 +8,7 @@ from app.session import workspace
 from app.words import message, plain
 from backend.domain.model.facts import ModelFacts
 from backend.service.models import catalog
-from backend.service.plans import pricing
+from backend.service.plans import token_prices
 
 opened = workspace()
 
@@ -20,9 +20,9 @@ def cheapest(source: str, _model: ModelFacts) -> catalog.Cheapest | None:
 
 
 @st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
-def priced(source: str, target: str | None, _model: ModelFacts) -> pricing.ModelPrice | None:
+def priced(source: str, target: str | None, _model: ModelFacts) -> token_prices.ModelPrice | None:
     """Kept likewise: of the instance that is chosen, else of the one where a token is cheapest."""
-    return pricing.of(opened, _model, target=target)
+    return token_prices.of(opened, _model, target=target)
 
 
 with st.container(horizontal=True, vertical_alignment="bottom"):

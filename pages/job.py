@@ -12,7 +12,7 @@ from app.session import workspace
 from app.words import plain, short, when
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobKind, JobState
-from backend.service.jobs import jobs, looks
+from backend.service.jobs import jobs, view_cache
 
 opened = workspace()
 wanted = st.query_params.get("id", "")
@@ -26,7 +26,7 @@ try:
 except NotFound:
     sentence = f"There is no job {plain(short(wanted, 60))} here: it may belong to another installation."
     shell.refuse(sentence, "jobs", "All jobs", title="Job")
-looks.forget(opened, job.id)
+view_cache.forget(opened, job.id)
 specification = jobs.specification(opened, job.id)
 
 head, action = st.columns([5, 3], vertical_alignment="bottom")

@@ -16,8 +16,8 @@ from backend.domain.jobs.terms import Terms
 from backend.domain.planner.choose import Goal
 from backend.domain.planner.roofline import ExpectedLoad
 from whetstone.evaluation import Evaluation
+from whetstone.html_display import Table
 from whetstone.job import Job
-from whetstone.showing import Table
 from whetstone.studio import Studio, open, recipe
 from whetstone.variants import Artifact, Model
 

@@ -14,7 +14,7 @@ from backend.present.words import headline, search, verdicts
 from backend.service import Workspace
 from backend.service.evaluations import reports
 from backend.service.evaluations.evaluations import EvaluationView
-from whetstone.showing import Table, facts
+from whetstone.html_display import Table, facts
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import Event, JobState
 from backend.service import Workspace
-from backend.service.jobs import jobs, supervisors, waiting
+from backend.service.jobs import jobs, supervisors, wait_reasons
 from backend.service.jobs.jobs import JobView
-from whetstone.showing import facts
+from whetstone.html_display import facts
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Job(Generic[T]):
     @property
     def waits_for(self) -> str | None:
         """Why it has not started, in a sentence; None where it has, or is about to."""
-        found = waiting.reasons(self._workspace, [self.view]).get(self.id)
+        found = wait_reasons.reasons(self._workspace, [self.view]).get(self.id)
         return found.sentence if found else None
 
     @property

@@ -16,16 +16,16 @@ from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe as recipes_of
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
-from backend.service import Workspace, damaged
+from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import imports, models
-from backend.service.plans import cases, estimates, optimize, recipes
+from backend.service.plans import cases, estimates, optimize, recipe_files
 from backend.service.plans.cases import Case
 from whetstone.evaluation import Evaluation
+from whetstone.html_display import facts
 from whetstone.job import Job
-from whetstone.showing import facts
 from whetstone.variants import Artifact, Model
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def open(home: str | Path | None = None, database: str | None = None) -> Studio:
 
 def recipe(written: str | Path | Mapping[str, Any]) -> Recipe:
     """A bundled recipe by its name, a YAML file, or one as a mapping, as recipe files have it. Raises InvalidRecipe."""
-    return recipes_of.read(dict(written)) if isinstance(written, Mapping) else recipes.read_file(Path(written))
+    return recipes_of.read(dict(written)) if isinstance(written, Mapping) else recipe_files.read_file(Path(written))
 
 
 class Studio:
@@ -161,8 +161,8 @@ class Studio:
         self._warn_of_unreadable("evaluation")
         return [Evaluation(self._workspace, view) for view in evaluations.listing(self._workspace, limit=limit)]
 
-    def _warn_of_unreadable(self, kind: damaged.Kind) -> None:
-        for each in damaged.listing(self._workspace, [kind]):
+    def _warn_of_unreadable(self, kind: unreadable_rows.Kind) -> None:
+        for each in unreadable_rows.listing(self._workspace, [kind]):
             warnings.warn(f"Not in this list: {kind} {each.id}. {each.why}", stacklevel=3)
 
     def _case(

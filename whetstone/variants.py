@@ -21,7 +21,7 @@ from backend.service.jobs.artifacts import ArtifactView
 from backend.service.models.models import KnownModel
 from backend.service.serving import endpoints
 from backend.service.serving.endpoints import EndpointView
-from whetstone.showing import facts
+from whetstone.html_display import facts
 
 
 class Model:

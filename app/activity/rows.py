@@ -6,8 +6,8 @@ from typing import Any
 
 from app.jobs.rows import status
 from app.words import plain, seconds, short, when
-from backend.service.jobs.activity import Running
 from backend.service.jobs.jobs import JobView
+from backend.service.jobs.running_jobs import Running
 from backend.service.studio.audit import Record
 
 LONGEST = 240

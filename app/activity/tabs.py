@@ -12,7 +12,7 @@ from app.jobs.rows import ICONS
 from app.words import plain
 from backend.domain.roles import Origin
 from backend.service import Workspace
-from backend.service.jobs import activity, jobs
+from backend.service.jobs import jobs, running_jobs
 from backend.service.studio import audit
 
 PER_PAGE = 25
@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
 
 def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
     """A card for each live job; answers with what they are."""
-    found = activity.running(opened, owner=chosen.person, words=chosen.words)
+    found = running_jobs.running(opened, owner=chosen.person, words=chosen.words)
     if not found:
         nothing(
             chosen.any, "Nothing is running. What a supervisor has taken will stand here, with its host and device."
@@ -52,7 +52,7 @@ def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
 
 def ended_badly(opened: Workspace, chosen: Chosen) -> None:
     asked: dict[str, Any] = {
-        "states": [str(state) for state in activity.ENDED_BADLY],
+        "states": [str(state) for state in running_jobs.ENDED_BADLY],
         "owner": chosen.person,
         "words": chosen.words,
     }

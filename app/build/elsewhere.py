@@ -10,8 +10,8 @@ import streamlit as st
 from app.words import message, plain, short
 from backend.domain.managed.settings import WORDS
 from backend.service import Workspace
-from backend.service.plans.compilations import CompilationPreview
-from backend.service.plans.managed import ManagedPreview
+from backend.service.plans.neuron_compilation import CompilationPreview
+from backend.service.plans.sagemaker_jobs import ManagedPreview
 
 HELD = "build_aws"
 """The AWS settings of this session, by the names of `--aws`."""

@@ -29,7 +29,7 @@ from backend.domain.recipe.libraries import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
 from backend.service import Workspace
 from backend.service.jobs import artifacts
-from backend.service.plans import cases, recipes
+from backend.service.plans import cases, recipe_files
 from backend.service.plans.cases import Addition, Case
 
 EMPTY = f"name: {steps_words.UNNAMED}\nsteps: []\n"
@@ -63,21 +63,21 @@ def current() -> Draft:
         # A click that comes while a change is being taken brings the address from before it: that is no wish to go
         # back.
         text = text if _is_late(address) else addresses.read_recipe(address) or text
-        bundled = text in recipes.bundled_names()
-        recipe = recipes.read_file(Path(text)) if bundled else recipes.read_text(text)
+        bundled = text in recipe_files.bundled_names()
+        recipe = recipe_files.read_file(Path(text)) if bundled else recipe_files.read_text(text)
     except WhetstoneError as error:
         return Draft(text, None, sentence(error))
-    text = recipes.write_text(recipe) if bundled else text
+    text = recipe_files.write_text(recipe) if bundled else text
     if st.session_state.get(TEXT) != text:  # the address was changed from outside, by a link or by Back
         _redraw()
     _keep(text)
-    return Draft(recipes.write_text(recipe), recipe, None)
+    return Draft(recipe_files.write_text(recipe), recipe, None)
 
 
 def put(recipe: Recipe, *, redraw: bool = True) -> None:
     """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
     draft = current()
-    before, after = draft.text, recipes.write_text(_named(draft.recipe, recipe))
+    before, after = draft.text, recipe_files.write_text(_named(draft.recipe, recipe))
     st.session_state.pop(ERROR, None)
     st.session_state.pop(UNREAD, None)
     if after != before:
@@ -94,7 +94,7 @@ def _named(before: Recipe | None, after: Recipe) -> Recipe:
     here."""
     if before is None or after.name != before.name or after.steps == before.steps:
         return after
-    if not steps_words.is_unnamed(before) and before.name not in recipes.bundled_names():
+    if not steps_words.is_unnamed(before) and before.name not in recipe_files.bundled_names():
         return after
     name = steps_words.name(after)
     taken = {each for each, hashes in st.session_state.get(TAKEN, {}).items() if hashes != {after.hash}}
@@ -175,7 +175,7 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
             key="build_goal-hand",
             help="Start with no steps.",
             on_click=put,
-            args=(recipes.read_text(EMPTY),),
+            args=(recipe_files.read_text(EMPTY),),
         )
         st.button(
             "Undo",
@@ -184,14 +184,14 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
             disabled=not st.session_state.get(UNDO),
             on_click=undo,
         )
-    names = recipes.bundled_names()
+    names = recipe_files.bundled_names()
     st.selectbox(
         "Or start from a bundled recipe",
         names,
         index=None,
         placeholder="Choose one",
         key=widget_key("bundled"),
-        format_func=lambda name: f"{name}: {recipes.about(name)}",
+        format_func=lambda name: f"{name}: {recipe_files.about(name)}",
         on_change=_bundled,
         args=(widget_key("bundled"),),
     )
@@ -199,14 +199,14 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
 
 def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
     """The first that is valid there, else the nearest to the first."""
-    found = [recipes.read_file(Path(name)) for name in starts]
+    found = [recipe_files.read_file(Path(name)) for name in starts]
     with shell.kept(ERROR):
         put(next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0]))
 
 
 def _bundled(key: str) -> None:
     if key == widget_key("bundled") and (name := st.session_state.get(key)):
-        put(recipes.read_file(Path(name)))
+        put(recipe_files.read_file(Path(name)))
 
 
 def steps(opened: Workspace, recipe: Recipe) -> None:

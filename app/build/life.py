@@ -15,12 +15,12 @@ from backend.domain.jobs import terms
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.terms import Priority, Terms
 from backend.service import Workspace
-from backend.service.evaluations import following
+from backend.service.evaluations import follow_up
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import managed, optimize
+from backend.service.plans import optimize, sagemaker_jobs
 from backend.service.plans.cases import Case
-from backend.service.plans.managed import ManagedPreview
 from backend.service.plans.optimize import Prepared
+from backend.service.plans.sagemaker_jobs import ManagedPreview
 
 
 class Life(NamedTuple):
@@ -46,7 +46,7 @@ class Ready(NamedTuple):
 
 def choose(target: str) -> Life:
     """One line: the second job, and behind a button what few ask for. AWS's own jobs take nothing of this machine."""
-    aws = managed.asked(target)
+    aws = sagemaker_jobs.asked(target)
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
         then = st.checkbox(
             "Then evaluate it against the original",
@@ -100,7 +100,7 @@ def ready(opened: Workspace, prepared: Prepared) -> Ready:
     where = spec.deployment.target if spec.deployment else spec.target
 
     def submit(key: str, life: Life) -> JobView:
-        then = following.follower(following.prepare(opened, spec)) if life.then else None
+        then = follow_up.follower(follow_up.prepare(opened, spec)) if life.then else None
         return optimize.submit(opened, prepared, submission=key, terms=life.terms, then=then)
 
     return Ready(f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}", submit, spec)
@@ -110,6 +110,6 @@ def ready_at_aws(opened: Workspace, case: Case, given: Sequence[str], found: Man
     """A job of AWS's."""
 
     def submit(key: str, life: Life) -> JobView:
-        return managed.submit(opened, case, given, submission=key, terms=life.terms)
+        return sagemaker_jobs.submit(opened, case, given, submission=key, terms=life.terms)
 
     return Ready(f"{case.model.id} {case.recipe.hash} {case.recipe.name} {found.target} {sorted(given)}", submit)

@@ -29,10 +29,10 @@ from backend.domain.planner.estimate import Estimate, Need
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.service import Workspace
-from backend.service.jobs import watching
-from backend.service.plans import auto, cases, compilations, estimates, managed, optimize
+from backend.service.jobs import progress
+from backend.service.plans import auto_target, cases, estimates, neuron_compilation, optimize, sagemaker_jobs
 from backend.service.plans.cases import Case
-from backend.service.plans.compilations import CompilationPreview
+from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import Prepared
 
 CHEAPEST_TOKEN = Goal(wanted="throughput")
@@ -105,14 +105,14 @@ def _here(opened: Workspace, found: Judgement, case: Case, prepare: Callable[[Wo
         lacking = isinstance(error, EngineMissing) and found.shown is not None
         return found._replace(obstacle=sentence(error), lacking=lacking)
     title = optimize.title(prepared.spec.model, case.recipe)
-    duration = watching.expected(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
+    duration = progress.expected(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
     return found._replace(ready=life.ready(opened, prepared), duration=duration)
 
 
 def _managed(opened: Workspace, found: Judgement, case: Case, given: tuple[str, ...]) -> Judgement:
     """A job of AWS's, with its settings."""
     try:
-        shown = managed.preview(opened, case, given)
+        shown = sagemaker_jobs.preview(opened, case, given)
     except WhetstoneError as error:
         return found._replace(obstacle=sentence(error), lacking=isinstance(error, InvalidOptions))
     why = None if shown.requests else f"{' '.join(shown.notes)} There is nothing to start."
@@ -124,10 +124,10 @@ def _managed(opened: Workspace, found: Judgement, case: Case, given: tuple[str, 
 def _compiled(opened: Workspace, found: Judgement, case: Case) -> Judgement:
     """A compilation of this machine, or what the cache has of it."""
     try:
-        shown = compilations.preview(opened, case)
+        shown = neuron_compilation.preview(opened, case)
     except WhetstoneError as error:
         return found._replace(obstacle=sentence(error))
-    return _here(opened, found._replace(shown=shown), case, partial(compilations.prepare, found=shown))
+    return _here(opened, found._replace(shown=shown), case, partial(neuron_compilation.prepare, found=shown))
 
 
 def _estimate(opened: Workspace, case: Case, asked: Asked) -> Estimate | None:
@@ -197,7 +197,7 @@ def _refused(opened: Workspace, case: Case) -> None:
 
 
 def _fits(opened: Workspace, case: Case) -> None:
-    found = auto.fitting(opened, case.model, case.recipe)
+    found = auto_target.fitting(opened, case.model, case.recipe)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("It fits:" if found else "It fits none of the known instances.")
         for each in found:
@@ -210,7 +210,9 @@ def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
     took = judgement.duration
     weights = f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}"
     here = (
-        [] if managed.asked(judgement.place) else [f"disk {size(need.disk_bytes)}", f"memory {size(need.memory_bytes)}"]
+        []
+        if sagemaker_jobs.asked(judgement.place)
+        else [f"disk {size(need.disk_bytes)}", f"memory {size(need.memory_bytes)}"]
     )
     plan = judgement.case.verdict.plan if judgement.case else None
     served = [f"served by {step.kernel}" for step in (plan.steps if plan else ()) if step.kernel]
@@ -267,7 +269,7 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
     if case.choice is not None:
         recipe_estimate.choice(case.choice)
     elif found is not None and found.price_per_hour is None:
-        recipe_estimate.elsewhere(auto.choice(opened, case.model, case.recipe, CHEAPEST_TOKEN, found.load))
+        recipe_estimate.elsewhere(auto_target.choice(opened, case.model, case.recipe, CHEAPEST_TOKEN, found.load))
     if found is None:
         recipe_estimate.needs(judgement.need)
         return

@@ -8,8 +8,8 @@ from app import shell
 from app.build import form
 from app.build.form import UNREAD, Draft
 from app.words import message
-from backend.service.plans import recipes
-from backend.service.plans.recipes import MAX_BYTES
+from backend.service.plans import recipe_files
+from backend.service.plans.recipe_files import MAX_BYTES
 
 
 def view(draft: Draft) -> None:
@@ -29,4 +29,4 @@ def view(draft: Draft) -> None:
 
 def _read(key: str) -> None:
     with shell.kept(UNREAD):
-        form.put(recipes.read_text(st.session_state[key]))
+        form.put(recipe_files.read_text(st.session_state[key]))

@@ -18,8 +18,8 @@ from backend.present.charts.presets import Series
 from backend.present.tables.evaluation import sheet
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.presets import preset_comparison
 from backend.service.presets import presets as service
-from backend.service.presets import standings
 from backend.service.presets.presets import PresetView
 
 MOST = 8
@@ -65,7 +65,7 @@ def series(
 
 def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
     """Charts, differences, export."""
-    names = standings.names(opened, [view.preset for view in views])
+    names = preset_comparison.names(opened, [view.preset for view in views])
     theme, drawn = charts.theme(), series(views, names, evaluations)
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
     st.caption(

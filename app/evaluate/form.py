@@ -27,7 +27,7 @@ from backend.present import command as evaluate_command
 from backend.present.words import blocks
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import artifacts, watching
+from backend.service.jobs import artifacts, progress
 from backend.service.models import models
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
@@ -195,7 +195,7 @@ def ask(opened: Workspace, sources: list[str], workload: Chosen, given: dict[str
 def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
     """What will happen on the click, or why it cannot: in the first screenful."""
     if asked.spec:
-        took = None if asked.spec.options.sweep else watching.expected_evaluation(opened, asked.spec)
+        took = None if asked.spec.options.sweep else progress.expected_evaluation(opened, asked.spec)
         st.success(f"{extent(asked.spec)} {duration(asked.spec, took)}", icon=":material/check_circle:")
     elif sources:
         st.error(message(asked.obstacle), icon=":material/block:")

@@ -13,8 +13,8 @@ from app.words import message, plain, size
 from backend.domain.errors import WhetstoneError
 from backend.domain.figures import counted
 from backend.service import Workspace
-from backend.service.jobs import collecting
-from backend.service.jobs.collecting import Collected
+from backend.service.jobs import artifact_storage
+from backend.service.jobs.artifact_storage import Collected
 
 AGES: dict[str, timedelta | None] = {
     "no artifacts": None,
@@ -28,7 +28,7 @@ SHOWN = 5
 def draw(opened: Workspace) -> None:
     st.subheader("Artifacts")
     try:
-        usage = collecting.usage(opened)
+        usage = artifact_storage.usage(opened)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
@@ -66,7 +66,7 @@ def _offer(opened: Workspace, collected: Collected, age: str, kept: str) -> None
 
 def _collect(opened: Workspace, age: timedelta | None, *, dry_run: bool) -> Collected | None:
     try:
-        return collecting.collect(opened, unused_for=age, dry_run=dry_run)
+        return artifact_storage.collect(opened, unused_for=age, dry_run=dry_run)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return None

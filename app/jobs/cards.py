@@ -15,7 +15,7 @@ from app.words import message, plain
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
 from backend.service import Workspace
-from backend.service.jobs import jobs, waiting
+from backend.service.jobs import jobs, wait_reasons
 from backend.service.jobs.jobs import JobView
 
 SHOWN = 30
@@ -110,7 +110,7 @@ def verb_buttons(opened: Workspace, job: JobView) -> None:
 def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
     """Running jobs, then the queue in its order, each with its bar."""
     queue, titles = places(job_views), {job.id: job.title for job in job_views}
-    reasons = waiting.reasons(opened, job_views[:SHOWN])
+    reasons = wait_reasons.reasons(opened, job_views[:SHOWN])
     for job in job_views[:SHOWN]:
         with st.container(border=True, key=navigation.own(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):

@@ -27,9 +27,9 @@ from backend.present.charts.layers import layer_errors
 from backend.present.words import layers, loss
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import artifacts, jobs, looks
+from backend.service.jobs import artifacts, jobs, view_cache
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from backend.service.serving import serve
 
 LOG_TAIL = 200_000
@@ -82,7 +82,7 @@ def _speculating(specification: dict[str, Any]) -> dict[str, str]:
     recipe = Recipe(name="draft", steps=(Speculate(method="draft", draft="auto"),), serving=target.serving)
     return {
         "model": target.source if target.kind == "model" else str(target.original_path),
-        "recipe": recipes.write_text(recipe),
+        "recipe": recipe_files.write_text(recipe),
     }
 
 
@@ -119,7 +119,7 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
         navigation.link("playground", "Playground", ":material/chat:", **pair)
     elif job.kind in {JobKind.OPTIMIZE, JobKind.MANAGED}:
         aws = job.kind == JobKind.MANAGED
-        text = recipes.write_text(Recipe.model_validate(specification["recipe"]))
+        text = recipe_files.write_text(Recipe.model_validate(specification["recipe"]))
         parent = specification["parent" if aws else "model"]
         known = source(ModelCard.model_validate(parent)) if parent else specification["model"]
         place = {"target": specification["target"]} if aws else {}
@@ -159,8 +159,8 @@ def _drop(opened: Workspace, job_id: str) -> None:
 
 def watch(opened: Workspace, job_id: str) -> str:
     """What moves while it runs; answers with the state, so that the page follows when that changes."""
-    now, events, progress = looks.moving(opened, job_id)
-    left, spent = looks.expected(opened, now)
+    now, events, progress = view_cache.moving(opened, job_id)
+    left, spent = view_cache.expected(opened, now)
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
     if not now.ended:
         st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
@@ -211,7 +211,7 @@ def log(opened: Workspace, job_id: str) -> str:
         st.caption(f"{found:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
     else:
         st.caption("No line of the log holds that." if text else "The log is empty so far.")
-    return str(looks.moving(opened, job_id).job.state)
+    return str(view_cache.moving(opened, job_id).job.state)
 
 
 def asked(job_id: str, specification: dict[str, Any]) -> None:

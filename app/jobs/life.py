@@ -16,7 +16,7 @@ from backend.domain.jobs.attempts import Attempt
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.terms import Priority
 from backend.service import Workspace
-from backend.service.jobs import jobs, waiting
+from backend.service.jobs import jobs, wait_reasons
 from backend.service.jobs.jobs import JobView
 
 PRIORITY = "job_priority"
@@ -29,7 +29,7 @@ def panel(opened: Workspace, job: JobView) -> None:
         _queued(opened, job)
     if limits := _limits(job):
         st.caption(limits)
-    tried = waiting.attempts(opened, job.id)
+    tried = wait_reasons.attempts(opened, job.id)
     if job.aside or len(tried) > 1 or any(each.ending for each in tried if not job.ended):
         _attempts(tried)
 
@@ -63,7 +63,7 @@ def _why(opened: Workspace, job_id: str) -> str:
     job = jobs.show(opened, job_id)
     if job.state is JobState.QUEUED:
         titles = {each.id: each.title for each in jobs.active(opened)}
-        st.info(why(waiting.reasons(opened, [job]).get(job.id), titles), icon=":material/hourglass_empty:")
+        st.info(why(wait_reasons.reasons(opened, [job]).get(job.id), titles), icon=":material/hourglass_empty:")
     return str(job.state)
 
 

@@ -10,8 +10,8 @@ from app import charts
 from app.words import seconds, size
 from backend.present.charts import resources
 from backend.service import Workspace
-from backend.service.jobs import looks
-from backend.service.jobs.watching import Use
+from backend.service.jobs import view_cache
+from backend.service.jobs.progress import Use
 
 
 def in_words(uses: Sequence[Use]) -> str:
@@ -26,8 +26,8 @@ def in_words(uses: Sequence[Use]) -> str:
 
 def panel(opened: Workspace, job_id: str) -> str:
     """Draw it; answers with the job's state."""
-    job = looks.moving(opened, job_id).job
-    uses = looks.uses(opened, job)
+    job = view_cache.moving(opened, job_id).job
+    uses = view_cache.uses(opened, job)
     if not uses and job.ended:
         st.caption("Nothing was recorded: it ended before the first reading.")
     elif not uses:

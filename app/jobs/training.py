@@ -20,10 +20,10 @@ from backend.domain.recipe.training import LOSS_TITLES, TITLES, Training
 from backend.present.charts.curves import training as drawn
 from backend.present.words import drafts
 from backend.service import Workspace
-from backend.service.evaluations import evaluations, paid
+from backend.service.evaluations import draft_verdicts, evaluations
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.plans import payoff_maps, recipes, training
+from backend.service.plans import payoff_maps, recipe_files, training
 
 NONE = "The curves will stand here once the model has answered the prompts."
 
@@ -49,7 +49,7 @@ def again(options: Mapping[str, Any]) -> dict[str, str]:
 
 def recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:
     """The recipe that uses the draft, as YAML: with as many tokens a guess as gain most, where a payoff map tells."""
-    return recipes.write_text(payoff_maps.fitted(opened, model, _plain(job)))
+    return recipe_files.write_text(payoff_maps.fitted(opened, model, _plain(job)))
 
 
 def _plain(job: JobView) -> Recipe:
@@ -107,6 +107,6 @@ def _paid(opened: Workspace, job: JobView, model: ModelCard) -> None:
         return
     st.caption(f"Draft `{artifact}`. {drafts.RULE}")
     payoff.trained(opened, model, _plain(job))
-    for each in paid.of(opened, artifact):
+    for each in draft_verdicts.of(opened, artifact):
         (st.success if each.pays else st.warning)(plain(each.sentence), icon=":material/speed:")
         navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=each.evaluation)

@@ -10,7 +10,7 @@ from app.labels import LABELS
 from app.navigation import NARROWS
 from backend.domain.rules.kinds import LISTED, PUBLISHED, CatalogFilter, Sort
 from backend.service import Workspace
-from backend.service.models import catalog, techniques
+from backend.service.models import catalog, technique_checks
 
 HERE = "this machine"
 ORIGINS = {"starter": "comes with Whetstone", "imported": "imported", "folder": "folder", "published": "published"}
@@ -37,7 +37,7 @@ ANY: dict[str, Any] = {"placeholder": "Any", **NARROWS}
 def choose(opened: Workspace) -> CatalogFilter:
     """What is asked for most above the table, the rest beside it."""
     titles = {
-        **{title: kind for kind, title in techniques.kinds().items()},
+        **{title: kind for kind, title in technique_checks.kinds().items()},
         **{CELLS[name]: name for name in PUBLISHED},
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -15,7 +15,7 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import quotas
-from backend.service.models import models, techniques
+from backend.service.models import models, technique_checks
 
 REFUSED = "import_refused"
 
@@ -105,7 +105,9 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
     st.markdown("**What fits here**, as checked for this machine")
     st.dataframe(
-        technique_rows(techniques.checks(opened, card)), hide_index=True, alt="Techniques and whether they work here"
+        technique_rows(technique_checks.checks(opened, card)),
+        hide_index=True,
+        alt="Techniques and whether they work here",
     )
     with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
         st.dataframe(facts(card), hide_index=True, alt="Facts of the model")

@@ -17,10 +17,10 @@ from backend.present.charts import memory as charts_memory
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts
-from backend.service.models import catalog, techniques
+from backend.service.models import catalog, technique_checks
 from backend.service.models.catalog import Entry
-from backend.service.models.techniques import TechniqueCheck
-from backend.service.plans import pricing, recipes
+from backend.service.models.technique_checks import TechniqueCheck
+from backend.service.plans import recipe_files, token_prices
 
 SHOWN = 20
 EVALUATIONS = 5
@@ -59,7 +59,7 @@ def published(model: PublishedModel) -> None:
 
 def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
-    found = pricing.of(opened, model, target=target)
+    found = token_prices.of(opened, model, target=target)
     if found is not None:
         why = (
             "on the instance chosen below"
@@ -87,7 +87,7 @@ def cells(opened: Workspace, entry: Entry) -> str | None:
         width=260,
         help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
     )
-    checks = techniques.checks(opened, entry.model, "local" if target == HERE else target)
+    checks = technique_checks.checks(opened, entry.model, "local" if target == HERE else target)
     left, right = st.columns([1, 2], gap="large") if isinstance(entry.model, PublishedModel) else (None, st.container())
     if left is not None:
         with left:
@@ -138,12 +138,12 @@ def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
     """The builder's address: the load of this page's price, and what was chosen here: where to check, and the weights
     if a bundled recipe makes them."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
-    load = presets.load(pricing.STREAMS, model.max_positions)
+    load = presets.load(token_prices.STREAMS, model.max_positions)
     numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
-    recipe = next((kind for kind, known in techniques.kinds().items() if known == title), None)
+    recipe = next((kind for kind, known in technique_checks.kinds().items() if known == title), None)
     asked = {f"build_{name}": str(number) for name, number in numbers.items()}
     asked |= {"target": target} if target and target != HERE else {}
-    return asked | ({"recipe": recipe} if recipe in recipes.bundled_names() else {})
+    return asked | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
 
 
 def memory(opened: Workspace, entry: Entry) -> None:
@@ -151,7 +151,9 @@ def memory(opened: Workspace, entry: Entry) -> None:
     kinds, title = {ORIGINAL: "original"}, ORIGINAL
     if not entry.model.quantization:
         kinds |= {
-            title: kind for kind, title in techniques.kinds().items() if techniques.technique_of(kind) == "quantize"
+            title: kind
+            for kind, title in technique_checks.kinds().items()
+            if technique_checks.technique_of(kind) == "quantize"
         }
     if len(kinds) > 1:
         title = st.segmented_control(

@@ -8,7 +8,7 @@ from app.words import count, size
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving
 from backend.domain.recipe.recipe import ORIGINAL
-from backend.service.models.techniques import TechniqueCheck
+from backend.service.models.technique_checks import TechniqueCheck
 
 WORKS, REFUSED = "✓ works", "✗ no"
 

@@ -15,8 +15,8 @@ from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.recipe.methods import PRUNE
 from backend.present.charts.theme import Theme
 from backend.service.models.catalog import Cheapest, Entry, Line
-from backend.service.models.techniques import TechniqueCheck
-from backend.service.plans.pricing import ModelPrice
+from backend.service.models.technique_checks import TechniqueCheck
+from backend.service.plans.token_prices import ModelPrice
 
 LEGEND = (
     "A framed Yes or No is what the documentation page publishes of a model; blank means that it leaves the cell blank or lists "

@@ -21,8 +21,8 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import models
-from backend.service.plans import recipes
-from backend.service.presets import preset_text, presets, standings
+from backend.service.plans import recipe_files
+from backend.service.presets import preset_comparison, preset_text, presets
 from backend.service.presets.presets import Applied, Filter, KnownPreset, PresetView
 
 SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
@@ -37,7 +37,7 @@ def model_presets(opened: Workspace, model_id: str) -> None:
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
     views = presets.views(opened, known_presets)
-    beside = standings.of(opened, [view.preset for view in views], preset_rows.AT)
+    beside = preset_comparison.of(opened, [view.preset for view in views], preset_rows.AT)
     first = [preset_rows.original_row(beside.original)] if beside.original else []
     lines = [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)]
     _listed(views, lines, alt="The original and the presets of this model: estimated, published and measured")
@@ -87,7 +87,7 @@ def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look
 
 def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """The list; ticking rows changes the choice in the address."""
-    beside = standings.of_models(opened, (view.preset.model for view in views), preset_rows.AT)
+    beside = preset_comparison.of_models(opened, (view.preset.model for view in views), preset_rows.AT)
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
@@ -118,7 +118,9 @@ def choose(ids: Sequence[str]) -> None:
 def detail(opened: Workspace, view: PresetView) -> None:
     """What is known of one preset, a box a kind; by its figures it keeps its goal or does not."""
     goal = GOALS[view.preset.goal]
-    standing = standings.of_models(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(view.preset.id)
+    standing = preset_comparison.of_models(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(
+        view.preset.id
+    )
     st.subheader(plain(view.preset.id))
     st.markdown(
         f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**"
@@ -208,7 +210,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
     target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
     with shell.said():
         _applied(presets.apply(opened, preset.id, model=model, target=target))
-    st.code(recipes.write_text(preset.recipe), language=None, wrap_lines=True)
+    st.code(recipe_files.write_text(preset.recipe), language=None, wrap_lines=True)
 
 
 def _applied(applied: Applied) -> None:
@@ -233,7 +235,7 @@ def _applied(applied: Applied) -> None:
 
 
 def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
-    address = addresses.write_recipe(recipes.write_text(recipe))
+    address = addresses.write_recipe(recipe_files.write_text(recipe))
     if address is None:
         st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
     else:  # a link and not a button: Back then leads to this preset
@@ -279,7 +281,7 @@ def save(opened: Workspace) -> None:
         )
         if st.form_submit_button("Save", key="presets_save", **frozen(opened, Action.SAVE_PRESET)):
             with shell.said():
-                recipe = recipes.read_text(text)
+                recipe = recipe_files.read_text(text)
                 known = presets.save(
                     opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary
                 )

@@ -15,7 +15,7 @@ from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, defi
 from backend.domain.roles import Action
 from backend.present.charts import imported as charts_imported
 from backend.service import Workspace
-from backend.service.evaluations import imported
+from backend.service.evaluations import imported_results
 
 ADDRESS = "imported"
 
@@ -54,7 +54,7 @@ def _upload(opened: Workspace) -> None:
     told = st.session_state.get(own("imported_refused"), ("", ""))
     if told[0] != mark:
         try:
-            result = imported.add(opened, [(file.name, file.getvalue()) for file in files])
+            result = imported_results.add(opened, [(file.name, file.getvalue()) for file in files])
         except WhetstoneError as error:
             told = (mark, sentence(error))
         else:
@@ -67,7 +67,7 @@ def _upload(opened: Workspace) -> None:
 
 def _choose(opened: Workspace) -> list[ImportedResult]:
     try:
-        importeds = {result.id: result for result in imported.listing(opened)}
+        importeds = {result.id: result for result in imported_results.listing(opened)}
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return []

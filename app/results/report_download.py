@@ -14,14 +14,14 @@ from app.results import imported as imported_view
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
-from backend.service.evaluations import imported, reports
+from backend.service.evaluations import imported_results, reports
 from backend.service.evaluations.evaluations import EvaluationView
 
 
 def page(opened: Workspace, view: EvaluationView, asked: WhatIf) -> Callable[[], bytes]:
     """Read the fields now; the file is written when it is asked for. `asked` is what the fields of cost say."""
     wanted = what_if(view.document, asked)
-    others = [result.id for result in imported.several(opened, imported_view.chosen_ids())]
+    others = [result.id for result in imported_results.several(opened, imported_view.chosen_ids())]
     return lambda: reports.page(opened, view.id, wanted, others)
 
 

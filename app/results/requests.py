@@ -19,9 +19,9 @@ from backend.domain.load.records import RequestRecord
 from backend.present.charts import requests as charts_requests
 from backend.present.charts.parts import places, provenance
 from backend.present.report import LATENCIES
-from backend.service.evaluations import latencies, requests
+from backend.service.evaluations import latencies, request_pairs
 from backend.service.evaluations.evaluations import EvaluationView
-from backend.service.evaluations.requests import Pair
+from backend.service.evaluations.request_pairs import Pair
 
 SHOWN = 25
 """Pairs of answers in the list; one is opened at a time."""
@@ -31,7 +31,7 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
     """A run on the clock with every request, how latencies are spread, and the answers that changed most: it reads the
     records of a level. `shown`: the variants on the charts."""
     try:
-        loads = {load.words: load for load in requests.loads(view)}
+        loads = {load.words: load for load in request_pairs.loads(view)}
         at = st.segmented_control(
             "At", list(loads), default=next(iter(loads)), required=True, key=named("requests_at"), bind="query-params"
         )
@@ -48,7 +48,7 @@ def _answers(view: EvaluationView, load: Load) -> None:
         return
     st.markdown("**Answers that changed most**")
     variant = st.selectbox("Against the baseline", others, key=named("requests_variant"), bind="query-params")
-    pairs = requests.pairs(view, variant, load)
+    pairs = request_pairs.pairs(view, variant, load)
     if not pairs:
         st.caption("No request was answered by both.")
         return
@@ -129,7 +129,7 @@ def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key=named("requests_run"), bind="query-params")
     block = second.selectbox("Repeat", repeats, key=named("requests_block"), bind="query-params")
-    run = requests.times(view, load, name, int(block) - 1)
+    run = request_pairs.times(view, load, name, int(block) - 1)
     charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", words(name, run))
     st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
 

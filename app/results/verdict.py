@@ -19,9 +19,9 @@ from backend.domain.figures import counted
 from backend.present.words import headline, search
 from backend.present.words.verdicts import Verdict, verdicts
 from backend.service import Workspace
-from backend.service.evaluations import continuing
+from backend.service.evaluations import continuation
 from backend.service.evaluations.evaluations import EvaluationView
-from backend.service.jobs import watching
+from backend.service.jobs import progress
 
 
 def show(document: Evaluation, shown: Evaluation) -> None:
@@ -66,7 +66,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     """One click measures what would decide it, and opens the job; nothing where more blocks would not. Where that was
     done, the way to what came of it."""
     document = view.document
-    later = next(iter(continuing.later(opened, view.id)), None)
+    later = next(iter(continuation.later(opened, view.id)), None)
     if later is not None:
         found = str(later.result.get("evaluation", ""))
         way = {"id": found} if found else {"job": later.id}
@@ -75,7 +75,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     more = None if search.is_search(document) else headline.more_blocks(headline.calls(document))
     if more is None:
         return
-    took = watching.expected_evaluation(opened, continuing.asked(view, more))
+    took = progress.expected_evaluation(opened, continuation.asked(view, more))
     label = f"Measure {counted(more, 'more block')}" + (f" ({between(took.low, took.high)})" if took else "")
     about = "The same variants under the same load, on other lines; the blocks that are here count too."
     if st.button(label, icon=":material/add_chart:", key=own(f"more-{view.id}"), **{"help": about, **frozen(opened)}):
@@ -90,7 +90,7 @@ def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
     """Where it cannot be continued, why stays on the page."""
     try:
         mark = once.key("more", f"{view.id}-{more}", for_s=once.DOUBLE_CLICK_S)
-        job = continuing.submit(opened, continuing.prepare(opened, view.id, more), submission=mark)
+        job = continuation.submit(opened, continuation.prepare(opened, view.id, more), submission=mark)
     except WhetstoneError as error:
         st.session_state[own(f"refused-{view.id}")] = message(error)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from backend.cli.flags import sentence
+from backend.cli.flag_names import sentence
 from backend.cli.output import say
 from backend.cli.verbs import (
     artifacts,
@@ -17,12 +17,12 @@ from backend.cli.verbs import (
     engines,
     evaluate,
     jobs,
+    maintenance,
     optimize,
     payoff,
     report,
     studio,
     train,
-    upkeep,
 )
 from backend.cli.verbs.library import catalog, models, presets, prices, recipe
 from backend.domain.errors import WhetstoneError
@@ -45,10 +45,10 @@ VERBS: dict[str, Callable[..., None]] = {
     "payoff": payoff.command,
     "evaluate": evaluate.evaluate,
     "report": report.report_command,
-    "doctor": upkeep.examine,
-    "activity": upkeep.tell_activity,
-    "backup": upkeep.back_up,
-    "restore": upkeep.restore,
+    "doctor": maintenance.examine,
+    "activity": maintenance.tell_activity,
+    "backup": maintenance.back_up,
+    "restore": maintenance.restore,
     "deploy": endpoints.deploy,
 }
 for name, verb in VERBS.items():

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from backend.present.tables.text import printable
 from backend.present.tables.text import table as table
-from backend.service import Workspace, damaged
+from backend.service import Workspace, unreadable_rows
 from backend.service.jobs.jobs import JobView
 
 err = sys.stderr
@@ -39,9 +39,9 @@ def say(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def say_left_out(workspace: Workspace, kind: damaged.Kind) -> bool:
+def say_left_out(workspace: Workspace, kind: unreadable_rows.Kind) -> bool:
     """Name on standard error what a list of that kind leaves out since it cannot be read; whether there is any."""
-    left_out = damaged.listing(workspace, [kind])
+    left_out = unreadable_rows.listing(workspace, [kind])
     for each in left_out:
         say(f"Not in this list: {each.kind} {each.id}. {each.why}")
     return bool(left_out)

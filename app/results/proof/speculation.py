@@ -13,7 +13,7 @@ from backend.domain.evaluation.proof.gains import PredictedGains, drafted, loads
 from backend.domain.load.load import Load
 from backend.present.speculation import acceptance, words
 from backend.service import Workspace
-from backend.service.evaluations import gains
+from backend.service.evaluations import predicted_gains
 
 HEIGHT = 380
 """Pixels."""
@@ -31,7 +31,7 @@ def show(opened: Workspace, document: Evaluation) -> None:
         return
     found = loads(document)
     if found:
-        draw(document, found, gains.predicted(opened, document))
+        draw(document, found, predicted_gains.predicted(opened, document))
     else:
         st.info(acceptance.NOTHING, icon=":material/info:")
     st.subheader("Are the answers the same?")

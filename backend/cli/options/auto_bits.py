@@ -12,7 +12,7 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.recipe import recipe as domain
 from backend.domain.recipe.methods import MIXED
 from backend.domain.recipe.recipe import Quantize, Recipe
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 
 DEFAULT = "awq"
 AutoBits = Annotated[
@@ -34,8 +34,8 @@ def chosen(recipe: Path | None, auto_bits: str | None) -> Recipe:
             raise InvalidRecipe(
                 "Name a recipe with --recipe, or ask for average bits with --auto-bits target_bits=4.5."
             )
-        return recipes.read_file(recipe)
-    return _with(recipes.read_file(recipe or Path(DEFAULT)), _read(auto_bits))
+        return recipe_files.read_file(recipe)
+    return _with(recipe_files.read_file(recipe or Path(DEFAULT)), _read(auto_bits))
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.planner.choose import Choice, Deployment, Loser
 from backend.domain.planner.correction import Calibration
 from backend.domain.planner.estimate import Estimate
-from backend.service.plans.compilations import CompilationPreview
+from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import Preview
 
 LOSERS_SHOWN = 12

@@ -15,9 +15,9 @@ from backend.cli.output import Json, emit, say_left_out, table
 from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
 from backend.domain.figures import counted
-from backend.service.jobs import artifacts, collecting
+from backend.service.jobs import artifact_storage, artifacts
 from backend.service.models import models
-from backend.service.plans import cases, compilations
+from backend.service.plans import cases, neuron_compilation
 
 app = typer.Typer(no_args_is_help=True)
 MOST_DAYS = 36_500
@@ -74,7 +74,7 @@ def lookup(
     """Whether a job for Neuron would compile, or fetch what was compiled before."""
     workspace = service.open_workspace()
     case = cases.resolve(workspace, models.facts(workspace, model), auto_bits.chosen(recipe, None), target)
-    preview = compilations.preview(workspace, case)
+    preview = neuron_compilation.preview(workspace, case)
     emit(preview, as_json=json, text=compilation_text(preview))
 
 
@@ -93,7 +93,9 @@ def gc(
     """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still
     need."""
     aged = None if unused_for is None else timedelta(days=unused_for)
-    found = collecting.collect(service.open_workspace(), unused_for=aged, grace=timedelta(hours=grace), dry_run=dry_run)
+    found = artifact_storage.collect(
+        service.open_workspace(), unused_for=aged, grace=timedelta(hours=grace), dry_run=dry_run
+    )
     named = f"{', '.join(found.artifacts)}: " if found.artifacts else ""
     said = "would be removed" if dry_run else "removed"
     emit(

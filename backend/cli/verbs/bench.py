@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.flags import sentence
-from backend.cli.options import load
+from backend.cli.flag_names import sentence
+from backend.cli.options import load_options
 from backend.cli.output import Json, emit, say
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs import bench_import
@@ -19,7 +19,7 @@ from backend.service.evaluations import bench
 from backend.service.evaluations.workloads import Prepared
 
 
-@load.options(
+@load_options.options(
     without=(
         "quality",
         "quality_text",

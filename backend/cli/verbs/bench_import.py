@@ -12,7 +12,7 @@ from backend import service
 from backend.cli.output import Json, emit, table
 from backend.domain.imported.result import NO_TEST as NO_VERDICT
 from backend.domain.imported.result import ImportedResult, definition_rows, figure_rows
-from backend.service.evaluations import imported
+from backend.service.evaluations import imported_results
 
 RUN = "run"
 SHOWN = (
@@ -43,13 +43,13 @@ def import_command(
     json: Json = False,
 ) -> None:
     """Import a result of GuideLLM or vLLM's bench, to stand beside ours with what is defined alike and what is not."""
-    imported_result = imported.add_files(service.open_workspace(), files)
+    imported_result = imported_results.add_files(service.open_workspace(), files)
     emit(imported_result, as_json=json, text=_text(imported_result))
 
 
 def imported_command(json: Json = False) -> None:
     """List what was imported."""
-    importeds = imported.listing(service.open_workspace())
+    importeds = imported_results.listing(service.open_workspace())
     rows = [(each.id, each.name, each.provenance, each.measured_at, len(each.levels)) for each in importeds]
     emit(importeds, as_json=json, text=table(("id", "name", "provenance", "measured", "levels"), rows))
 
@@ -58,7 +58,7 @@ def forget_command(
     result: Annotated[str, typer.Argument(help="An id that `whetstone bench imported` lists.")], json: Json = False
 ) -> None:
     """Forget an imported result; the file it came from stays."""
-    imported.remove(service.open_workspace(), result)
+    imported_results.remove(service.open_workspace(), result)
     emit({"id": result, "removed": True}, as_json=json, text=f"{result} is forgotten.")
 
 

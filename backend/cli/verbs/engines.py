@@ -9,7 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.output import Json, emit, table
-from backend.cli.run import Wait, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
 from backend.service.machines import engines
 
 app = typer.Typer(no_args_is_help=True)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import load, terms
+from backend.cli.options import job_options, load_options
 from backend.cli.output import Json, emit, say, table
-from backend.cli.run import Wait, submit_and_finish
+from backend.cli.submit_and_wait import Wait, submit_and_finish
 from backend.cli.text.levels import levels_table
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
@@ -21,17 +21,17 @@ from backend.present.words import blocks, headline, loss, proven
 from backend.present.words import workloads as workload_words
 from backend.present.words.measured import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
-from backend.service.evaluations import continuing, evaluations, workloads
+from backend.service.evaluations import continuation, evaluations, workloads
 from backend.service.jobs import jobs
 
 AGREED = ("greedy match", "exact match", "token F1")
 
 
-@terms.options(timeout=False)
-@load.options()
+@job_options.options(timeout=False)
+@load_options.options()
 def evaluate(
     chosen: EvaluateOptions,
-    life: terms.Life,
+    life: job_options.Life,
     variants: Annotated[
         list[str] | None,
         typer.Argument(
@@ -73,7 +73,7 @@ def evaluate(
         ):
             say(sentence)
     conditions = evaluations.conditions(fail_if or [], prepared.options, waits=wait)
-    send = continuing.submit if prepared.continues else evaluations.submit
+    send = continuation.submit if prepared.continues else evaluations.submit
     submit = partial(send, workspace, prepared, submission=jobs.key(workspace, life.key), terms=life.terms)
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
@@ -89,7 +89,7 @@ def _more(workspace: service.Workspace, evaluation: str, blocks: int | None, oth
         blocks = headline.more_blocks(headline.calls(evaluations.show(workspace, evaluation).document))
     if blocks is None:
         raise RequestError(f"It is not known how many blocks {evaluation} lacks: give --blocks.")
-    return continuing.prepare(workspace, evaluation, blocks)
+    return continuation.prepare(workspace, evaluation, blocks)
 
 
 def summary(document: Evaluation) -> str:

@@ -10,12 +10,12 @@ import typer
 
 from backend import service
 from backend.cli.output import Json, emit, out, table
-from backend.cli.run import Wait, submit_and_finish
+from backend.cli.submit_and_wait import Wait, submit_and_finish
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.queueing import Waiting
 from backend.domain.jobs.terms import Priority
 from backend.service import Workspace
-from backend.service.jobs import jobs, supervisors, waiting, watching
+from backend.service.jobs import jobs, progress, supervisors, wait_reasons
 from backend.service.jobs.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
@@ -54,7 +54,7 @@ def list_queue(json: Json = False) -> None:
     """What runs, and what waits in the order in which it starts, each with the reason why."""
     workspace = service.open_workspace()
     job_views = jobs.active(workspace)
-    why = waiting.reasons(workspace, job_views)
+    why = wait_reasons.reasons(workspace, job_views)
     documents = [job.model_dump(mode="json") | {"waiting": why.get(job.id)} for job in job_views]
     rows = [(job.id, _state(job), job.terms.priority, job.title, _sentence(job, why)) for job in job_views]
     text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "Nothing runs or waits."
@@ -93,9 +93,12 @@ def show(job: JobId, json: Json = False) -> None:
         "result",
     )
     document = {name: getattr(job_view, name) for name in names}
-    why, tried = waiting.reasons(workspace, [job_view]).get(job_view.id), waiting.attempts(workspace, job_view.id)
+    why, tried = (
+        wait_reasons.reasons(workspace, [job_view]).get(job_view.id),
+        wait_reasons.attempts(workspace, job_view.id),
+    )
     document |= {"waiting": why, "attempts": tried, "spec": jobs.specification(workspace, job), "events": events}
-    kept, spent = jobs.kept_bytes(workspace, job_view.id), watching.cost(workspace, job_view)
+    kept, spent = jobs.kept_bytes(workspace, job_view.id), progress.cost(workspace, job_view)
     document |= {"kept_bytes": kept, "cost": spent}
     cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
     where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []

@@ -9,25 +9,25 @@ import typer
 
 from backend import service
 from backend.cli.options import auto_bits as bits
-from backend.cli.options import goals, terms
+from backend.cli.options import goals, job_options
 from backend.cli.output import Json, emit, next_command, say
-from backend.cli.run import Wait, finish, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, finish, outcome, submit_and_finish
 from backend.cli.text.estimates import compilation_text, preview_text
-from backend.cli.verbs import managed
+from backend.cli.verbs import sagemaker_optimize
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
 from backend.present.words import loss
-from backend.service.evaluations import following
+from backend.service.evaluations import follow_up
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
-from backend.service.plans import cases, compilations, optimize
-from backend.service.plans.managed import asked as managed_target
+from backend.service.plans import cases, neuron_compilation, optimize
+from backend.service.plans.sagemaker_jobs import asked as managed_target
 
 
-@terms.options("cores", "memory_bytes")
+@job_options.options("cores", "memory_bytes")
 def command(
-    life: terms.Life,
+    life: job_options.Life,
     model: Annotated[str, typer.Argument(help="A model id such as `starter`, or a folder.")],
     recipe: Annotated[Path | None, typer.Option(help="A recipe file, or the name of a bundled recipe.")] = None,
     auto_bits: bits.AutoBits = None,
@@ -47,8 +47,8 @@ def command(
     max_tpot_ms: goals.MaxTpot = None,
     min_tokens_per_s: goals.MinRate = None,
     min_context: goals.MinContext = None,
-    aws: managed.Given = None,
-    written_as: managed.WrittenAs = None,
+    aws: sagemaker_optimize.Given = None,
+    written_as: sagemaker_optimize.WrittenAs = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")
@@ -63,28 +63,28 @@ def command(
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
-    managed.refuse(target, aws or [], written_as, then_evaluate=then_evaluate)
+    sagemaker_optimize.refuse(target, aws or [], written_as, then_evaluate=then_evaluate)
     workspace, chosen = service.open_workspace(), bits.chosen(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     wanted = goals.read(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
     if managed_target(target):
-        managed.command(
+        sagemaker_optimize.command(
             workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json
         )
         return
     if dry_run and case.facts.place == "neuron":
-        compilation = compilations.preview(workspace, case)
+        compilation = neuron_compilation.preview(workspace, case)
         emit(compilation, as_json=json, text=compilation_text(compilation))
         return
     if dry_run:
         preview = optimize.preview(workspace, case, seed=seed)
         emit(preview, as_json=json, text=preview_text(f"{model} with {chosen.name}", preview))
         return
-    prepare = compilations.prepare if case.facts.place == "neuron" else optimize.prepare
+    prepare = neuron_compilation.prepare if case.facts.place == "neuron" else optimize.prepare
     prepared = prepare(workspace, case, seed=seed)
-    then = following.follower(following.prepare(workspace, prepared.spec)) if then_evaluate else None
+    then = follow_up.follower(follow_up.prepare(workspace, prepared.spec)) if then_evaluate else None
     key = jobs.key(workspace, life.key)
 
     def submit() -> JobView:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import terms
+from backend.cli.options import job_options
 from backend.cli.output import Json, emit, table
-from backend.cli.run import Wait, submit_and_finish
+from backend.cli.submit_and_wait import Wait, submit_and_finish
 from backend.domain.errors import RequestError
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import PayoffSpec
@@ -24,7 +24,7 @@ from backend.present.words import payoff as words
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import artifacts, jobs
-from backend.service.plans import payoff_maps, recipes, training
+from backend.service.plans import payoff_maps, recipe_files, training
 from backend.service.plans.payoff_maps import Trained
 
 SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -32,9 +32,9 @@ SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
 
 
-@terms.options(timeout=False)
+@job_options.options(timeout=False)
 def command(
-    life: terms.Life,
+    life: job_options.Life,
     model: Annotated[
         str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")
     ],
@@ -57,7 +57,7 @@ def command(
 ) -> None:
     """Say which share of its tokens a draft must get right to pay, by streams: measured once in minutes, then kept."""
     workspace = service.open_workspace()
-    serving = recipes.read_file(recipe).serving if recipe else None
+    serving = recipe_files.read_file(recipe).serving if recipe else None
     spec = measuring.prepare(workspace, model, _numbers(streams), rounds, serving=serving)
     own = _trained(workspace, spec, draft) if draft else None
     asked = own.shape if own else _sized(workspace, spec, draft_parameters)

@@ -11,7 +11,7 @@ import typer
 from backend import service
 from backend.cli.interrupts import noted
 from backend.cli.output import Json, emit, say, table
-from backend.cli.run import finish
+from backend.cli.submit_and_wait import finish
 from backend.cli.verbs.evaluate import summary
 from backend.domain.errors import NotNow
 from backend.present.words import headline

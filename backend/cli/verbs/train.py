@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import terms
+from backend.cli.options import job_options
 from backend.cli.output import Json, emit, next_command
-from backend.cli.run import Wait, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
 from backend.domain.recipe.training import KINDS, LOSS_NAMES, Training
 from backend.domain.validation import checked
@@ -19,9 +19,9 @@ from backend.service.jobs import jobs
 from backend.service.plans import training
 
 
-@terms.options("cores", "memory_bytes")
+@job_options.options("cores", "memory_bytes")
 def command(
-    life: terms.Life,
+    life: job_options.Life,
     model: Annotated[
         str, typer.Argument(help="The model that the draft is for: an id such as `starter`, or a folder.")
     ],

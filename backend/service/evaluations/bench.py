@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.place import check_public
 from backend.service.evaluations import workloads
 from backend.service.evaluations.workloads import Prepared
-from backend.service.models import remote
+from backend.service.models import endpoint_variants
 from backend.service.workspace import Workspace
 
 ERRORS: dict[int, type[WhetstoneError]] = {2: RequestError, 3: EndpointUnreachable}
@@ -50,8 +50,8 @@ def run(
 
     Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result.
     """
-    if remote.is_endpoint(url):
-        named = remote.told(workspace, remote.variant(workspace, url))
+    if endpoint_variants.is_endpoint(url):
+        named = endpoint_variants.told(workspace, endpoint_variants.variant(workspace, url))
         url, model = str(named.url), model or named.served_name
         chosen = chosen.model_copy(update={"price_per_hour": chosen.hour_of(named)})
     place = endpoint.address(url)

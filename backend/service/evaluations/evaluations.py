@@ -27,7 +27,7 @@ from backend.service import paths
 from backend.service.evaluations import tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.models import preflight, remote, variants
+from backend.service.models import endpoint_variants, preflight, variants
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import EvaluationRow
@@ -167,7 +167,7 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
         "ignore_eos": forced,
         "quality_text": _kept_text(workspace, spec.options),
     }
-    variants = tuple(remote.told(workspace, variant) for variant in spec.variants)
+    variants = tuple(endpoint_variants.told(workspace, variant) for variant in spec.variants)
     options = spec.options.model_copy(update=changed)
     reading = spec.workload_reading or kept.reading
     return spec.model_copy(update={"variants": variants, "options": options, "workload_reading": reading})

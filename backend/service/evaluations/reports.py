@@ -20,7 +20,7 @@ from backend.domain.limits.goodput import Limits
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
 from backend.present.report import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, spread_of
-from backend.service.evaluations import evaluations, imported, latencies, requests
+from backend.service.evaluations import evaluations, imported_results, latencies, request_pairs
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.workspace import Workspace
 
@@ -28,7 +28,7 @@ from backend.service.workspace import Workspace
 def page(workspace: Workspace, evaluation_id: str, what_if: WhatIf | None = None, others: Sequence[str] = ()) -> bytes:
     """The HTML file. `others` are ids of imported results. Raises NotFound, WorkError where it could not be written."""
     view = evaluations.show(workspace, evaluation_id)
-    theirs = [imported.show(workspace, each) for each in others]
+    theirs = [imported_results.show(workspace, each) for each in others]
     if what_if is None and not theirs and (Path(view.path) / "report.html").is_file():
         return evaluations.report(workspace, evaluation_id)
     chosen = what_if or WhatIf()
@@ -78,10 +78,10 @@ class _Stored:
         }
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
-        return requests.times(self._view, level.load, name, 0)
+        return request_pairs.times(self._view, level.load, name, 0)
 
     def pairs(self, level: Level, name: str) -> Iterable[Pair]:
-        found = requests.pairs(self._view, name, level.load)
+        found = request_pairs.pairs(self._view, name, level.load)
         return ((pair.block, pair.prompt_text, pair.baseline, pair.variant) for pair in found)
 
 

@@ -16,7 +16,7 @@ from backend.catalog.text import task_templates
 from backend.domain.errors import InvalidRecipe, RequestError, TooDemanding
 from backend.domain.evaluation import task_rules
 from backend.service import paths
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 
 SUFFIXES = (".yaml", ".yml")
 MAX_BYTES, MOST_SETTINGS = 100_000_000, 100_000
@@ -53,7 +53,7 @@ def read(source: Path) -> TaskFile:
 
 def _config(source: Path) -> dict[str, Any]:
     try:
-        found = recipes.read_yaml(
+        found = recipe_files.read_yaml(
             _bytes(source, source, MOST_SETTINGS).decode(), what=f"task {source.name}", most=MOST_SETTINGS
         )
     except UnicodeDecodeError:

@@ -16,7 +16,7 @@ from backend.domain.jobs.artifact import Manifest, read_manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
 from backend.domain.validation import readable
-from backend.service.jobs import collecting
+from backend.service.jobs import artifact_storage
 from backend.service.workspace import Workspace
 from backend.store import contents, history
 from backend.store.tables import ArtifactRow
@@ -117,4 +117,4 @@ def delete(workspace: Workspace, artifact_id: str) -> None:
         contents.take_away(session, row.id)
 
     workspace.change(Action.DELETE_ARTIFACT, artifact_id, take)
-    collecting.remove_given_up(workspace)
+    artifact_storage.remove_given_up(workspace)

@@ -16,8 +16,8 @@ from backend.domain.machine.environments import SERVE
 from backend.hardware import engines, probe
 from backend.launchers.cluster import launcher
 from backend.launchers.cluster.requests import HOW, Node
-from backend.service import damaged
-from backend.service.jobs import collecting, quotas, supervisors
+from backend.service import unreadable_rows
+from backend.service.jobs import artifact_storage, quotas, supervisors
 from backend.service.workspace import Workspace
 from backend.store import watching
 
@@ -105,16 +105,16 @@ def _damaged(workspace: Workspace) -> list[Finding]:
             finding=each.why,
             fix=NEWER if each.newer else DAMAGED,
         )
-        for each in damaged.listing(workspace)
+        for each in unreadable_rows.listing(workspace)
     ]
 
 
 def remove_damaged(workspace: Workspace) -> None:
     """Take out of the database what is damaged; what a newer version wrote stays. Raises ReadOnly in a
     demonstration."""
-    for each in damaged.listing(workspace):
+    for each in unreadable_rows.listing(workspace):
         if not each.newer:
-            damaged.remove(workspace, each)
+            unreadable_rows.remove(workspace, each)
 
 
 def _disk(workspace: Workspace) -> Finding:
@@ -139,7 +139,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
     if workspace.read_only:
         return []
     try:
-        usage = collecting.usage(workspace)
+        usage = artifact_storage.usage(workspace)
         places.chosen(workspace.settings).check_writable()
     except WhetstoneError as error:
         return [

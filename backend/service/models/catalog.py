@@ -18,8 +18,8 @@ from backend.domain.rules import kinds
 from backend.domain.rules.kinds import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
 from backend.domain.validation import checked
 from backend.service.machines import targets
-from backend.service.models import catalog_sync, models, techniques
-from backend.service.models.techniques import TechniqueCheck
+from backend.service.models import catalog_sync, models, technique_checks
+from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.workspace import Workspace
 from backend.store import catalog as table
 from backend.store.tables import CatalogRow
@@ -83,8 +83,8 @@ def page(
     return [
         Line(
             entry=each,
-            checks=techniques.cells(workspace, each.model, where),
-            fits=techniques.original_fits(each.model, where),
+            checks=technique_checks.cells(workspace, each.model, where),
+            fits=technique_checks.original_fits(each.model, where),
         )
         for each in entries
     ]
@@ -150,7 +150,7 @@ def cheapest(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND)
     """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
     steps = kinds.recipes()
     _known("technique", (kind,), [*steps])
-    target = techniques.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
+    target = technique_checks.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
     if target is None or target.price_per_hour is None:
         return None
     note = pricelist.note(target.instance) or ""
@@ -175,7 +175,7 @@ def instances(workspace: Workspace) -> list[str]:
 def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
     """Raises UnknownFilter with one sentence that names the nearest values."""
     _known("origin", chosen.origins, LISTED)
-    _known("technique", chosen.techniques, [*techniques.kinds(), *PUBLISHED])
+    _known("technique", chosen.techniques, [*technique_checks.kinds(), *PUBLISHED])
     if chosen.target == "auto":
         raise UnknownFilter(
             "`auto` chooses an instance for one recipe: name an instance here, such as `ml.g5.12xlarge`."

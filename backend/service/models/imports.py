@@ -16,7 +16,7 @@ from backend.domain.jobs.terms import Terms
 from backend.domain.model.sources import Inspection
 from backend.domain.roles import Action
 from backend.service import paths
-from backend.service.jobs import collecting, jobs, quotas
+from backend.service.jobs import artifact_storage, jobs, quotas
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models as local
 from backend.service.workspace import Workspace
@@ -114,7 +114,7 @@ def prepare(
     to_fetch = 0 if present else _missing(workspace, found)
     with workspace.store.read() as session:
         quotas.check_imports(workspace, session, workspace.actor.name, to_fetch)
-    collecting.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
+    artifact_storage.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
     spec = ImportSpec(
         source=found.source,
         revision=found.revision,

@@ -25,7 +25,7 @@ from backend.domain.rules import kernels
 from backend.hardware import engines, neuron
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
-from backend.service.models import models, remote
+from backend.service.models import endpoint_variants, models
 from backend.service.workspace import Workspace
 
 TOKENS = "@tokens="
@@ -38,8 +38,8 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
     """
     if source.startswith(("http://", "https://")):
         return _endpoint(source, may_ask=workspace.refusal(Action.SUBMIT) is None)
-    if remote.is_endpoint(source):
-        return remote.variant(workspace, source)
+    if endpoint_variants.is_endpoint(source):
+        return endpoint_variants.variant(workspace, source)
     if models.is_artifact(source):
         return _artifact(workspace, source)
     card = models.resolve(workspace, source)

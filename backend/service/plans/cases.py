@@ -23,8 +23,8 @@ from backend.domain.rules.facts import Facts, Reason
 from backend.domain.rules.plan import Verdict
 from backend.hardware import engines
 from backend.service.machines import targets
-from backend.service.models import models, preflight, techniques
-from backend.service.plans import auto
+from backend.service.models import models, preflight, technique_checks
+from backend.service.plans import auto_target
 from backend.service.workspace import Workspace
 
 
@@ -73,14 +73,14 @@ def resolve(
     needs. Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that is none.
     """
     draft = models.draft_of(workspace, model, recipe)
-    choice = auto.choice(workspace, model, recipe, goal, load) if target == "auto" else None
+    choice = auto_target.choice(workspace, model, recipe, goal, load) if target == "auto" else None
     if choice is not None:
-        where = auto.place(workspace, choice)
+        where = auto_target.place(workspace, choice)
     else:
         where = targets.find(workspace, target, measured="now" if probe else "before")
     served = served_over(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
     facts = _brought(workspace, recipe, targets.facts(where, model, draft))
-    verdict = _looked_at(workspace, model, recipe, techniques.decide(workspace, model, served, facts))
+    verdict = _looked_at(workspace, model, recipe, technique_checks.decide(workspace, model, served, facts))
     if verdict.plan is not None and choice is not None and choice.winner is not None:
         verdict = verdict.model_copy(
             update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})}

@@ -21,7 +21,7 @@ from backend.domain.planner.payoff import PayoffMap
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.hardware import probe
-from backend.service.plans import auto, payoff_maps
+from backend.service.plans import auto_target, payoff_maps
 from backend.service.plans.cases import Case
 from backend.service.workspace import Workspace
 from backend.store import history
@@ -70,7 +70,7 @@ def at(
     known = {"acceptance": acceptance, "payoff": _map(workspace, case), "trained": _trained(workspace, case)}
     plan, measured, found = case.verdict.plan, _measured(workspace, case), []
     for load in loads:
-        context = auto.context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
+        context = auto_target.context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
         if measured and (corrected := _correction(case, context, measured)):
             assumed = corrected[1] if acceptance is None else acceptance
             context = context.model_copy(update={"calibration": corrected[0], "acceptance": assumed})

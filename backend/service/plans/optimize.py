@@ -16,7 +16,7 @@ from backend.domain.roles import Action
 from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines
-from backend.service.jobs import collecting, jobs
+from backend.service.jobs import artifact_storage, jobs
 from backend.service.jobs.jobs import Follower, JobView
 from backend.service.plans import calibration, cases
 from backend.service.plans.cases import Case
@@ -143,8 +143,8 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     for environment in {libraries.environment(step.engine) for step in planned.steps} - {None}:
         engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, here.draft)
-    collecting.check_disk(workspace, need.disk_bytes)
-    collecting.check_quota(workspace, need.disk_bytes)
+    artifact_storage.check_disk(workspace, need.disk_bytes)
+    artifact_storage.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(
         model=model,
         recipe=recipe,
@@ -166,7 +166,7 @@ def submit(
     terms: Terms | None = None,
     then: Follower | None = None,
 ) -> JobView:
-    """Queue it, and with it what comes after it (`evaluations.following`)."""
+    """Queue it, and with it what comes after it (`evaluations.follow_up`)."""
     named = title(prepared.spec.model, prepared.spec.recipe)
     return jobs.submit(workspace, prepared.spec, named, submission=submission, terms=terms, then=then)
 

@@ -18,7 +18,7 @@ from backend.domain.roles import Action
 from backend.hardware import probe
 from backend.present.words import drafts
 from backend.service import paths
-from backend.service.jobs import artifacts, collecting, jobs
+from backend.service.jobs import artifact_storage, artifacts, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, preflight
 from backend.service.workspace import Workspace
@@ -141,4 +141,4 @@ def _check_room(workspace: Workspace, model: ModelCard, options: Training) -> No
         raise NotEnoughDisk(
             f"This training needs {disk / 1e9:.2f} GB of disk and {free / 1e9:.2f} GB are free: free some."
         )
-    collecting.check_quota(workspace, 2 * needs.parameters(model, options))
+    artifact_storage.check_quota(workspace, 2 * needs.parameters(model, options))

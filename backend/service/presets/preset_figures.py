@@ -17,7 +17,7 @@ from backend.present import presets as preset_figures
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models
-from backend.service.plans import auto, cases, estimates
+from backend.service.plans import auto_target, cases, estimates
 from backend.service.workspace import Workspace
 from backend.store import presets as kept
 from backend.store.tables import EvaluationRow
@@ -35,7 +35,7 @@ def estimated(
     """
     try:
         model = models.facts(workspace, preset.model)
-        target = auto.settled(workspace, model, preset.recipe, preset.target)
+        target = auto_target.settled(workspace, model, preset.recipe, preset.target)
         case = cases.resolve(workspace, model, preset.recipe, target, probe=probe)
         loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
         return Estimated(levels=tuple(estimates.at(workspace, case, loads)))

@@ -15,7 +15,7 @@ from backend.domain.planner.presets import Preset
 from backend.domain.recipe import recipe
 from backend.domain.validation import first_flaw
 from backend.service import paths
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 
 MAX_BYTES = 500_000
 MOST = 500
@@ -26,12 +26,12 @@ WHAT = "file of presets"
 def write(presets: Sequence[Preset]) -> str:
     """What `read` takes: `presets:` and one entry each, defaults left out."""
     document = {"presets": [_written(preset) for preset in presets]}
-    return recipes.write_yaml(document, flow=False)
+    return recipe_files.write_yaml(document, flow=False)
 
 
 def _written(preset: Preset) -> dict[str, Any]:
     fields = preset.model_dump(mode="json", exclude={"recipe", "published"})
-    fields["recipe"] = yaml.safe_load(recipes.write_text(preset.recipe))
+    fields["recipe"] = yaml.safe_load(recipe_files.write_text(preset.recipe))
     if preset.published:
         fields["published"] = [claim.model_dump(mode="json", exclude_none=True) for claim in preset.published]
     return fields
@@ -55,7 +55,7 @@ def read_file(path: Path) -> list[Preset]:
 def read(content: bytes | str) -> list[Preset]:
     """In the file's order. Raises InvalidPreset with one sentence that names the first wrong line, field or preset."""
     try:
-        document = recipes.read_yaml(_text(content), what=WHAT, most=MAX_BYTES)
+        document = recipe_files.read_yaml(_text(content), what=WHAT, most=MAX_BYTES)
     except InvalidRecipe as error:
         raise InvalidPreset(str(error)) from None
     if not isinstance(document, dict) or set(document) != {"presets"} or not isinstance(document["presets"], list):

@@ -21,7 +21,7 @@ from backend.domain.validation import first_flaw, read_stored, readable
 from backend.present.presets import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models
-from backend.service.plans import auto, cases
+from backend.service.plans import auto_target, cases
 from backend.service.plans.cases import Case
 from backend.service.presets import preset_figures, preset_text
 from backend.service.workspace import Workspace
@@ -201,7 +201,7 @@ def apply(workspace: Workspace, preset_id: str, *, model: str | None = None, tar
     preset = find(workspace, preset_id).preset
     source = model or preset.model
     facts = models.facts(workspace, source)
-    where = auto.settled(workspace, facts, preset.recipe, target or preset.target)
+    where = auto_target.settled(workspace, facts, preset.recipe, target or preset.target)
     return Applied(preset.id, source, cases.resolve(workspace, facts, preset.recipe, where))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from tests.integration.cli.calling import one_sentence, whetstone
 
 
@@ -25,7 +25,7 @@ def test_list_show_and_apply(tmp_path: Path) -> None:
     output = tmp_path / "recipe.yaml"
     done = whetstone(tmp_path, "presets", "apply", "starter/lower-cost", "--output", str(output))
     assert done.returncode == 0 and "--model starter --target local" in done.stdout
-    assert recipes.read_file(output).name == "w8a8"
+    assert recipe_files.read_file(output).name == "w8a8"
 
 
 def test_a_preset_that_is_not_valid_there_exits_2_with_the_nearest(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from backend.domain.recipe.recovery import Recover
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.service.jobs import artifacts, jobs
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from backend.worker.optimizing import recovery
 from tests import homes
 from tests.homes import open_home
@@ -112,7 +112,7 @@ def test_a_recipe_with_recovery_from_the_command_line(model: Path, tmp_path: Pat
 def test_text_that_leaves_nothing_to_learn_from_is_refused(model: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(TEXT * 6)
-    chosen = recipes.read_text(RECIPE.format(text=text, samples=64))
+    chosen = recipe_files.read_text(RECIPE.format(text=text, samples=64))
     wanted = "recovery needs 2,432: 64 sequences of 32 to calibrate with and 12 that it did not see"
     with pytest.raises(InvalidWorkload, match=wanted):
         homes.prepare(open_home(tmp_path / "home"), str(model), chosen)

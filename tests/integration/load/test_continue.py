@@ -19,7 +19,7 @@ from backend.domain.evaluation.blocks import rule
 from backend.domain.evaluation.comparison import log_ratios
 from backend.domain.jobs.jobs import EvaluateSpec, JobState
 from backend.service import Workspace
-from backend.service.evaluations import continuing, evaluations
+from backend.service.evaluations import continuation, evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import jobs, supervisors
 from tests.fakes.running import ask, running
@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def ended(home: Workspace, spec: EvaluateSpec) -> EvaluationView:
-    send = continuing.submit if spec.continues else evaluations.submit
+    send = continuation.submit if spec.continues else evaluations.submit
     job = send(home, spec)
     supervisors.ensure(home)
     done = until_ended(home, job.id)
@@ -61,17 +61,17 @@ def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for
     with running(*NOISY) as first, running(*NOISY) as second:
         old = ended(home, evaluations.prepare(home, [first, second], options))
         before = old.document.model_dump_json()
-        new = ended(home, continuing.prepare(home, old.id, 2))
+        new = ended(home, continuation.prepare(home, old.id, 2))
         for url in (first, second):
             asked = Counter(answer["prompt"] for answer in ask(f"{url}/sent"))
             warming = {f"{number:04d}" * 100 for number in range(2)}
             assert {prompt for prompt, times in asked.items() if times > 1} <= warming
         with pytest.raises(NotContinued, match=f"{new.id} has done so; continue that one"):
-            continuing.prepare(home, old.id, 2)
+            continuation.prepare(home, old.id, 2)
         with pytest.raises(NotNow, match="continue its own evaluation"):
             jobs.clone(home, new.job_id)
         with pytest.raises(NotContinued, match=r"its workload has 110 lines, and .* was asked the others"):
-            continuing.prepare(home, new.id, 40)
+            continuation.prepare(home, new.id, 40)
     assert evaluations.show(home, old.id).document.model_dump_json() == before, "the old one is as it was"
     document = new.document
     assert document.continues == old.id and document.sessions == (5, 2) and document.options.repeats == 7
@@ -94,14 +94,14 @@ def test_a_continuation_that_fails_leaves_the_evaluation_to_be_continued_again(h
     )
     with running(*NOISY) as url:
         old = ended(home, evaluations.prepare(home, [url, url], options))
-        spec = continuing.prepare(home, old.id, 1)
-    job = continuing.submit(home, spec)
+        spec = continuation.prepare(home, old.id, 1)
+    job = continuation.submit(home, spec)
     with pytest.raises(NotContinued, match=f"job {job.id} does so already"):
-        continuing.prepare(home, old.id, 1)
+        continuation.prepare(home, old.id, 1)
     supervisors.ensure(home)
     failed = until_ended(home, job.id)
     assert failed.state is JobState.FAILED and evaluations.count(home) == 1, "the server is gone"
-    assert continuing.prepare(home, old.id, 1) == spec
+    assert continuation.prepare(home, old.id, 1) == spec
 
 
 def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_path: Path) -> None:
@@ -138,4 +138,4 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
     said = summary(document)
     level = figures.level(levels[len(document.looks) - 1])
     assert f"of at most 12 blocks, as fixed beforehand; all is decided. This look at {level}" in said
-    assert continuing.prepare(home, view.id, 2).options.until_decided is False
+    assert continuation.prepare(home, view.id, 2).options.until_decided is False

@@ -15,7 +15,7 @@ from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import aws
 from tests.homes import open_home
 from tests.integration.load.test_evaluate_loads import evaluated
-from tests.unit.service.test_remote import DEPLOYMENT
+from tests.unit.service.test_endpoint_variants import DEPLOYMENT
 
 __all__ = ["aws"]
 

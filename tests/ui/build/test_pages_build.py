@@ -26,7 +26,7 @@ from backend.domain.rules.plan import Verdict
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models
-from backend.service.plans import cases, optimize, recipes
+from backend.service.plans import cases, optimize, recipe_files
 from backend.settings import ASSETS
 from tests import homes, studio
 
@@ -36,7 +36,7 @@ W8A8 = "name: mine\nsteps:\n- quantize: {method: w8a8}\n"
 
 def built(at: AppTest) -> Recipe:
     """What the URL holds."""
-    return recipes.read_text(param(at, "recipe"))
+    return recipe_files.read_text(param(at, "recipe"))
 
 
 def param(at: AppTest, name: str) -> str:
@@ -97,7 +97,7 @@ def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(home: Workspace) ->
     said = studio.says(at)
     assert "1. Quantize to 8 bits (w8a8)" in said
     assert "Disk" in said and "optimized weights + draft" in said
-    assert built(at) == recipes.read_file(Path("w8a8"))
+    assert built(at) == recipe_files.read_file(Path("w8a8"))
     assert not at.button(key="build_optimize").disabled
     assert [element.value for element in at.success]
 
@@ -328,7 +328,7 @@ def test_a_double_click_is_one_job_and_leads_to_it(home: Workspace) -> None:
 
 
 def test_the_same_key_is_one_job_whoever_clicks(home: Workspace) -> None:
-    prepared = homes.prepare(home, "starter", recipes.read_file(Path("w8a8")))
+    prepared = homes.prepare(home, "starter", recipe_files.read_file(Path("w8a8")))
     first, second = (optimize.submit(home, prepared, submission="optimize-1") for _ in range(2))
     assert first.id == second.id
 
@@ -391,14 +391,14 @@ def test_the_chosen_engine_says_when_to_prefer_it(home: Workspace) -> None:
 def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(home: Workspace) -> None:
     at = studio.open_page("build", model="starter")
     box = next(box for box in at.selectbox if box.label == "Or start from a bundled recipe")
-    assert box.options == [f"{name}: {recipes.about(name)}" for name in recipes.bundled_names()]
-    box.select(f"sparsegpt-2-4: {recipes.about('sparsegpt-2-4')}").run()
+    assert box.options == [f"{name}: {recipe_files.about(name)}" for name in recipe_files.bundled_names()]
+    box.select(f"sparsegpt-2-4: {recipe_files.about('sparsegpt-2-4')}").run()
     studio.check(at)
-    assert built(at) == recipes.read_file(Path("sparsegpt-2-4"))
+    assert built(at) == recipe_files.read_file(Path("sparsegpt-2-4"))
     at.selectbox(key=field(at, "engine")).select("llm-compressor").run()
     studio.check(at)
     assert ENGINES["llm-compressor"].prefer in studio.says(at)
-    assert built(at).steps == recipes.read_file(Path("sparsegpt-2-4-llm-compressor")).steps
+    assert built(at).steps == recipe_files.read_file(Path("sparsegpt-2-4-llm-compressor")).steps
 
 
 def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(home: Workspace) -> None:
@@ -459,7 +459,7 @@ def test_a_rerun_decides_once_whether_the_recipe_is_valid(
     monkeypatch.setattr(rules, "check", counted)
     at.run()
     studio.check(at)
-    assert decided.count(recipes.read_text(text).steps) == times and len(decided) > times
+    assert decided.count(recipe_files.read_text(text).steps) == times and len(decided) > times
 
 
 def test_a_click_while_a_change_is_taken_does_not_take_it_back(home: Workspace) -> None:
@@ -467,10 +467,10 @@ def test_a_click_while_a_change_is_taken_does_not_take_it_back(home: Workspace) 
         import streamlit as st
 
         from app.build import form
-        from backend.service.plans import recipes
+        from backend.service.plans import recipe_files
 
         if "change" in st.query_params:
-            form.put(recipes.read_text("name: mine\nsteps:\n- speculate: {method: ngram, tokens: 2}\n"))
+            form.put(recipe_files.read_text("name: mine\nsteps:\n- speculate: {method: ngram, tokens: 2}\n"))
             st.stop()  # as where the next click interrupts the run
         st.text(form.current().text)
         form.settled()

@@ -13,7 +13,7 @@ from backend.domain.neuron.compiling import CompilePlan
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models
-from backend.service.plans import cases, compilations, recipes
+from backend.service.plans import cases, neuron_compilation, recipe_files
 from tests import studio
 from tests.pricing import no_credentials
 
@@ -94,8 +94,8 @@ def test_a_place_is_chosen_first_and_keeps_the_instance(home: Workspace) -> None
 
 def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target=CORES, recipe=COMPILE)
-    case = cases.resolve(home, models.facts(home, "starter"), recipes.read_text(COMPILE), CORES)
-    found = compilations.preview(home, case)
+    case = cases.resolve(home, models.facts(home, "starter"), recipe_files.read_text(COMPILE), CORES)
+    found = neuron_compilation.preview(home, case)
     said = studio.says(at)
     written = [plain(each.value) for each in (*at.markdown, *at.caption)]
     assert [sum(note[:60] in each for each in written) for note in found.notes] == [1] * len(found.notes), (

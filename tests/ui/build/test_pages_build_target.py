@@ -16,7 +16,7 @@ from backend.domain.jobs.jobs import JobState, OptimizeSpec
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models
-from backend.service.plans import cases, estimates, recipes
+from backend.service.plans import cases, estimates, recipe_files
 from tests import measured, studio
 from tests.unit.domain.rules.test_planner_targets import known
 
@@ -83,7 +83,7 @@ def test_an_unknown_target_of_the_address_is_one_sentence_and_a_way_back(home: W
 
 def test_auto_says_what_is_chosen_and_why_the_others_lost(home: Workspace) -> None:
     at = studio.open_page("build", model=LLAMA, target="auto", recipe=AWQ)
-    cheapest = cases.resolve(home, known(LLAMA), recipes.read_text(AWQ), "auto").target.name
+    cheapest = cases.resolve(home, known(LLAMA), recipe_files.read_text(AWQ), "auto").target.name
     assert f"**{cheapest} is chosen." in studio.says(at) and len(at.dataframe[0].value) == 44
     quick = studio.open_page("build", model=LLAMA, target="auto", build_goal="latency", recipe=AWQ)
     assert "ml.p5.48xlarge is chosen" in studio.says(quick) and cheapest != "ml.p5.48xlarge"
@@ -135,7 +135,7 @@ def test_what_cannot_be_had_there_can_be_had_elsewhere_by_one_click(home: Worksp
     at.button(key="build_nearest").click().run()
     studio.check(at)
     assert param(at, "target") == "sagemaker:ml.inf2.48xlarge" and not at.error
-    assert recipes.read_text(param(at, "recipe")).steps[0].technique == "compile"
+    assert recipe_files.read_text(param(at, "recipe")).steps[0].technique == "compile"
     assert at.button(key="build_optimize").disabled and "needs the role" in at.button(key="build_optimize").help
 
 
@@ -179,11 +179,11 @@ def test_an_evaluation_of_the_same_recipe_here_corrects_it_with_its_error(home: 
 
 
 def test_the_bar_shows_all_of_a_device_and_says_it_in_words(home: Workspace) -> None:
-    found = estimates.of(home, cases.resolve(home, known(LLAMA), recipes.read_text(AWQ), "ml.g5.12xlarge"))
+    found = estimates.of(home, cases.resolve(home, known(LLAMA), recipe_files.read_text(AWQ), "ml.g5.12xlarge"))
     assert sum(part.bytes for part in memory_bar.parts(found)) == found.device_bytes
     html = memory_bar.html(found, "dark")
     assert html is not None and "Estimated memory of one of 4 devices" in html and "weights 9.94 GB" in html
-    small = estimates.of(home, cases.resolve(home, models.facts(home, "starter"), recipes.read_text(AWQ)))
+    small = estimates.of(home, cases.resolve(home, models.facts(home, "starter"), recipe_files.read_text(AWQ)))
     assert memory_bar.html(small, "light") is None, "an empty bar says nothing"
 
 
@@ -196,6 +196,6 @@ def test_ranges_are_written_with_their_unit_and_unknown_is_a_word() -> None:
 def test_every_target_that_is_offered_is_one(home: Workspace) -> None:
     offered = recipe_target.labels(home)
     assert len(offered) > 100
-    chosen = recipes.read_text("name: o\nsteps: []\n")
+    chosen = recipe_files.read_text("name: o\nsteps: []\n")
     for name in ("local", "auto", "ml.trn2.48xlarge", "accelerator:h200", "sagemaker:ml.g4dn.xlarge"):
         assert name in offered and cases.resolve(home, known(LLAMA), chosen, name).asked == name

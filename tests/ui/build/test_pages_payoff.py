@@ -17,13 +17,13 @@ from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from tests import payoffs, studio
 
 
 def measured(home: Workspace) -> tuple[JobView, PayoffMap]:
     """A job that has measured a map of the starter on this machine, its costs made up."""
-    serving = recipes.read_file(Path("draft")).serving
+    serving = recipe_files.read_file(Path("draft")).serving
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter", serving=serving)
     weights = payoff.weights_of(ORIGINAL)
     spec = PayoffSpec(
@@ -61,5 +61,5 @@ def test_the_jobs_page_answers_for_a_draft_of_any_size_and_leads_on_to_build(hom
     studio.check(at)
     assert all(each in studio.says(at) for each in words.answers(found, payoff.shape_of(40_000_000)))
     assert "Build with a draft" in [button.label for button in at.button]
-    recipe = recipes.read_text(way_on(home, job, jobs.specification(home, job.id)).params["recipe"])
+    recipe = recipe_files.read_text(way_on(home, job, jobs.specification(home, job.id)).params["recipe"])
     assert recipe.serving.enforce_eager and recipe.step("speculate") is not None, "the settings that the map holds for"

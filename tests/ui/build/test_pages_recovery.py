@@ -15,7 +15,7 @@ from backend.domain.jobs.jobs import Event, JobState
 from backend.domain.recipe.recipe import read
 from backend.domain.recipe.recovery import Recover
 from backend.service import Workspace
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from tests import studio
 
 RECIPE = read({"name": "r", "steps": [{"prune": {"method": "wanda", "pattern": "2:4", "recover": True}}]})
@@ -102,7 +102,7 @@ def test_build_switches_recovery_on_and_shows_its_options(home: Workspace) -> No
     studio.check(at)
     held = at.query_params["recipe"]
     text = held if isinstance(held, str) else held[0]
-    assert recipes.read_text(text).steps[0].recover == Recover()  # type: ignore[union-attr]
+    assert recipe_files.read_text(text).steps[0].recover == Recover()  # type: ignore[union-attr]
     next(field for field in at.number_input if field.label == "Recovery steps").set_value(33).run()
     studio.check(at)
     held = at.query_params["recipe"]

@@ -16,7 +16,7 @@ from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
 from backend.evaluate.report import tables
 from backend.service import Workspace
-from backend.service.evaluations import evaluations, requests
+from backend.service.evaluations import evaluations, request_pairs
 from backend.store import history
 from backend.worker.measuring.records import Measured, write_records
 from backend.worker.measuring.report_data import InMemory
@@ -87,8 +87,8 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
     home: Workspace, document: Evaluation, talks: workload.Workload, tmp_path: Path
 ) -> None:
     view = evaluations.show(home, keep(home, document, tmp_path))
-    (asked,) = requests.loads(view)
-    found = requests.pairs(view, "w8a8", asked)
+    (asked,) = request_pairs.loads(view)
+    found = request_pairs.pairs(view, "w8a8", asked)
     assert len(found) == 8
     for pair in found:
         assert pair.baseline.split()[1:] == pair.variant.split()[1:], "the same session and turn"
@@ -108,7 +108,7 @@ def test_the_page_says_whose_answers_a_conversation_goes_on_from(
     said = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
     assert "From its second turn on, a conversation goes on from the variant's own answers." in said
     view = evaluations.show(home, identity)
-    pair = requests.pairs(view, "w8a8", requests.loads(view)[0])[0]
+    pair = request_pairs.pairs(view, "w8a8", request_pairs.loads(view)[0])[0]
     assert requests_view.rows([pair._replace(prompt=4, turn=1, prompt_text=None)])[0]["Prompt"] == "line 5, turn 2"
 
 

@@ -10,7 +10,7 @@ import pytest
 from backend.cli.main import main
 from backend.domain.errors import NotFound
 from backend.service import Workspace
-from backend.service.evaluations import imported
+from backend.service.evaluations import imported_results
 from tests import simulated, studio
 from tests.unit.domain.imported.test_imported import BENCH, CONCURRENT, RECORDED, content
 
@@ -25,7 +25,7 @@ def test_an_upload_stands_beside_our_figures_with_its_definitions(home: Workspac
     studio.check(at)
     assert "imported from GuideLLM 0.8.1" in studio.says(at)
     assert "nothing is tested" in studio.says(at)
-    result = imported.listing(home)[0]
+    result = imported_results.listing(home)[0]
     assert at.query_params["imported"] in (result.id, [result.id])
     assert at.dataframe[0].value.equals(ours)
     tables = [list(frame.value.columns) for frame in at.dataframe]
@@ -33,7 +33,7 @@ def test_an_upload_stands_beside_our_figures_with_its_definitions(home: Workspac
 
 
 def test_the_address_opens_it_without_any_evaluation_and_a_gone_one_is_left_out(home: Workspace) -> None:
-    result = imported.add_files(home, [RECORDED / name for name in BENCH])
+    result = imported_results.add_files(home, [RECORDED / name for name in BENCH])
     at = studio.open_page("compare", imported=f"{result.id},b-gone")
     assert "imported from vLLM bench" in studio.says(at)
     assert at.multiselect(key="compare_imported").value == [result.id]
@@ -44,7 +44,7 @@ def test_a_file_of_something_else_is_one_sentence_and_nothing_is_kept(home: Work
     at.file_uploader(key="compare_imported_uploaded").set_value([("mine.json", b'{"a": 1}', "application/json")]).run()
     studio.check(at)
     assert "no result of a load generator that is known here" in at.error[0].value.replace("\\", "")
-    assert imported.listing(home) == []
+    assert imported_results.listing(home) == []
 
 
 def test_the_command_imports_lists_and_forgets(
@@ -59,10 +59,10 @@ def test_the_command_imports_lists_and_forgets(
 
     code, said = run("import", str(RECORDED / CONCURRENT))
     assert code == 0 and "imported from GuideLLM 0.8.1" in said and "nothing is tested" in said
-    result = imported.listing(home)[0]
+    result = imported_results.listing(home)[0]
     assert result.id in run("imported")[1]
     assert run("import", str(Path("gone.json")))[0] == 2
     assert run("forget", result.id)[0] == 0
     assert run("forget", result.id)[0] == 2
     with pytest.raises(NotFound):
-        imported.show(home, "../whetstone")
+        imported_results.show(home, "../whetstone")

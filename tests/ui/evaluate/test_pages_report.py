@@ -13,7 +13,7 @@ from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
-from backend.service.evaluations import evaluations, imported, reports
+from backend.service.evaluations import evaluations, imported_results, reports
 from backend.store import history
 from backend.worker.measuring.records import Measured, write_records
 from tests import simulated, studio
@@ -75,7 +75,7 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
 
 
 def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: str) -> None:
-    result = imported.add_files(home, [RECORDED / CONCURRENT])
+    result = imported_results.add_files(home, [RECORDED / CONCURRENT])
     asked = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
     text = reports.page(home, stored, asked, [result.id]).decode()
     for said in (

@@ -16,8 +16,8 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.proof.record import Finding
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.evaluation.startup import Startup
-from backend.service import Workspace, damaged
-from backend.service.evaluations import continuing, evaluations
+from backend.service import Workspace, unreadable_rows
+from backend.service.evaluations import continuation, evaluations
 from backend.store.tables import EvaluationRow
 from tests import simulated, studio
 from tests.unit.present import test_acceptance_charts as speculating
@@ -54,7 +54,7 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
 def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
     """The job while it waits or runs, then its evaluation."""
     view = evaluations.show(home, studio.evaluation(home, noisy()))
-    job = continuing.submit(home, continuing.asked(view, 6))
+    job = continuation.submit(home, continuation.asked(view, 6))
     at = studio.open_page("evaluate", id=view.id)
     next(button for button in at.button if button.label == "With more blocks").click().run()
     studio.check(at)
@@ -66,9 +66,11 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
 ) -> None:
     """Of 12, ten stand on the first page; a whole page is not looked through again."""
     read: list[Sequence[str] | None] = []
-    listing = damaged.listing
+    listing = unreadable_rows.listing
     monkeypatch.setattr(
-        damaged, "listing", lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among)
+        unreadable_rows,
+        "listing",
+        lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among),
     )
     for number in range(12):
         studio.evaluation(home, noisy(), f"e-{number}", f"Number {number}")

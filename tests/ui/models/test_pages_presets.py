@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from streamlit.testing.v1 import AppTest
+from tests.unit.service.test_unreadable_rows import ROWS
 
 from app.compare import presets as compare_presets
 from app.presets import rows as preset_rows
@@ -15,16 +16,15 @@ from app.presets.rows import AT
 from backend.domain.planner.presets import GOALS, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.present.charts.parts import places
-from backend.service import Workspace, damaged
+from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import evaluations
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from backend.service.presets import presets
 from backend.service.presets.presets import Filter
 from backend.store.tables import PresetRow
 from tests import simulated, studio
 from tests.measured import probed
 from tests.tiny import tiny_llama
-from tests.unit.service.test_damaged import ROWS
 
 COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
@@ -97,7 +97,7 @@ def to_build(at: AppTest) -> tuple[str, dict[str, list[str]]]:
 def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(home: Workspace) -> None:
     label, query = to_build(studio.open_page("presets", selected="starter/lower-latency"))
     assert label == "Open in Build" and (query["model"], query["target"]) == (["starter"], ["local"])
-    assert recipes.read_text(query["recipe"][0]) == presets.find(home, "starter/lower-latency").preset.recipe
+    assert recipe_files.read_text(query["recipe"][0]) == presets.find(home, "starter/lower-latency").preset.recipe
     at = studio.open_page("build", **query)
     assert "1. Quantize to 8 bits (w8a8)" in studio.says(at)
 
@@ -109,7 +109,7 @@ def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(h
     studio.check(at)
     label, query = to_build(at)
     assert "Why:" in studio.says(at) and label.startswith("Use the nearest valid recipe")
-    assert recipes.read_text(query["recipe"][0]).serving.tensor_parallel == 1
+    assert recipe_files.read_text(query["recipe"][0]).serving.tensor_parallel == 1
 
 
 def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(home: Workspace) -> None:
@@ -120,7 +120,7 @@ def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(home: Workspace
     (remove,) = [button for button in at.button if button.label == "Remove"]
     remove.click().run()
     studio.check(at)
-    assert damaged.listing(home) == [] and "my/own: " not in studio.says(at)
+    assert unreadable_rows.listing(home) == [] and "my/own: " not in studio.says(at)
 
 
 def test_an_unknown_preset_is_one_sentence_and_so_is_the_unknown_model_of_an_imported_one(home: Workspace) -> None:

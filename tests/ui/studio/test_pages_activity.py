@@ -8,15 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.unit.service.test_unreadable_rows import command
 
 from backend.domain.jobs.jobs import Handle, InstallSpec, JobState
 from backend.domain.roles import Actor, Role
 from backend.service import Workspace
-from backend.service.jobs import activity, jobs
+from backend.service.jobs import jobs, running_jobs
 from backend.store import leases
 from backend.store.tables import ClaimRow, JobRow, SupervisorRow, now
 from tests import studio
-from tests.unit.service.test_damaged import command
 
 UNTIL = now() + timedelta(minutes=1)
 
@@ -104,8 +104,8 @@ def test_a_job_whose_supervisor_is_silent_says_so(home: Workspace) -> None:
 def test_words_and_people_narrow_it(home: Workspace) -> None:
     live(home)
     live(home, "j-2", owner="bob")
-    assert [each.id for each in activity.running(home, owner="bob")] == ["j-2"]
-    assert [each.id for each in activity.running(home, words="GPU-7 j-1")] == ["j-1"]
+    assert [each.id for each in running_jobs.running(home, owner="bob")] == ["j-2"]
+    assert [each.id for each in running_jobs.running(home, words="GPU-7 j-1")] == ["j-1"]
     assert "Nothing matches" in studio.says(studio.open_page("activity", activity_words="nowhere"))
 
 

@@ -18,7 +18,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
 from backend.service.machines import prices, targets
 from backend.service.models import models
-from backend.service.plans import auto, cases, estimates
+from backend.service.plans import auto_target, cases, estimates
 from tests.fakes.running import ask, running
 from tests.homes import open_home
 from tests.pricing import credentials, no_credentials, product, put
@@ -243,7 +243,7 @@ def test_the_planner_uses_and_names_the_refreshed_price(api: str, home: Workspac
     )
     put(api, "products", [product("ml.p4d.24xlarge", "0.01")])
     prices.refresh(home)
-    assert auto.choice(home, model, Recipe()).winner is not None
+    assert auto_target.choice(home, model, Recipe()).winner is not None
     assert cases.resolve(home, model, Recipe(), "ml.p4d.24xlarge").works
     assert targets.find(home, "ml.p4d.24xlarge").price_per_hour == 0.01
 

@@ -23,8 +23,8 @@ from backend.catalog.cards import gguf
 from backend.catalog.cards.card import read_card
 from backend.catalog.text import calibration_text, token_lengths
 from backend.domain.errors import WhetstoneError
-from backend.service.evaluations import imported, task_files, workload_files
-from backend.service.plans import recipes
+from backend.service.evaluations import imported_results, task_files, workload_files
+from backend.service.plans import recipe_files
 from backend.service.presets import preset_text
 from backend.settings import ASSETS
 from tests import gguf_files
@@ -240,7 +240,7 @@ class Fuzz:
         )
         said = whetstone(self.home.settings.home, "recipe", dice.choice(["check", "estimate"]), self.folder / "r.yaml")
         assert said.returncode in {0, 2} and "Traceback" not in said.stderr
-        recipes.read_file(self.folder / "r.yaml")
+        recipe_files.read_file(self.folder / "r.yaml")
 
     def preset(self, dice: random.Random) -> None:
         claim = {"metric": "m", "value": 1.0, "unit": "u", "statement": "s", "source": "s"}
@@ -314,8 +314,8 @@ class Fuzz:
         spoilt = (
             json.dumps(changed(json.loads(content), dice)).encode() if dice.random() < 0.7 else damaged(content, dice)
         )
-        imported.add(self.home, [("r.json", spoilt)])
-        imported.listing(self.home)
+        imported_results.add(self.home, [("r.json", spoilt)])
+        imported_results.listing(self.home)
 
     def calibration(self, dice: random.Random) -> None:
         kind = dice.choice(["jsonl", "parquet", "txt"])

@@ -11,8 +11,8 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from backend.cli.flags import sentence
-from backend.cli.options import load
+from backend.cli.flag_names import sentence
+from backend.cli.options import load_options
 from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.command import command, flag
@@ -64,7 +64,7 @@ def run(*words: str) -> tuple[list[EvaluateOptions], Result]:
     app = typer.Typer()
 
     @app.command()
-    @load.options()
+    @load_options.options()
     def evaluate(sources: list[str], chosen: EvaluateOptions) -> None:
         read.append(chosen)
 

@@ -16,7 +16,7 @@ from backend.hardware.neuron import NeuronDevice
 from backend.service import Workspace
 from backend.service.machines import targets
 from backend.service.models import models, variants
-from backend.service.plans import cases, compilations
+from backend.service.plans import cases, neuron_compilation
 from tests.homes import open_home
 
 # Two devices of an inf2.24xlarge, the second in use, as the Neuron LS user guide prints them.
@@ -145,7 +145,7 @@ def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for
     model, recipe = models.facts(home, "meta-textgeneration-llama-3-8b"), read(RECIPE)
     case = cases.resolve(home, model, recipe, "local:neuron")
     assert case.facts.place == "neuron" and case.facts.attached and case.verdict.valid, case.verdict
-    shown = compilations.preview(home, case)
+    shown = neuron_compilation.preview(home, case)
     assert (shown.target, shown.cores, shown.plan.accelerator, shown.plan.stack) == (
         "local:neuron",
         8,

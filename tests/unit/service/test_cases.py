@@ -20,15 +20,15 @@ from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import speed
 from backend.service import Workspace
-from backend.service.jobs import collecting
+from backend.service.jobs import artifact_storage
 from backend.service.machines import targets
 from backend.service.models import models
-from backend.service.plans import auto, cases, estimates, optimize, recipes
+from backend.service.plans import auto_target, cases, estimates, optimize, recipe_files
 from tests import homes, measured
 from tests.properties import examples
 from tests.unit.domain.rules.test_planner_targets import MODELS, RECIPES, known
 
-W8A8, AWQ, DRAFT = (recipes.read_file(Path(name)) for name in ("w8a8", "awq", "w8a8-draft"))
+W8A8, AWQ, DRAFT = (recipe_files.read_file(Path(name)) for name in ("w8a8", "awq", "w8a8-draft"))
 LLAMA = "meta-textgeneration-llama-3-70b"
 
 
@@ -89,7 +89,7 @@ def test_other_hardware_and_other_recipes_correct_nothing(
 ) -> None:
     measured.probed(opened)
     measured.store(opened, **hardware)
-    found = estimates.of(opened, cases.resolve(opened, starter(opened), recipes.read_file(Path(name))))
+    found = estimates.of(opened, cases.resolve(opened, starter(opened), recipe_files.read_file(Path(name))))
     assert found is not None and found.calibration is None
 
 
@@ -159,26 +159,26 @@ def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opene
     job too."""
     (step,) = AWQ.steps
     library = AWQ.model_copy(update={"steps": (step.model_copy(update={"engine": "llm-compressor"}),)})
-    found, native = (auto.choice(opened, known(LLAMA), chosen) for chosen in (library, AWQ))
+    found, native = (auto_target.choice(opened, known(LLAMA), chosen) for chosen in (library, AWQ))
     assert found.job is not None and found.winner is not None
     assert found.winner.job_seconds is None, "the cheapest to serve on has too little memory for the job"
     assert native.winner is not None and native.winner.target == found.winner.target
     assert native.winner.job_seconds is not None
     row = targets.hardwares(opened).instances[found.job.target]
     assert row.ram_gib * 2**30 >= found.winner.memory_bytes
-    assert for_job([]) is None and auto.choice(opened, known(LLAMA), Recipe()).job is None
+    assert for_job([]) is None and auto_target.choice(opened, known(LLAMA), Recipe()).job is None
 
 
 def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(opened: Workspace) -> None:
-    first = auto.choice(opened, known(LLAMA), AWQ)
-    assert auto.choice(opened, known(LLAMA), AWQ.model_copy(update={"name": "another"})) is first
-    assert auto.choice(opened, known(LLAMA), W8A8) is not first
+    first = auto_target.choice(opened, known(LLAMA), AWQ)
+    assert auto_target.choice(opened, known(LLAMA), AWQ.model_copy(update={"name": "another"})) is first
+    assert auto_target.choice(opened, known(LLAMA), W8A8) is not first
     assert first.winner is not None
     dear = targets.hardwares(opened)
     row = dear.instances[first.winner.target].model_copy(update={"sagemaker_usd_per_hour": 1000.0})
     other = dear._replace(instances={**dear.instances, row.name: row})
-    asked = auto._Question(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
-    assert auto._choice(asked).winner != first.winner
+    asked = auto_target._Question(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
+    assert auto_target._choice(asked).winner != first.winner
 
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -209,4 +209,4 @@ def test_a_recipe_without_steps_is_no_job(opened: Workspace) -> None:
 
 def test_too_little_disk_is_refused_with_what_is_needed_and_free(opened: Workspace) -> None:
     with pytest.raises(NotEnoughDisk, match="GB of disk"):
-        collecting.check_disk(opened, 1 << 62)
+        artifact_storage.check_disk(opened, 1 << 62)

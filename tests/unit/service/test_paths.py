@@ -19,7 +19,7 @@ from backend.service import Workspace, paths
 from backend.service.evaluations import evaluations, task_files, tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.models import imports, models
-from backend.service.plans import calibration, recipes, training
+from backend.service.plans import calibration, recipe_files, training
 from backend.service.presets import preset_text
 from tests.heads import head
 from tests.homes import open_home
@@ -276,7 +276,7 @@ def test_a_device_is_no_file_either_and_a_file_in_memory_is_one(tmp_path: Path) 
     assert paths.file(str(tmp_path / "text.txt")) == (tmp_path / "text.txt").resolve()
 
 
-@pytest.mark.parametrize("read", [recipes.read_file, preset_text.read_file], ids=["recipe", "presets"])
+@pytest.mark.parametrize("read", [recipe_files.read_file, preset_text.read_file], ids=["recipe", "presets"])
 def test_recipes_and_presets_are_read_of_files_on_a_disk_alone(read: Callable[[Path], Any]) -> None:
     """The kernel's files have no size that a limit could be held against, and a device has no end."""
     with pytest.raises(RequestError, match="made by the kernel"):

@@ -12,7 +12,7 @@ from backend.domain.jobs.jobs import JobState, PayoffSpec
 from backend.domain.planner import payoff
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service import Workspace
-from backend.service.evaluations import gains
+from backend.service.evaluations import predicted_gains
 from backend.service.models import models, variants
 from backend.settings import ASSETS
 from tests import payoffs, simulated, studio
@@ -38,14 +38,14 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
         for each, variant in zip(made.variants, chosen, strict=True)
     ]
     document = made.model_copy(update={"variants": results})
-    assert gains.predicted(home, document) == {}, "no map yet"
+    assert predicted_gains.predicted(home, document) == {}, "no map yet"
     key = payoff.key(card.revision, payoff.weights_of(ORIGINAL), target.serving, document.versions, document.hardware)
     kept = payoffs.payoff_map(key)
     spec = PayoffSpec(
         variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
     )
     studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
-    ((name, load), found), *others = gains.predicted(home, document).items()
+    ((name, load), found), *others = predicted_gains.predicted(home, document).items()
     assert (name, load, others) == ("draft", results[1].levels[0].load.key, [])
     assert found.interval is not None
     assert found.gain == pytest.approx(found.interval[0] * 1.08) == pytest.approx(found.interval[1] / 1.08)

@@ -13,8 +13,8 @@ from backend.domain.planner.roofline import ExpectedLoad
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.machines import engines, targets
-from backend.service.models import models, techniques
-from backend.service.plans import cases, estimates, recipes
+from backend.service.models import models, technique_checks
+from backend.service.plans import cases, estimates, recipe_files
 from tests import measured, studio
 
 
@@ -40,7 +40,7 @@ def test_the_newest_installations_are_read_together(home: Workspace) -> None:
 
 def test_several_loads_ask_for_what_was_measured_as_often_as_one(home: Workspace) -> None:
     measured.store(home)
-    case = cases.resolve(home, models.facts(home, "starter"), recipes.read_file(Path("w8a8")))
+    case = cases.resolve(home, models.facts(home, "starter"), recipe_files.read_file(Path("w8a8")))
     loads = [ExpectedLoad(concurrency=number) for number in (1, 4, 16)]
     estimates.at(home, case, loads)  # documents are read once a process
     once, (first,) = selects(home, lambda: estimates.at(home, case, loads[:1]))
@@ -54,8 +54,8 @@ def test_what_never_changes_is_worked_out_once(home: Workspace) -> None:
     (first,), (again,) = artifacts.listing(home), artifacts.listing(home)
     assert first.manifest is again.manifest
     model, here = models.resolve(home, "starter"), targets.find(home, "local")
-    assert techniques.cells(home, model, here) is techniques.cells(home, model, here)
+    assert technique_checks.cells(home, model, here) is technique_checks.cells(home, model, here)
     other = model.model_copy(update={"layers": model.layers * 1000, "parameters": 10**13})
-    assert techniques.cells(home, other, here) != techniques.cells(home, model, here), (
+    assert technique_checks.cells(home, other, here) != technique_checks.cells(home, model, here), (
         "of one path and revision, but not alike"
     )

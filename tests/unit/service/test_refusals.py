@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.service import Workspace
-from backend.service.models import models, techniques
+from backend.service.models import models, technique_checks
 from tests.homes import open_home
 
 
@@ -22,5 +22,5 @@ def test_the_nearest_names_the_option_that_differs(workspace: Workspace) -> None
     odd = card.model_copy(
         update={"hidden_size": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "intermediate_size": 1536}
     )
-    awq = next(check for check in techniques.checks(workspace, odd) if check.kind == "awq")
+    awq = next(check for check in technique_checks.checks(workspace, odd) if check.kind == "awq")
     assert not awq.works and awq.nearest == "quantize awq (group_size 64)"

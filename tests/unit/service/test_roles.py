@@ -20,12 +20,20 @@ from backend.domain.jobs.terms import Priority
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.training import Training
 from backend.domain.roles import RULES, Action, Actor, Role
-from backend.service import Workspace, damaged, open_workspace
-from backend.service.evaluations import continuing, evaluations, imported, payoff, tasks, workload_files, workloads
-from backend.service.jobs import artifacts, collecting, jobs, limits, supervisors
+from backend.service import Workspace, open_workspace, unreadable_rows
+from backend.service.evaluations import (
+    continuation,
+    evaluations,
+    imported_results,
+    payoff,
+    tasks,
+    workload_files,
+    workloads,
+)
+from backend.service.jobs import artifact_storage, artifacts, jobs, limits, supervisors
 from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
-from backend.service.plans import calibration, cases, compilations, managed, optimize, training
+from backend.service.plans import calibration, cases, neuron_compilation, optimize, sagemaker_jobs, training
 from backend.service.presets import presets
 from backend.service.serving import endpoints, playground, serve
 from backend.service.studio import audit, backup
@@ -41,18 +49,18 @@ INSTALL = InstallSpec(engine="serve")
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
 Try = Callable[[Workspace, str], object]
 ATTEMPTS: dict[str, Try] = {
-    "damaged.remove": lambda w, _: damaged.remove(w, damaged.Damaged("preset", "x", "")),
-    "evaluations.continuing.prepare": lambda w, _: continuing.prepare(w, "e-1", 1),
+    "unreadable_rows.remove": lambda w, _: unreadable_rows.remove(w, unreadable_rows.Damaged("preset", "x", "")),
+    "evaluations.continuation.prepare": lambda w, _: continuation.prepare(w, "e-1", 1),
     "evaluations.evaluations.of_variants": lambda w, _: evaluations.of_variants(w, [], EvaluateOptions()),
     "evaluations.evaluations.frozen": lambda w, _: evaluations.frozen(w, EvaluateSpec.model_construct()),
-    "evaluations.imported.add": lambda w, _: imported.add(w, []),
-    "evaluations.imported.remove": lambda w, _: imported.remove(w, "b-1"),
+    "evaluations.imported_results.add": lambda w, _: imported_results.add(w, []),
+    "evaluations.imported_results.remove": lambda w, _: imported_results.remove(w, "b-1"),
     "evaluations.tasks.kept": lambda w, _: tasks.kept(w, []),
     "evaluations.workload_files.keep": lambda w, _: workload_files.keep(w, "x", b"{}"),
     "evaluations.workload_files.store": lambda w, _: workload_files.store(w, "x", b"{}"),
     "evaluations.workloads.save": lambda w, _: workloads.save(w, "x.jsonl", b'{"prompt": "x"}'),
     "jobs.artifacts.delete": lambda w, _: artifacts.delete(w, "a-1"),
-    "jobs.collecting.collect": lambda w, _: collecting.collect(w),
+    "jobs.artifact_storage.collect": lambda w, _: artifact_storage.collect(w),
     "jobs.limits.check_engine": lambda w, _: limits.check_engine(w, {"kind": "install", "action": "remove"}),
     "jobs.jobs.submit": lambda w, _: jobs.submit(w, INSTALL, "x"),
     "jobs.jobs.drop_kept": lambda w, job: jobs.drop_kept(w, job),
@@ -71,10 +79,12 @@ ATTEMPTS: dict[str, Try] = {
     "models.models.remember": lambda w, _: models.remember(w, "/nowhere"),
     "evaluations.payoff.prepare": lambda w, _: payoff.prepare(w, "starter"),
     "plans.calibration.save": lambda w, _: calibration.save(w, "x.txt", b"x"),
-    "plans.compilations.prepare": lambda w, _: compilations.prepare(
+    "plans.neuron_compilation.prepare": lambda w, _: neuron_compilation.prepare(
         w, cases.resolve(w, models.resolve(w, "starter"), W8A8)
     ),
-    "plans.managed.submit": lambda w, _: managed.submit(w, cases.resolve(w, models.resolve(w, "starter"), W8A8), []),
+    "plans.sagemaker_jobs.submit": lambda w, _: sagemaker_jobs.submit(
+        w, cases.resolve(w, models.resolve(w, "starter"), W8A8), []
+    ),
     "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "plans.training.prepare": lambda w, _: training.prepare(w, "starter", Training()),
     "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
@@ -98,8 +108,8 @@ UPKEEP = {
     "studio.demo_export._fill",
     "models.catalog_sync.fitted",
     # a look that is rolled back, and what a change leaves to do
-    "jobs.collecting.collect",
-    "jobs.collecting.remove_given_up",
+    "jobs.artifact_storage.collect",
+    "jobs.artifact_storage.remove_given_up",
 }
 """Those that write without a person: the one way itself, a demonstration's own home, the catalog made anew from its
 files."""
@@ -159,7 +169,7 @@ def test_every_function_that_changes_something_is_tried_here() -> None:
                 changing.add(name)
             if of.endswith("store") and method in WRITES:
                 writing.add(name)
-            if method in FILES and (method != "write" or of == "files") and of != "recipes":
+            if method in FILES and (method != "write" or of == "files") and of != "recipe_files":
                 on_disk.add(name)
     assert changing == set(ATTEMPTS)
     assert writing <= UPKEEP, "changes go through Workspace.change"
@@ -386,7 +396,7 @@ def test_so_does_a_server(postgres: Postgres, tmp_path: Path) -> None:
 def test_the_command_line_has_the_role_that_is_set(
     home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.unit.service.test_damaged import command
+    from tests.unit.service.test_unreadable_rows import command
 
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
     assert command(home, monkeypatch, "engines", "install", "serve", "--detach") == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.service.evaluations import imported, workloads
+from backend.service.evaluations import imported_results, workloads
 from backend.service.models import models
 from backend.service.presets import presets
 from tests.homes import open_home
@@ -78,5 +78,5 @@ def test_uploads_and_imports_of_one_name_at_once(tmp_path: Path) -> None:
     kept = workloads.saved(home)
     assert len(kept) == PROCESSES * ROUNDS + 1
     assert [path.name for path in home.settings.home.rglob(".*")] == []
-    assert len(models.remembered(home)) == 1 and len(imported.listing(home)) == 1
+    assert len(models.remembered(home)) == 1 and len(imported_results.listing(home)) == 1
     assert presets.listing(home)[0].origin == "imported"

@@ -35,7 +35,7 @@ from backend.domain.errors import NotFound, NotNow, QuotaExceeded
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
-from backend.service.jobs import artifacts, collecting, jobs
+from backend.service.jobs import artifact_storage, artifacts, jobs
 from backend.service.machines import doctor
 from backend.store import contents, queue
 from backend.store.contents import Contents
@@ -201,7 +201,7 @@ class Collecting(RuleBasedStateMachine):
         self.left = -1 if crash_after is None else crash_after
         FolderPlace.remove = between  # type: ignore[assignment,method-assign]
         try:
-            collecting.collect(self.home, unused_for=NOW if unused else None, grace=NOW)
+            artifact_storage.collect(self.home, unused_for=NOW if unused else None, grace=NOW)
         except Crash:
             self.home.store.engine.dispose()
         finally:
@@ -232,7 +232,7 @@ class Collecting(RuleBasedStateMachine):
         for job in list(self.published):
             ended(self.home, job, JobState.LOST)
             del self.published[job]
-        collecting.collect(self.home, grace=NOW)
+        artifact_storage.collect(self.home, grace=NOW)
         with self.home.store.read() as session:
             paths = {row.path for row in session.exec(select(ArtifactRow))}
         at = self.home.settings.artifacts
@@ -286,7 +286,7 @@ def at_once(home: Workspace, job: str, artifact: str) -> bool:
     reader = threading.Thread(target=start)
     reader.start()
     barrier.wait()
-    collecting.collect(home, unused_for=NOW, grace=NOW)
+    artifact_storage.collect(home, unused_for=NOW, grace=NOW)
     reader.join()
     return bool(refused)
 
@@ -295,7 +295,7 @@ def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_p
     submit(home, "j-1", state=JobState.RUNNING)
     first = publish(home, "j-1", tmp_path / "a")
     ended(home, "j-1", JobState.LOST)
-    collecting.collect(home, grace=NOW)
+    artifact_storage.collect(home, grace=NOW)
     assert not Path(first.address).exists()
     ended(home, "j-1", JobState.RUNNING)
     second = publish(home, "j-1", tmp_path / "b")
@@ -308,13 +308,13 @@ def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_p
 def test_a_dry_run_says_what_would_go_and_leaves_it(home: Workspace, tmp_path: Path) -> None:
     submit(home, "j-1", state=JobState.RUNNING)
     register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
-    assert collecting.collect(home, grace=NOW).contents == 0
-    dry = collecting.collect(home, unused_for=NOW, grace=NOW, dry_run=True)
+    assert artifact_storage.collect(home, grace=NOW).contents == 0
+    dry = artifact_storage.collect(home, unused_for=NOW, grace=NOW, dry_run=True)
     assert (dry.artifacts, dry.contents, dry.dry_run) == ([made.manifest.id], 1, True) and dry.bytes > 0
     folders.verify(Path(made.address), made.manifest)
-    done = collecting.collect(home, unused_for=NOW, grace=NOW)
+    done = artifact_storage.collect(home, unused_for=NOW, grace=NOW)
     assert (done.artifacts, done.bytes) == (dry.artifacts, dry.bytes) and not Path(made.address).exists()
-    assert collecting.collect(home, unused_for=NOW, grace=NOW).contents == 0
+    assert artifact_storage.collect(home, unused_for=NOW, grace=NOW).contents == 0
 
 
 def test_what_a_job_reads_is_not_deleted(home: Workspace, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_what_a_job_reads_is_not_deleted(home: Workspace, tmp_path: Path) -> Non
     with pytest.raises(NotNow, match=r"is read by job r-1 \(t\): cancel that one first"):
         artifacts.delete(home, made.manifest.id)
     ended(home, "r-1", JobState.CANCELLED)
-    assert collecting.collect(home, unused_for=NOW, grace=NOW).artifacts == []
+    assert artifact_storage.collect(home, unused_for=NOW, grace=NOW).artifacts == []
     artifacts.delete(home, made.manifest.id)
     assert not Path(made.address).exists()
     with pytest.raises(NotFound):
@@ -335,12 +335,12 @@ def test_a_job_beyond_the_quota_is_refused_with_what_to_remove(tmp_path: Path) -
     home = open_home(tmp_path / "home", artifacts_quota="70 MB")
     submit(home, "j-1", state=JobState.RUNNING)
     register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
-    usage = collecting.usage(home)
+    usage = artifact_storage.usage(home)
     assert usage.quota == 70_000_000 and 0 < usage.bytes < 10_000 and usage.place == str(home.settings.artifacts)
-    collecting.check_quota(home, 60_000_000)
+    artifact_storage.check_quota(home, 60_000_000)
     named = rf"may take 0\.07 GB, and of the 0\.07 GB .* delete some with .*such as {made.manifest.id} \(0\.00 GB, unused\)\.$"
     with pytest.raises(QuotaExceeded, match=named):
-        collecting.check_quota(home, 70_000_000)
+        artifact_storage.check_quota(home, 70_000_000)
     with pytest.raises(QuotaExceeded):  # the recipe's 64 MB margin and 13 MB of weights
         prepare(home, "starter", RECIPE)
     levels = {finding.subject: finding for finding in doctor.examine(home)}
@@ -353,7 +353,7 @@ def test_jobs_under_way_count_against_the_quota(tmp_path: Path) -> None:
     for _ in range(2):
         jobs.submit(home, spec, "t")
     with pytest.raises(QuotaExceeded, match=r"0\.15 GB are for jobs under way: wait for those jobs"):
-        collecting.check_quota(home, 77_000_000)
+        artifact_storage.check_quota(home, 77_000_000)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_the_command_line_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert json.loads(told.stdout) == {
         "artifacts": [made.manifest.id],
         "contents": 1,
-        "bytes": collecting.usage(home).bytes,
+        "bytes": artifact_storage.usage(home).bytes,
         "dry_run": True,
     }
     assert CliRunner().invoke(app, ["artifacts", "fetch", made.manifest.id]).stdout.strip() == made.address

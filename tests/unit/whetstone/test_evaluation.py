@@ -10,7 +10,7 @@ import whetstone as ws
 from backend.present.words import headline
 from tests import measured
 from tests.homes import open_home
-from whetstone.showing import facts
+from whetstone.html_display import facts
 
 
 def test_an_evaluation_has_a_verdict_rows_charts_and_csv(tmp_path: Path) -> None:

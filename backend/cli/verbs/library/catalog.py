@@ -12,9 +12,9 @@ from backend.cli.output import Json, emit, table
 from backend.domain.errors import RequestError
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner.footprint import Footprint
-from backend.service.models import catalog, techniques
+from backend.service.models import catalog, technique_checks
 from backend.service.models.catalog import Entry, Line
-from backend.service.models.techniques import TechniqueCheck
+from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.presets import presets
 from backend.service.presets.presets import KnownPreset
 
@@ -128,7 +128,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 
 def _text(lines: list[Line], instance: str | None) -> str:
-    kinds = techniques.kinds()
+    kinds = technique_checks.kinds()
     rows = [
         (
             line.entry.id,
@@ -164,7 +164,7 @@ def show(
     presets."""
     workspace = service.open_workspace()
     entry = catalog.show(workspace, model)
-    checks = techniques.checks(workspace, entry.model, instance)
+    checks = technique_checks.checks(workspace, entry.model, instance)
     memory = catalog.memory(workspace, entry.model)
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
     document |= {

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import terms
+from backend.cli.options import job_options
 from backend.cli.output import Json, emit, next_command, say_left_out, table
-from backend.cli.run import Wait, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.sources import Inspection
 from backend.service.jobs import jobs
@@ -50,9 +50,9 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
 
 
 @app.command("import")
-@terms.options()
+@job_options.options()
 def import_model(
-    life: terms.Life,
+    life: job_options.Life,
     source: Source,
     revision: Revision = None,
     name: Name = None,

@@ -16,7 +16,7 @@ from backend.domain.planner.presets import GOALS, Origin
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
 from backend.present.presets import Measurement
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 from backend.service.presets import preset_text, presets
 from backend.service.presets.presets import Applied, Filter, PresetView
 
@@ -97,7 +97,7 @@ def _document(view: PresetView) -> dict[str, Any]:
 def _text(view: PresetView) -> str:
     preset = view.preset
     head = [f"{preset.id} ({view.origin}), made for: {GOALS[preset.goal].meaning}", preset.summary]
-    facts = [f"model   {preset.model}", f"target  {preset.target}", "", recipes.write_text(preset.recipe)]
+    facts = [f"model   {preset.model}", f"target  {preset.target}", "", recipe_files.write_text(preset.recipe)]
     parts = ["Estimated by formula:", *_estimated(view), "", "Published by others:", *_published(view), "", "Measured:"]
     return "\n".join([*head, *facts, *parts, *_measured(view)])
 
@@ -149,7 +149,7 @@ def apply(
         if json:
             emit(_applied(applied), as_json=True, text="")
         raise ImpossibleStack(_refusal(case.verdict))
-    text = recipes.write_text(case.recipe)
+    text = recipe_files.write_text(case.recipe)
     if output is not None:
         _write(output, text)
     said = f"# {applied.preset} for {applied.source}, target {case.asked}\n{text}"
@@ -198,7 +198,7 @@ def save(
     json: Json = False,
 ) -> None:
     """Keep a recipe of one's own as a preset."""
-    chosen = recipes.read_file(recipe)
+    chosen = recipe_files.read_file(recipe)
     known_preset = presets.save(
         service.open_workspace(),
         preset,

@@ -15,7 +15,7 @@ from backend.cli.text.estimates import choice_text, estimate_text
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.rules.plan import PlannedStep, Verdict
 from backend.service.models import models
-from backend.service.plans import auto, calibration, cases, estimates, recipes
+from backend.service.plans import auto_target, calibration, cases, estimates, recipe_files
 
 app = typer.Typer(no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="A recipe file, or the name of a bundled recipe.")]
@@ -32,24 +32,24 @@ Target = Annotated[
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
     """The bundled recipes, a sentence each; `recipe show NAME` prints one as YAML to copy."""
-    found = {name: recipes.read_file(Path(name)) for name in recipes.bundled_names()}
-    emit(found, as_json=json, text=table(("name", "what it is"), [(name, recipes.about(name)) for name in found]))
+    found = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
+    emit(found, as_json=json, text=table(("name", "what it is"), [(name, recipe_files.about(name)) for name in found]))
 
 
 @app.command("show")
 def show_recipe(recipe: File, json: Json = False) -> None:
     """One recipe as YAML, to copy or to see what a file is read as."""
-    chosen = recipes.read_file(recipe)
-    emit(chosen, as_json=json, text=recipes.write_text(chosen).rstrip())
+    chosen = recipe_files.read_file(recipe)
+    emit(chosen, as_json=json, text=recipe_files.write_text(chosen).rstrip())
 
 
 @app.command()
 def check(recipe: File, model: Model = "starter", target: Target = "local", json: Json = False) -> None:
     """The plan, or every reason why not with the nearest valid recipe; exit 0 when valid, 2 when not."""
     workspace = service.open_workspace()
-    card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    card, chosen = models.facts(workspace, model), recipe_files.read_file(recipe)
     calibration.named(chosen)
-    case = cases.resolve(workspace, card, chosen, auto.settled(workspace, card, chosen, target))
+    case = cases.resolve(workspace, card, chosen, auto_target.settled(workspace, card, chosen, target))
     verdict, where = case.verdict, case.asked
     document = {
         "valid": verdict.valid,
@@ -76,7 +76,7 @@ def _verdict(verdict: Verdict, where: str) -> str:
     if verdict.suggestion is None:
         return text
     on = f" (on {verdict.suggestion_target})" if verdict.suggestion_target else ""
-    return f"{text}\n\nNearest valid recipe{on}:\n{recipes.write_text(verdict.suggestion)}"
+    return f"{text}\n\nNearest valid recipe{on}:\n{recipe_files.write_text(verdict.suggestion)}"
 
 
 def _step(step: PlannedStep) -> str:
@@ -102,7 +102,7 @@ def estimate_recipe(
 ) -> None:
     """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
     workspace = service.open_workspace()
-    card, chosen = models.facts(workspace, model), recipes.read_file(recipe)
+    card, chosen = models.facts(workspace, model), recipe_files.read_file(recipe)
     calibration.named(chosen)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if target != "auto":
@@ -111,7 +111,9 @@ def estimate_recipe(
         emit(estimate, as_json=json, text=estimate_text(estimate))
         return
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
-    choice = auto.choice(workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load)
+    choice = auto_target.choice(
+        workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load
+    )
     winner = choice.winner.model_dump(mode="json") if choice.winner else {}
     emit(winner | {"why": choice.why, "losers": choice.losers}, as_json=json, text=choice_text(choice))
     if choice.winner is None:

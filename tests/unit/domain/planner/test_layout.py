@@ -17,7 +17,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.hardware import probe
 from backend.service import Workspace
 from backend.service.models import models
-from backend.service.plans import auto, cases, estimates, optimize
+from backend.service.plans import auto_target, cases, estimates, optimize
 from tests.homes import open_home
 from tests.unit.domain.rules.test_planner_targets import known, target
 
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_an_outcome_of_its_own_with_what_would(workspace: W
     (reason,) = case.verdict.reasons
     assert reason.rule == "memory" and "811.7 GB of weights" in reason.message and "this machine" in reason.message
     assert reason.source == serving.FORMULA
-    found = auto.fitting(workspace, case.model, case.recipe)
+    found = auto_target.fitting(workspace, case.model, case.recipe)
     prices = [each.price_per_hour for each in found if each.price_per_hour is not None]
     assert found and prices == sorted(prices)
     assert all(cases.resolve(workspace, case.model, case.recipe, each.target).works for each in found)

@@ -26,7 +26,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.hardware import probe, speed
 from backend.service import Workspace
 from backend.service.models import models
-from backend.service.plans import auto, cases, estimates
+from backend.service.plans import auto_target, cases, estimates
 from benchmarks import planner
 from tests.homes import open_home
 
@@ -280,7 +280,7 @@ def test_a_managed_70b_job_takes_hours_and_speculation_takes_none(workspace: Wor
 
 
 def choice(workspace: Workspace, name: str, chosen: Recipe, **goal: Any) -> Choice:
-    return auto.choice(workspace, known(name), chosen, Goal(**goal))
+    return auto_target.choice(workspace, known(name), chosen, Goal(**goal))
 
 
 def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspace: Workspace) -> None:

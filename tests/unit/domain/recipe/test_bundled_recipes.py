@@ -15,9 +15,9 @@ from backend.domain.recipe.speculation import OFFERED
 from backend.domain.recipe.techniques import _SUPPORTED
 from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 
-EVERY = {name: recipes.read_file(Path(name)) for name in recipes.bundled_names()}
+EVERY = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
 
 
 def keys(recipe: Recipe) -> set[tuple[str, str | None, str]]:
@@ -50,5 +50,5 @@ def test_each_is_valid_on_the_starter_and_says_what_it_is(name: str) -> None:
     card = models.card("starter")
     verdict = check.check(card, EVERY[name], Facts(draft=card))
     assert verdict.valid, [reason.message for reason in verdict.reasons]
-    sentence = recipes.about(name)
+    sentence = recipe_files.about(name)
     assert sentence.endswith(".") and 20 < len(sentence) < 130

@@ -20,7 +20,7 @@ from backend.domain.rules import check
 from backend.domain.rules.facts import Facts
 from backend.present.charts import alt
 from backend.present.charts.curves.recovery import KEPT, TRAINING, VALIDATION, loss_curve
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 
 CARD: Any = models.card("starter")
 POINTS: list[dict[str, Any]] = [
@@ -51,8 +51,8 @@ def recover_of(chosen: Recipe) -> Recover | None:
 )
 def test_it_is_written_as_short_as_it_can_be_and_read_back(asked: Any, text: str) -> None:
     chosen = with_recovery(asked)
-    assert text in recipes.write_text(chosen)
-    assert recipes.read_text(recipes.write_text(chosen)) == chosen
+    assert text in recipe_files.write_text(chosen)
+    assert recipe_files.read_text(recipe_files.write_text(chosen)) == chosen
     assert Recipe.model_validate_json(chosen.model_dump_json()) == chosen
 
 

@@ -11,7 +11,7 @@ from backend.domain.evaluation.document import Speculation
 from backend.domain.evaluation.vllm_flags import speculative_config
 from backend.domain.recipe.recipe import Recipe, Speculate, read
 from backend.domain.recipe.speculation import SPECULATE
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 
 
 def speculating(**options: Any) -> Recipe:
@@ -69,7 +69,7 @@ OPTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", OPTIONS)
 def test_each_option_survives_being_written_and_read(options: dict[str, Any]) -> None:
     chosen = speculating(**options)
-    assert recipes.read_text(recipes.write_text(chosen)) == chosen
+    assert recipe_files.read_text(recipe_files.write_text(chosen)) == chosen
     again = Recipe.model_validate_json(chosen.model_dump_json())
     assert again == chosen and again.hash == chosen.hash and chosen.model_dump()["steps"][0]["speculate"] == options
 
@@ -77,7 +77,7 @@ def test_each_option_survives_being_written_and_read(options: dict[str, Any]) ->
 def test_a_schedule_is_one_whatever_its_order_and_reads_as_a_mapping() -> None:
     one, other = ({"method": "ngram", "tokens_by_batch": written} for written in ({8: 0, 1: 4}, {"1": 4, "8": 0}))
     assert speculating(**one).hash == speculating(**other).hash
-    assert "tokens_by_batch: {1: 4, 8: 0}" in recipes.write_text(speculating(**one)).replace("\n", " ")
+    assert "tokens_by_batch: {1: 4, 8: 0}" in recipe_files.write_text(speculating(**one)).replace("\n", " ")
     assert [step(**one).tokens_at(streams) for streams in (0, 1, 7, 8, 99)] == [4, 4, 4, 0, 0]
 
 

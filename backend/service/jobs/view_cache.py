@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import Event
-from backend.service.jobs import jobs, watching
+from backend.service.jobs import jobs, progress
 from backend.service.jobs.jobs import JobView
-from backend.service.jobs.watching import Cost, Use
+from backend.service.jobs.progress import Cost, Use
 from backend.service.workspace import Workspace
 from backend.store import history, queue
 
@@ -66,7 +66,7 @@ def moving(workspace: Workspace, job_id: str) -> Moving:
 
 def expected(workspace: Workspace, job: JobView) -> Expected:
     def read() -> Expected:
-        return Expected(watching.time_left(workspace, job), watching.cost(workspace, job))
+        return Expected(progress.time_left(workspace, job), progress.cost(workspace, job))
 
     found: Expected = _shared(workspace, "expected", job.id, SLOW_S, read)
     return found
@@ -74,7 +74,7 @@ def expected(workspace: Workspace, job: JobView) -> Expected:
 
 def uses(workspace: Workspace, job: JobView) -> list[Use]:
     """What its processes used so far."""
-    found: list[Use] = _shared(workspace, "uses", job.id, SLOW_S, lambda: watching.resources(workspace, job))
+    found: list[Use] = _shared(workspace, "uses", job.id, SLOW_S, lambda: progress.resources(workspace, job))
     return found
 
 

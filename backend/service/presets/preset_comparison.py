@@ -13,7 +13,7 @@ from backend.domain.planner.standing import Entry, Standing, standings
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import ORIGINAL, Quantize, Recipe
 from backend.service.models import models
-from backend.service.plans import pricing
+from backend.service.plans import token_prices
 from backend.service.presets import preset_figures
 from backend.service.presets import presets as presets_of
 from backend.service.presets.presets import Filter
@@ -69,7 +69,7 @@ def _original(workspace: Workspace, name: str, concurrency: int, *, here: bool) 
     try:
         model = models.facts(workspace, name)
         load = presets.load(concurrency, model.max_positions)
-        return pricing.estimated(workspace, model, ORIGINAL, "local" if here else None, load)
+        return token_prices.estimated(workspace, model, ORIGINAL, "local" if here else None, load)
     except WhetstoneError:
         return None
 

@@ -16,7 +16,7 @@ from backend.evaluate.report.facts import variant_facts
 from backend.present.words import costs, headline
 from backend.service import Workspace
 from backend.service.evaluations import bench, evaluations
-from backend.service.models import remote, variants
+from backend.service.models import endpoint_variants, variants
 from backend.worker.kinds.evaluate import at_sagemaker
 from backend.worker.measuring import runs
 from tests import simulated
@@ -38,7 +38,7 @@ def home(aws: Account, tmp_path: Path) -> Workspace:
 
 
 def of(source: str, home: Workspace) -> Variant:
-    return remote.told(home, variants.resolve(home, source))
+    return endpoint_variants.told(home, variants.resolve(home, source))
 
 
 def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from backend.cli.options import terms
+from backend.cli.options import job_options
 from backend.domain.errors import WhetstoneError
 from backend.present import command
 
 FLAGS = {
     # load options, of a switch the end that may be wrong
     **command.FLAGS,
-    **terms.FLAGS,
+    **job_options.FLAGS,
     "endpoint": "--chat",
     "stream": "--no-stream",
     "quality": "--no-quality",

@@ -9,7 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.output import Json, emit, next_command, table
-from backend.service.jobs import activity, jobs
+from backend.service.jobs import jobs, running_jobs
 from backend.service.machines import doctor
 from backend.service.studio import audit, backup
 
@@ -86,8 +86,8 @@ def tell_activity(
 ) -> None:
     """What runs where, what ended badly, who changed what. Those of others only for an admin."""
     workspace = service.open_workspace()
-    running = activity.running(workspace, owner=who, words=words)
-    states = [str(state) for state in activity.ENDED_BADLY]
+    running = running_jobs.running(workspace, owner=who, words=words)
+    states = [str(state) for state in running_jobs.ENDED_BADLY]
     bad = jobs.listing(workspace, states=states, owner=who, words=words, limit=limit)
     changes = audit.listing(
         workspace, who=audit.readable(workspace) or ((who,) if who else ()), words=words, limit=limit

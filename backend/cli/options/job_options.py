@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from backend.cli.options.replaced import Command, option, replaced
+from backend.cli.options.parameter_expansion import Command, option, replaced
 from backend.domain.errors import InvalidOptions
 from backend.domain.jobs import terms
 from backend.domain.jobs.terms import Terms

@@ -18,7 +18,7 @@ from backend.domain.neuron.stacks import STACKS
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
 from backend.hardware import engines
-from backend.service.jobs import collecting
+from backend.service.jobs import artifact_storage
 from backend.service.plans import optimize
 from backend.service.plans.cases import Case
 from backend.service.plans.optimize import Prepared, sentence
@@ -122,8 +122,8 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0, found: Compilati
     if found.lookup.state == "miss":
         engines.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
     need = estimate.need(model, case.recipe, case.draft)
-    collecting.check_disk(workspace, need.disk_bytes)
-    collecting.check_quota(workspace, need.disk_bytes)
+    artifact_storage.check_disk(workspace, need.disk_bytes)
+    artifact_storage.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(
         model=model,
         recipe=case.recipe,

@@ -14,7 +14,7 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.load import lines
 from backend.hardware import engines, probe
 from backend.service import Workspace
-from backend.service.evaluations import continuing
+from backend.service.evaluations import continuation
 from backend.settings import ASSETS
 from backend.store.tables import EvaluationRow
 from tests.homes import open_home
@@ -51,7 +51,7 @@ def store(home: Workspace, model: Path, tmp_path: Path) -> Store:
         document = made.model_copy(update={"options": options, **facts, **changes})
         folder = tmp_path / "e-1"
         folder.mkdir()
-        for name in continuing.KEPT:
+        for name in continuation.KEPT:
             (folder / name).touch()
         row = EvaluationRow(
             id="e-1", job_id="j-1", title="t", baseline="a", path=str(folder), document=document.model_dump_json()
@@ -88,27 +88,27 @@ def test_another_machine_engine_or_a_search_is_refused_by_name(
         changes = {"versions": {**engines.versions(home.settings), "vllm": "0.0.1"}}
     identity = store(**changes)
     with pytest.raises(NotContinued, match=f"e-1 cannot be continued: {says}"):
-        continuing.prepare(home, identity, 4)
+        continuation.prepare(home, identity, 4)
 
 
 def test_a_model_that_changed_or_is_gone_is_refused_by_name(home: Workspace, store: Store, model: Path) -> None:
     identity = store()
     (model / "model.safetensors").write_bytes(b"others!")
     with pytest.raises(NotContinued, match=r"the files of `a` in .* are not those that were measured"):
-        continuing.prepare(home, identity, 4)
+        continuation.prepare(home, identity, 4)
     (model / "model.safetensors").unlink()
     model.rmdir()
     with pytest.raises(NotContinued, match="`a` is no longer at"):
-        continuing.prepare(home, identity, 4)
+        continuation.prepare(home, identity, 4)
 
 
 def test_requests_that_are_gone_and_too_many_blocks_are_refused(home: Workspace, store: Store, tmp_path: Path) -> None:
     identity = store()
     with pytest.raises(RequestError, match="0 blocks cannot be measured"):
-        continuing.prepare(home, identity, 0)
+        continuation.prepare(home, identity, 0)
     (tmp_path / "e-1" / "runs.json").unlink()
     with pytest.raises(NotContinued, match=r"its runs\.json is no longer in"):
-        continuing.prepare(home, identity, 4)
+        continuation.prepare(home, identity, 4)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from backend.domain.planner.presets import load
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.service.machines import targets
-from backend.service.plans import auto, cases, estimates
+from backend.service.plans import auto_target, cases, estimates
 from backend.service.workspace import Workspace
 
 STREAMS = 16
@@ -95,5 +95,5 @@ def estimated(
 ) -> Estimate | None:
     """There, or where its tokens are cheapest; None where no instance will do."""
     if target is None:
-        return auto.choice(workspace, model, recipe, Goal(wanted="throughput"), expected_load).winner
+        return auto_target.choice(workspace, model, recipe, Goal(wanted="throughput"), expected_load).winner
     return estimates.of(workspace, cases.resolve(workspace, model, recipe, target), expected_load)

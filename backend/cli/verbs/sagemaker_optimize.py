@@ -9,17 +9,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from backend.cli.options import terms
+from backend.cli.options import job_options
 from backend.cli.output import emit, out
-from backend.cli.run import outcome, submit_and_finish
+from backend.cli.submit_and_wait import outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
 from backend.domain.figures import counted
 from backend.domain.managed.settings import WORDS
 from backend.service import Workspace
 from backend.service.jobs import jobs
-from backend.service.plans import managed
+from backend.service.plans import sagemaker_jobs
 from backend.service.plans.cases import Case
-from backend.service.plans.managed import ManagedPreview
+from backend.service.plans.sagemaker_jobs import ManagedPreview
 
 Given = Annotated[
     list[str] | None,
@@ -42,7 +42,7 @@ def command(
     workspace: Workspace,
     case: Case,
     given: Sequence[str],
-    life: terms.Life,
+    life: job_options.Life,
     *,
     written_as: str | None,
     dry_run: bool,
@@ -51,28 +51,30 @@ def command(
 ) -> None:
     """As `optimize` goes on for such a target."""
     if written_as:
-        out(managed.policy_text(workspace, case, given), newline=False)
+        out(sagemaker_jobs.policy_text(workspace, case, given), newline=False)
         return
     if dry_run:
-        preview = managed.preview(workspace, case, given)
+        preview = sagemaker_jobs.preview(workspace, case, given)
         emit(preview, as_json=as_json, text=_preview_text(preview))
         return
-    submit = partial(managed.submit, workspace, case, given, submission=jobs.key(workspace, life.key), terms=life.terms)
+    submit = partial(
+        sagemaker_jobs.submit, workspace, case, given, submission=jobs.key(workspace, life.key), terms=life.terms
+    )
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=as_json)
     emit(outcome(ended), as_json=as_json, text=_text(ended.result))
 
 
 def refuse(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
     """Raises InvalidOptions for options that do not go with the target."""
-    if written_as and not managed.asked(target):
+    if written_as and not sagemaker_jobs.asked(target):
         raise InvalidOptions(
             f"--as goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
         )
-    if given and not managed.asked(target):
+    if given and not sagemaker_jobs.asked(target):
         raise InvalidOptions(
             f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
         )
-    if then_evaluate and managed.asked(target):
+    if then_evaluate and sagemaker_jobs.asked(target):
         raise InvalidOptions("--then-evaluate goes with jobs that run here: what SageMaker makes lies in S3.")
 
 

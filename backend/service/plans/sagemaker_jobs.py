@@ -16,7 +16,7 @@ from backend.domain.managed.settings import AwsSettings, read
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
-from backend.service.jobs import collecting, jobs
+from backend.service.jobs import artifact_storage, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize
 from backend.service.plans.cases import Case
@@ -83,7 +83,7 @@ def submit(
     (request,) = found.create
     parent = _parent(case, settings)
     if parent is not None:
-        collecting.check_quota(workspace, estimate.need(parent, case.recipe, case.draft).disk_bytes)
+        artifact_storage.check_quota(workspace, estimate.need(parent, case.recipe, case.draft).disk_bytes)
     spec = ManagedSpec(
         model=case.model.id,
         recipe=case.recipe,

@@ -13,8 +13,8 @@ from backend.domain.recipe import recipe
 from backend.service import Workspace
 from backend.service.machines import targets
 from backend.service.models import models
-from backend.service.plans import pricing
-from backend.service.presets import standings as beside
+from backend.service.plans import token_prices
+from backend.service.presets import preset_comparison as beside
 from tests.homes import open_home
 from tests.measured import probed
 
@@ -74,8 +74,8 @@ def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every
 
 def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
     original, cheap = (
-        pricing.estimated(workspace, models.facts(workspace, LLAMA_8B), made, None, pricing.load(16, 8192))
-        for made in (pricing.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
+        token_prices.estimated(workspace, models.facts(workspace, LLAMA_8B), made, None, token_prices.load(16, 8192))
+        for made in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
     )
     rows = standings(
         [Entry("dear", "lower-cost", "as it was", original), Entry("cheap", "lower-cost", "AWQ", cheap)], original
@@ -94,9 +94,11 @@ def test_presets_are_priced_in_one_region(workspace: Workspace) -> None:
 
 def test_a_model_has_a_price_a_million_tokens_with_its_region_and_load(workspace: Workspace) -> None:
     model = models.facts(workspace, LLAMA_8B)
-    best, named = pricing.of(workspace, model), pricing.of(workspace, model, target="ml.g5.12xlarge")
+    best, named = token_prices.of(workspace, model), token_prices.of(workspace, model, target="ml.g5.12xlarge")
     assert best is not None and named is not None and named.chosen and not best.chosen
     assert best.per_million_output[1] <= named.per_million_output[1]
     assert best.region and best.region in best.words and "16 streams" in best.words and "estimated" in best.words
-    assert pricing.of(workspace, model, target="ml.nothing") is None
-    assert pricing.of(workspace, models.facts(workspace, LLAMA_70B), target="ml.g5.xlarge") is None, "it does not fit"
+    assert token_prices.of(workspace, model, target="ml.nothing") is None
+    assert token_prices.of(workspace, models.facts(workspace, LLAMA_70B), target="ml.g5.xlarge") is None, (
+        "it does not fit"
+    )

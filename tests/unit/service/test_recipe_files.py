@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.recipe.recipe import NAME_PATTERN
-from backend.service.plans import recipes
+from backend.service.plans import recipe_files
 
 NAMES = st.from_regex(NAME_PATTERN, fullmatch=True).map(lambda text: text[:80])
 
@@ -62,7 +62,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 def test_what_is_no_recipe_is_one_short_sentence(text: str, says: str) -> None:
     with pytest.raises(InvalidRecipe, match=says) as told:
-        recipes.read_text(text)
+        recipe_files.read_text(text)
     assert len(str(told.value)) < 600, str(told.value)
     assert "\n" not in str(told.value)
 
@@ -70,11 +70,11 @@ def test_what_is_no_recipe_is_one_short_sentence(text: str, says: str) -> None:
 @given(st.text(st.sampled_from("ab:-&*[]{}'\"|>!#%@`,? \n\t01.~<=") | st.characters(), max_size=200))
 def test_any_text_is_a_recipe_or_a_sentence(text: str) -> None:
     try:
-        recipe = recipes.read_text(text)
+        recipe = recipe_files.read_text(text)
     except InvalidRecipe as error:
         assert str(error).endswith(".")
     else:
-        assert recipes.read_text(recipes.write_text(recipe)) == recipe
+        assert recipe_files.read_text(recipe_files.write_text(recipe)) == recipe
 
 
 @given(
@@ -86,4 +86,4 @@ def test_what_is_written_is_read_back(name: str, method: str, calibration: str) 
     from backend.domain.recipe.recipe import read
 
     recipe = read({"name": name, "steps": [{"quantize": {"method": method, "calibration": calibration}}]})
-    assert recipes.read_text(recipes.write_text(recipe)) == recipe
+    assert recipe_files.read_text(recipe_files.write_text(recipe)) == recipe

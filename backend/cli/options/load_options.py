@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from backend.cli.options.replaced import Command, option, replaced
+from backend.cli.options.parameter_expansion import Command, option, replaced
 from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.command import flag
