@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from streamlit.testing.v1 import AppTest
-from tests.unit.service.test_unreadable_rows import ROWS
 
 from app.compare import presets as compare_presets
 from app.presets import rows as preset_rows
@@ -25,6 +24,7 @@ from backend.store.tables import PresetRow
 from tests import simulated, studio
 from tests.measured import probed
 from tests.tiny import tiny_llama
+from tests.unit.service.test_unreadable_rows import ROWS
 
 COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})

@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.service.test_unreadable_rows import command
 
 from backend.domain.jobs.jobs import Handle, InstallSpec, JobState
 from backend.domain.roles import Actor, Role
@@ -17,6 +16,7 @@ from backend.service.jobs import jobs, running_jobs
 from backend.store import leases
 from backend.store.tables import ClaimRow, JobRow, SupervisorRow, now
 from tests import studio
+from tests.unit.service.test_unreadable_rows import command
 
 UNTIL = now() + timedelta(minutes=1)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.service.test_unreadable_rows import command
 
 from backend.artifacts import folders
 from backend.domain.errors import (
@@ -39,6 +38,7 @@ from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
 from tests.homes import open_home
 from tests.small_artifacts import CARD
+from tests.unit.service.test_unreadable_rows import command
 
 __all__ = ["aws", "bucket", "s3"]
 ROLE = "arn:aws:iam::123456789012:role/serving"
