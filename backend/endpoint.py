@@ -22,8 +22,8 @@ from backend import served_keys, settings
 from backend.aws.runtime import Signer
 from backend.domain.deploy.container import SERVED_NAME
 from backend.domain.errors import EndpointUnreachable, RequestError
-from backend.domain.load import interface, invocations
-from backend.domain.load.interface import LENGTH, NEWER_LENGTH, NotAnAnswer
+from backend.domain.load import openai_json, sagemaker_errors
+from backend.domain.load.openai_json import LENGTH, NEWER_LENGTH, NotAnAnswer
 from backend.place import SAGEMAKER, Address, connect, is_loopback
 from backend.settings import TOKEN_PREFIX
 
@@ -211,7 +211,7 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
     with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
         why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {words(answer)}."
         try:
-            data = [] if why else interface.json_object(read(place, answer), "the list of models").get("data")
+            data = [] if why else openai_json.json_object(read(place, answer), "the list of models").get("data")
         except NotAnAnswer:
             data = []
     rows = data if isinstance(data, list) else []
@@ -260,7 +260,7 @@ def completion(
     with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
         if answer.status == http.client.OK:
             try:
-                return interface.json_object(read(place, answer), "the answer")
+                return openai_json.json_object(read(place, answer), "the answer")
             except NotAnAnswer as error:
                 raise EndpointUnreachable(f"{place} answers, but {error}.") from None
         status, words = told(place, answer)
@@ -279,7 +279,7 @@ def with_length_field(place: Address, body: dict[str, Any]) -> dict[str, Any]:
 def wants_newer_length(place: Address, body: dict[str, Any], status: int, words: str) -> bool:
     """Whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked
     again."""
-    if LENGTH not in body or not interface.wants_newer_length(status, words):
+    if LENGTH not in body or not openai_json.wants_newer_length(status, words):
         return False
     _newer_length.add(place)
     return True
@@ -291,11 +291,11 @@ def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
         body = answer.read(WORDS_BYTES)
     except (OSError, http.client.HTTPException):
         body = b""
-    status = invocations.container_status(answer.status, body)
+    status = sagemaker_errors.container_status(answer.status, body)
     if place.region is None or status != answer.status:
-        return status, _message(invocations.container_words(body))
+        return status, _message(sagemaker_errors.container_words(body))
     names = {name.lower(): value for name, value in answer.getheaders()}
-    return status, invocations.refusal(status, names, body).rstrip(".")
+    return status, sagemaker_errors.refusal(status, names, body).rstrip(".")
 
 
 def words(answer: http.client.HTTPResponse) -> str:
@@ -307,7 +307,7 @@ def words(answer: http.client.HTTPResponse) -> str:
 
 
 def _message(body: bytes) -> str:
-    return interface.server_message(body).rstrip(".") or "no reason given"
+    return openai_json.server_message(body).rstrip(".") or "no reason given"
 
 
 def refused(place: Address, status: int, said: str) -> EndpointUnreachable:

@@ -30,7 +30,7 @@ from scipy import stats
 
 from backend import service
 from backend.cli.output import table
-from backend.domain.evaluation.blocks import rule
+from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.comparison import HEADLINE
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.figures import counted
@@ -215,7 +215,7 @@ def _asked(done: Sequence[Run]) -> str:
     counts = [run.document.options.repeats for run in done]
     ended = sum(run.document.looks[-1].undecided == 0 for run in done)
     return (
-        f"{rule.places(options.max_blocks)[0]} to {options.max_blocks} (by the rule of decision 0021: {fmean(counts):.1f} in the "
+        f"{stopping_rule.places(options.max_blocks)[0]} to {options.max_blocks} (by the rule of decision 0021: {fmean(counts):.1f} in the "
         f"mean, {ended} of {len(done)} ended decided)"
     )
 

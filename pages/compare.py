@@ -9,7 +9,7 @@ from app.compare import slo as compare_slo
 from app.results import evaluation, imported, shown_variants, tables, verdict
 from app.session import workspace
 from app.words import plain
-from backend.domain.limits import select, slo
+from backend.domain.limits import chart_selection, slo
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import tradeoffs
 
@@ -68,7 +68,7 @@ with top:
         "The most output tokens/s of each variant within these limits, at levels that were measured: nothing is interpolated."
     )
 for number, (under, part) in enumerate(parts.items()):
-    lines = select.only(part, [result.name for result in part.variants if result.name in names])
+    lines = chart_selection.only(part, [result.name for result in part.variants if result.name in names])
     end = f"-{number}" if number else ""
     if len(groups) > 1:
         st.markdown(f"**{plain(under)}**")
@@ -101,9 +101,9 @@ imported.show(opened, whole)
 st.subheader("Verdicts")
 for view, (wanted, document) in zip(views, asked, strict=True):
     st.markdown(f"**{plain(view.title)}**")
-    verdict.show(view.document, select.only(view.document, select.foremost(view.document)))
+    verdict.show(view.document, chart_selection.only(view.document, chart_selection.foremost(view.document)))
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        verdict.say_sentences(select.only(view.document, select.foremost(view.document)))
+        verdict.say_sentences(chart_selection.only(view.document, chart_selection.foremost(view.document)))
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation.downloads(opened, view, wanted, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

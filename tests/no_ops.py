@@ -14,11 +14,11 @@ from typing import Any
 
 from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Level, Speculation, Variant
-from backend.domain.evaluation.proof import drafting, engine_log
-from backend.domain.evaluation.proof.case import Evidence
-from backend.domain.evaluation.proof.findings import findings
-from backend.domain.evaluation.proof.record import Finding, off
-from backend.domain.evaluation.proof.speculating import DRAFT
+from backend.domain.evaluation.evidence import draft_counts, engine_log
+from backend.domain.evaluation.evidence.findings import findings
+from backend.domain.evaluation.evidence.schema import Finding, off
+from backend.domain.evaluation.evidence.served_variant import Evidence
+from backend.domain.evaluation.evidence.speculation_findings import DRAFT
 from backend.domain.evaluation.startup import Startup
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
@@ -80,7 +80,7 @@ class Run:
             counters.read(self.surface.metrics()),
             counters.read(self.surface.metrics(generated, drafts, accepted)),
         )
-        told = drafting.of([counters.passed(before | dict.fromkeys(after, 0.0), after)], [])
+        told = draft_counts.of([counters.passed(before | dict.fromkeys(after, 0.0), after)], [])
         return made.model_copy(
             update={"drafting": told, "prefix_cache_hit_rate": self.hits, "prefix_cache_expected": self.repeats}
         )

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.evaluation.document import Level, Variant
-from backend.domain.evaluation.proof import drafting, engine_log
-from backend.domain.evaluation.proof.case import Evidence
-from backend.domain.evaluation.proof.findings import findings
-from backend.domain.evaluation.proof.record import Finding, off
+from backend.domain.evaluation.evidence import draft_counts, engine_log
+from backend.domain.evaluation.evidence.findings import findings
+from backend.domain.evaluation.evidence.schema import Finding, off
+from backend.domain.evaluation.evidence.served_variant import Evidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.load import counters
 from tests import simulated
@@ -54,5 +54,7 @@ def _levels(name: str) -> list[Level]:
     """One, of the counters after the load; none where they were not recorded."""
     counted = {each: int(value) for each, value in counters.read(metrics(name)).items()}
     return (
-        [simulated.level(1, requests=2).model_copy(update={"drafting": drafting.of([counted], [])})] if counted else []
+        [simulated.level(1, requests=2).model_copy(update={"drafting": draft_counts.of([counted], [])})]
+        if counted
+        else []
     )

@@ -16,7 +16,7 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import code, figure
-from backend.domain.limits import select
+from backend.domain.limits import chart_selection
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
 from backend.present.tables import evaluation as tables
@@ -105,7 +105,7 @@ def part(whole: Evaluation, views: Sequence[EvaluationView], own: Sequence[int])
         return whole
     ends = [0, *accumulate(len(view.document.variants) for view in views)]
     names = [result.name for place in own for result in whole.variants[ends[place] : ends[place + 1]]]
-    return select.only(whole, names)
+    return chart_selection.only(whole, names)
 
 
 def _name(variant: str, evaluation: str) -> str:

@@ -12,7 +12,7 @@ from app import floor, shell
 from app.session import frozen
 from app.words import message, plain, size, when
 from backend.domain.errors import WhetstoneError
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.roles import Action
 from backend.present.words import endpoints as words
 from backend.service import Workspace

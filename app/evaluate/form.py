@@ -18,7 +18,7 @@ from app.evaluate.workload import Chosen
 from app.labels import LABELS, sentence
 from app.words import between, message, when
 from backend.domain.errors import WhetstoneError
-from backend.domain.evaluation.blocks import rule
+from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.eta import Range
@@ -142,7 +142,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
     ):
         most = place.number_input(
             LABELS["max_blocks"],
-            rule.FIRST,
+            stopping_rule.FIRST,
             1000,
             EvaluateOptions().max_blocks,
             key="evaluate_max_blocks",

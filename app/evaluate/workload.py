@@ -13,8 +13,8 @@ from app.words import message, plain, short
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.domain.workload.generators import KINDS
-from backend.domain.workload.row_forms import PROMPT_COLUMNS
-from backend.domain.workload.times import NAMES, TimeUnit
+from backend.domain.workload.row_parser import PROMPT_COLUMNS
+from backend.domain.workload.trace_times import NAMES, TimeUnit
 from backend.present.charts.lengths import token_histogram
 from backend.present.words import workloads as words
 from backend.service import Workspace

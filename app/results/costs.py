@@ -13,7 +13,7 @@ from app.navigation import own
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure, finite
-from backend.domain.limits import select
+from backend.domain.limits import chart_selection
 from backend.domain.limits.slo import Slo
 from backend.domain.what_if.costs import ApiPrice, WhatIf, as_asked
 from backend.present.charts import evaluation as drawn
@@ -44,7 +44,7 @@ def show(
     priced = as_asked(document, what_if)
     if not in_sight:
         return what_if, priced
-    draw_price(select.only(priced, names))
+    draw_price(chart_selection.only(priced, names))
     found = costs.within_limits(priced, what_if)
     st.dataframe(
         rows(priced, what_if, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits"

@@ -10,7 +10,7 @@ from app.results import conditions, costs, goodput, imported, report_download, r
 from app.results.proof import speculation
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.limits.select import only
+from backend.domain.limits.chart_selection import only
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources, tradeoffs

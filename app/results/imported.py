@@ -11,7 +11,7 @@ from app.session import frozen
 from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
+from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
 from backend.domain.roles import Action
 from backend.present.charts import imported as charts_imported
 from backend.service import Workspace

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.navigation import own
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.limits.select import MANY, MOST, foremost, only
+from backend.domain.limits.chart_selection import MANY, MOST, foremost, only
 
 
 def choose(document: Evaluation, key: str) -> Evaluation:

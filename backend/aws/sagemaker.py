@@ -14,7 +14,7 @@ from typing import Any
 
 from backend.aws.s3 import BAD_KEYS, CREDENTIALS, READ_SECONDS, client
 from backend.domain.errors import AccessRefused, NotFound, RequestError, WhetstoneError, WorkError
-from backend.domain.load.invocations import DENIED, EXPIRED, THROTTLED, UNKNOWN
+from backend.domain.load.sagemaker_errors import DENIED, EXPIRED, THROTTLED, UNKNOWN
 
 CONNECT_SECONDS = 5
 TRIES = 3

@@ -8,9 +8,9 @@ from itertools import count
 from backend.domain.errors import EndpointUnreachable, WorkError
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.evaluation.prefix_cache import Hits, Prefixes
-from backend.domain.load import counters, lines
-from backend.domain.load.interface import read_usage
+from backend.domain.load import counters, prompt_lines
 from backend.domain.load.load import Load
+from backend.domain.load.openai_json import read_usage
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.endpoint import completion
@@ -29,10 +29,12 @@ class FreshLines:
     """Of one evaluation or bench: what each of its servers was asked."""
 
     def __init__(self, options: EvaluateOptions, workload: Workload, origin: int = 0) -> None:
-        """`origin`: the block that lines are counted from (`lines.origin`)."""
+        """`origin`: the block that lines are counted from (`prompt_lines.origin`)."""
         self._options, self._workload, self._turns, self._origin = options, workload, workload.least_turns, origin
         sharing = options.model_copy(update={"repeats": options.repeats - origin})
-        self._lines = lines.shared(sharing, greedy=options.quality, turns=self._turns, lines=len(workload.prompts))
+        self._lines = prompt_lines.shared(
+            sharing, greedy=options.quality, turns=self._turns, lines=len(workload.prompts)
+        )
         self._taken: dict[int, int] = {}
         """Of a search, server -> lines so far."""
         self._servers: dict[int, Prefixes] = {}
@@ -45,14 +47,14 @@ class FreshLines:
     def most(self, level: int) -> int | None:
         """Measured requests that a run has lines for, where nothing but seconds would end it; else None."""
         load = self._options.loads[level]
-        if not lines.is_open_ended(self._options) or self._options.prefix_cache == "off":
+        if not prompt_lines.is_open_ended(self._options) or self._options.prefix_cache == "off":
             return None
-        return max(1, (self._lines.runs[level] - lines.warm_up(load, self._options)) * self._turns)
+        return max(1, (self._lines.runs[level] - prompt_lines.warm_up(load, self._options)) * self._turns)
 
     def next(self, server: int, load: Load, requests: int) -> int:
         """Line that the next run of a search begins at. Raises Spent."""
         begin = self._taken.get(server, self._lines.apart)
-        end = begin + lines.of_run(load, self._options, self._turns, requests=requests)
+        end = begin + prompt_lines.of_run(load, self._options, self._turns, requests=requests)
         if end > len(self._workload.prompts) and not self._options.may_repeat:
             raise Spent(
                 f"The search ended before {load.words}: the workload has {len(self._workload.prompts):,} lines, and "

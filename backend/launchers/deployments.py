@@ -19,7 +19,7 @@ from backend.domain.deploy import requests
 from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Rollout, idle_alarm, is_version
 from backend.domain.deploy.deployment import resource as scaled_resource
 from backend.domain.errors import NotNow, WhetstoneError, WorkError
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints, tags_of
 
 LONGEST_PAUSE_S = 30.0

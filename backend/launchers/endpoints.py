@@ -18,7 +18,7 @@ from backend.domain.deploy import proof, requests
 from backend.domain.deploy import traffic as metrics
 from backend.domain.deploy.deployment import ARTIFACT, NAME, OWNER, PREFIX, QUANTIZED, TAG
 from backend.domain.errors import NotFound, NotNow, WhetstoneError
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 
 FIRST_PAUSE_S = 5.0
 LOGGED_WITHIN_S = 60.0

@@ -9,7 +9,7 @@ from backend.aws.runtime import home_region
 from backend.aws.sagemaker import Lacking, Service
 from backend.domain.deploy.deployment import ARTIFACT, PREFIX, TAG
 from backend.domain.errors import NotFound, NotNow
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.launchers.endpoints import Endpoints, tags_of
 
 __all__ = ["InService", "findings", "home_region", "look"]

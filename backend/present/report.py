@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from backend.domain.evaluation.answers import exact, token_f1
+from backend.domain.evaluation.answer_agreement import exact, token_f1
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.metrics import latency_ms, steady_window
 from backend.domain.frozen import Frozen
-from backend.domain.imported.result import ImportedResult
+from backend.domain.imported.imported_result import ImportedResult
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf

@@ -15,8 +15,8 @@ from typing import Any
 from backend import files, processes, served_keys
 from backend.domain.errors import RequestError, ServerFailed
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.proof import engine_log
-from backend.domain.evaluation.proof.case import Evidence
+from backend.domain.evaluation.evidence import engine_log
+from backend.domain.evaluation.evidence.served_variant import Evidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress, Silent
 from backend.domain.load import counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from backend.domain.evaluation.blocks import rule
+from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Comparison
 from tests.simulated import aa_results, level, result
@@ -24,7 +24,7 @@ def test_a_thousand_evaluations_of_a_model_against_itself_name_a_difference_in_a
 @pytest.mark.campaign
 @pytest.mark.parametrize("noise", [0.05, 0.2])
 def test_ended_by_the_rule_they_name_one_in_at_most_five_percent_too(noise: float) -> None:
-    """The functions that a worker calls at each look; `test_rule` has thousands in numpy."""
+    """The functions that a worker calls at each look; `test_stopping_rule` has thousands in numpy."""
     named = sum(any(row.significant for row in ended_by_the_rule(seed, noise)) for seed in range(500))
     assert named <= stats.binom.ppf(0.999, 500, 0.05)
 
@@ -33,9 +33,9 @@ def ended_by_the_rule(seed: int, noise: float, most: int = 12) -> list[Compariso
     """What the last look at two variants that are the same says, at two levels."""
     levels = [[level(c, repeats=most, noise=noise, seed=2 * seed + which) for c in (1, 4)] for which in range(2)]
     found: list[Comparison] = []
-    for place, alpha in zip(rule.places(most), rule.levels(most), strict=True):
+    for place, alpha in zip(stopping_rule.places(most), stopping_rule.levels(most), strict=True):
         seen = [[each.model_copy(update={"blocks": each.blocks[:place]}) for each in own] for own in levels]
         found = compare([result(f"same-{which}", own) for which, own in enumerate(seen)], alpha)
-        if not rule.undecided(found):
+        if not stopping_rule.undecided(found):
             break
     return found

@@ -279,7 +279,7 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
         (tmp_path / where).write_text(text)
 
     write("backend/store/queue.py", "from backend.service import jobs\n")
-    write("backend/domain/maths/paired.py", "from backend.domain.rules import check\n")
+    write("backend/domain/maths/paired_scores.py", "from backend.domain.rules import check\n")
     write("backend/domain/attic/junk.py", "")
     write("app/jobs/cards.py", "from app.results import costs\n")
     write("app/results/costs.py", "from app.jobs import cards\n")
@@ -292,7 +292,7 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     assert wall_breaks(tmp_path) == ["backend.store.queue imports backend.service.jobs"]
     assert sorted(floor_breaks(tmp_path)) == [
         "backend.domain.attic.junk is in or imports attic, which has no floor",
-        "backend.domain.maths.paired imports rules, not below it",
+        "backend.domain.maths.paired_scores imports rules, not below it",
     ]
     assert private_breaks(tmp_path) == ["backend.catalog.hub imports huggingface_hub.utils._http.get_session"]
     assert circles(tmp_path, "app") and not circles(tmp_path, "backend.service")

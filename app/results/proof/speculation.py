@@ -9,7 +9,7 @@ from app import charts
 from app.navigation import own
 from app.words import plain
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.proof.gains import PredictedGains, drafted, loads
+from backend.domain.evaluation.evidence.speculation_gains import PredictedGains, drafted, loads
 from backend.domain.load.load import Load
 from backend.present.speculation import acceptance, words
 from backend.service import Workspace

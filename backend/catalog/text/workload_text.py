@@ -10,8 +10,8 @@ from typing import Any
 
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import formats, generators, length_traces
-from backend.domain.workload.times import TimeUnit
+from backend.domain.workload import generators, length_traces, workload_reader
+from backend.domain.workload.trace_times import TimeUnit
 from backend.domain.workload.workload import Prompt, written
 
 SHOWN_ROWS = 5
@@ -21,20 +21,20 @@ CHARACTERS_A_TOKEN = 4
 
 
 def read(name: str, content: bytes, columns: dict[str, str], time_unit: TimeUnit, timed: bool) -> bytes:
-    """The content of the file `name` in our own form: a line with its Reading, then its rows (`formats.written`).
+    """The content of the file `name` in our own form: a line with its Reading, then its rows (`workload_reader.written`).
 
     `timed`: its times are needed. Raises InvalidWorkload with what is wrong.
     """
     suffix = Path(name).suffix.lower()
     if suffix in TABLES:
-        found = formats.from_csv(name, content, columns, time_unit=time_unit, timed=timed)
+        found = workload_reader.from_csv(name, content, columns, time_unit=time_unit, timed=timed)
     elif suffix == ".parquet":
         table = _table(name, content)
         rows = iter(table.to_pylist())
-        found = formats.from_table(name, table.column_names, rows, columns, time_unit=time_unit, timed=timed)
+        found = workload_reader.from_table(name, table.column_names, rows, columns, time_unit=time_unit, timed=timed)
     else:
-        found = formats.from_json(name, content, columns, time_unit=time_unit, timed=timed)
-    return found.reading.model_dump_json().encode() + b"\n" + formats.written(found)
+        found = workload_reader.from_json(name, content, columns, time_unit=time_unit, timed=timed)
+    return found.reading.model_dump_json().encode() + b"\n" + workload_reader.written(found)
 
 
 def make_prompts(name: str, content: bytes, block_size: int | None, seed: int, tokenizer: str | None) -> bytes:
@@ -60,12 +60,12 @@ def preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]
     if suffix == ".parquet":
         table = _table(name, content)
         return list(table.column_names), table.slice(0, SHOWN_ROWS).to_pylist() if table.column_names else []
-    columns = formats.questions(name, suffix if suffix in TABLES else ".json", content)
+    columns = workload_reader.questions(name, suffix if suffix in TABLES else ".json", content)
     if not columns:
         return [], []
     if suffix in TABLES:
-        return columns, list(islice(formats.csv_rows(name, content), SHOWN_ROWS))
-    return columns, formats.objects(name, content, SHOWN_ROWS)
+        return columns, list(islice(workload_reader.csv_rows(name, content), SHOWN_ROWS))
+    return columns, workload_reader.objects(name, content, SHOWN_ROWS)
 
 
 def generate(source: str, tokenizer: str | None, seed: int, context: int | None, prompts: int) -> bytes:

@@ -10,8 +10,8 @@ from typer.core import TyperGroup
 
 from backend import service
 from backend.cli.output import Json, emit, table
-from backend.domain.imported.result import NO_TEST as NO_VERDICT
-from backend.domain.imported.result import ImportedResult, definition_rows, figure_rows
+from backend.domain.imported.imported_result import NO_TEST as NO_VERDICT
+from backend.domain.imported.imported_result import ImportedResult, definition_rows, figure_rows
 from backend.service.evaluations import imported_results
 
 RUN = "run"

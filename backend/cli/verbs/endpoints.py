@@ -12,7 +12,7 @@ from backend import service
 from backend.cli.output import Json, emit, next_command, out, say, table
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.errors import InvalidOptions, WorkError
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.validation import first_flaw
 from backend.present import serve_command
 from backend.present.words import endpoints as words

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from backend.domain.deploy.container import SERVED_NAME
-from backend.domain.evaluation.proof import engine_log, speculating, weights
-from backend.domain.evaluation.proof.engine_log import EngineLog
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence import engine_log, speculation_findings, weight_findings
+from backend.domain.evaluation.evidence.engine_log import EngineLog
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.frozen import Frozen
 
 PATTERN = '?"LLM engine" ?"SpecDecoding metrics"'
@@ -64,7 +64,7 @@ def settled(expected: Expected, lines: Iterable[str]) -> bool:
 def logged(expected: Expected, lines: Iterable[str]) -> list[Finding]:
     """Of what the engine wrote since it started; the last start counts."""
     log = engine_log.read(lines)
-    findings = [weights.quantization(expected.quantized, log, "deployed")]
+    findings = [weight_findings.quantization(expected.quantized, log, "deployed")]
     if expected.speculation is not None:
         findings.append(_speculation(expected.speculation, log))
     return findings
@@ -73,8 +73,8 @@ def logged(expected: Expected, lines: Iterable[str]) -> list[Finding]:
 def _speculation(wanted: Mapping[str, Any], log: EngineLog) -> Finding:
     """By the log alone, since the counters cannot be reached."""
     if log.drafted:
-        return speculating.counted(log.accepted, log.drafted, "the engine's log")
-    wrong = speculating.configured(wanted, log)
+        return speculation_findings.counted(log.accepted, log.drafted, "the engine's log")
+    wrong = speculation_findings.configured(wanted, log)
     if wrong is not None:
         return wrong
     method = log.speculates.method if log.speculates else "no"

@@ -20,12 +20,12 @@ from statistics import fmean, stdev
 from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
-from backend.domain.evaluation.proof.record import off
+from backend.domain.evaluation.evidence.schema import off
+from backend.domain.evaluation.outcome import EQUIVALENCE, Obstacle, Outcome, of_interval
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
-from backend.domain.evaluation.verdict import EQUIVALENCE, Obstacle, Outcome, of_interval
 from backend.domain.maths.intervals import Tested, holm
-from backend.domain.maths.paired import Means
-from backend.domain.maths.power import pairs_needed
+from backend.domain.maths.paired_scores import Means
+from backend.domain.maths.sample_size import pairs_needed
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
@@ -186,7 +186,7 @@ def _comparison(pair: _Pair, tested: Tested | None, alpha: float) -> Comparison:
 
 def _more_blocks(pair: _Pair, alpha: float) -> int | None:
     """An even number, as an order of variants and its reverse take turns. `alpha`: of the test when they are in
-    (`looks`)."""
+    (`sequential_tests`)."""
     blocks = len(pair.logs)
     needed = pairs_needed(fmean(pair.logs), stdev(pair.logs), blocks, math.log(1 + EQUIVALENCE), alpha)
     return None if needed is None else max(2, needed - blocks + (needed - blocks) % 2)

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from backend.domain.errors import Unreadable, WrittenByNewer
-from backend.domain.evaluation.blocks.looks import Look
+from backend.domain.evaluation.blocks.sequential_tests import Look
 from backend.domain.evaluation.energy import Energy
+from backend.domain.evaluation.evidence.schema import Drafting, Finding, Lossless
 from backend.domain.evaluation.memory_limit import StepBytes
-from backend.domain.evaluation.proof.record import Drafting, Finding, Lossless
+from backend.domain.evaluation.outcome import Obstacle, Outcome, SloCheck
 from backend.domain.evaluation.soundness import WithValidity
 from backend.domain.evaluation.startup import Startup
 from backend.domain.evaluation.tasks import TaskScore
-from backend.domain.evaluation.verdict import Obstacle, Outcome, SloCheck
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions

@@ -34,7 +34,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from backend.domain.evaluation.answers import is_looping
+from backend.domain.evaluation.answer_agreement import is_looping
 from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Summary
 from backend.domain.evaluation.prices import Pricing, price
 from backend.domain.load.load import Load

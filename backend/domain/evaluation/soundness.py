@@ -10,7 +10,7 @@ from pydantic import computed_field, model_validator
 
 from backend.domain.figures import figure
 from backend.domain.frozen import Frozen
-from backend.domain.load.lines import least
+from backend.domain.load.prompt_lines import least
 
 if TYPE_CHECKING:  # the level of a document is made of this module's class
     from backend.domain.evaluation.document import Level, VariantResult

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from backend.domain.evaluation.verdict import Obstacle, Outcome, outcome
+from backend.domain.evaluation.outcome import Obstacle, Outcome, outcome
 from backend.domain.frozen import Frozen
 from backend.domain.maths.intervals import Tested, holm
-from backend.domain.maths.paired import Apart, Difference, paired
+from backend.domain.maths.paired_scores import Apart, Difference, paired
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 SAMPLES_FOR_VERDICT = 20

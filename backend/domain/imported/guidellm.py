@@ -12,7 +12,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported.result import Contents, Definition, ImportedLevel, Spread, measured_rate, measured_spread
+from backend.domain.imported.imported_result import (
+    Contents,
+    Definition,
+    ImportedLevel,
+    Spread,
+    measured_rate,
+    measured_spread,
+)
 from backend.domain.load.load import Load
 from backend.domain.validation import first_flaw
 

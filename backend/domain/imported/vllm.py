@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported.result import (
+from backend.domain.imported.imported_result import (
     TITLES,
     Contents,
     Definition,

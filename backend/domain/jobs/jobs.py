@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from backend.domain.evaluation.blocks.looks import Continued
+from backend.domain.evaluation.blocks.sequential_tests import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
@@ -21,7 +21,7 @@ from backend.domain.planner.payoff import ROUNDS, STREAMS, Probe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.training import Training
 from backend.domain.rules.plan import Plan
-from backend.domain.workload.reading import Reading
+from backend.domain.workload.row_report import Reading
 
 
 class JobState(StrEnum):

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
-from backend.domain.workload.times import TimeUnit
+from backend.domain.workload.trace_times import TimeUnit
 
 
 class LevelOptions(Frozen):

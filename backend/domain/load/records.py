@@ -18,7 +18,7 @@ from backend.domain.load.options import RequestOptions
 UsageRung = Literal["continuous", "final", "none"]
 """How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
 LengthField = Literal["max_tokens", "max_completion_tokens"]
-"""The field of a request that limits its answer (`interface.LENGTH`, `interface.NEWER_LENGTH`)."""
+"""The field of a request that limits its answer (`openai_json.LENGTH`, `openai_json.NEWER_LENGTH`)."""
 TURN_SEEDS = 1_000_000
 """Seeds from one turn of a session to its next: more than a level takes prompts."""
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.reading import Unit, UnusableRow
+from backend.domain.workload.row_report import Unit, UnusableRow
 from backend.domain.workload.workload import LONGEST_LINE, MOST_LINES
 
 SEPARATORS = ",;\t|"

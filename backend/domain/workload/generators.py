@@ -15,7 +15,7 @@ from itertools import accumulate, islice, takewhile
 from typing import Any
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import passages, sizes
+from backend.domain.workload import generated_text, size_limits
 
 Count = Callable[[Sequence[str]], list[int]]
 """Texts -> tokens of each, with those a server adds."""
@@ -91,9 +91,9 @@ def _long_enough(name: str, kind: Kind, prompts: int) -> Kind:
     wanted = kind.prompts
     while wanted < prompts:
         wanted *= 2
-    if not sizes.fits(wanted, wanted * each):
+    if not size_limits.fits(wanted, wanted * each):
         wanted = max(kind.prompts, prompts)
-    sizes.check_generated(name, wanted, wanted * each)
+    size_limits.check_generated(name, wanted, wanted * each)
     return replace(kind, prompts=wanted)
 
 
@@ -148,14 +148,14 @@ def _fitted(name: str, kind: Kind, context: int | None) -> Kind:
 
 
 def _questions(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
-    events = [passages.event(chance) for _ in range(kind.prompts)]
+    events = [generated_text.event(chance) for _ in range(kind.prompts)]
     heads = [f"Read the passage and answer the question.\n\n{sentence}" for sentence, _ in events]
     tails = [f"\n\nQuestion: {asked}\nAnswer:" for _, asked in events]
     return _rows(kind, _fill(heads, tails, lengths(kind, chance), chance, count))
 
 
 def _prose(task: str, kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
-    heads = [f"{task}\n\n{passages.event(chance)[0]}" for _ in range(kind.prompts)]
+    heads = [f"{task}\n\n{generated_text.event(chance)[0]}" for _ in range(kind.prompts)]
     return _rows(kind, _fill(heads, ["\n\nSummary:"] * kind.prompts, lengths(kind, chance), chance, count))
 
 
@@ -163,7 +163,7 @@ def _code(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any
     """Whole functions as far as they fit, then the beginning of another. Made in parts, as `fill` does."""
     wanted = lengths(kind, chance)
     seeds = [chance.random() for _ in wanted]
-    lasts = [passages.signature(chance) for _ in wanted]
+    lasts = [generated_text.signature(chance) for _ in wanted]
     prompts: list[str] = []
     for start in range(0, len(wanted), FITTED_AT_ONCE):
         part = slice(start, start + FITTED_AT_ONCE)
@@ -172,7 +172,7 @@ def _code(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any
 
 
 def _functions(wanted: Sequence[int], seeds: Sequence[float], lasts: Sequence[str], count: Count) -> list[str]:
-    sources = [passages.functions(random.Random(seed)) for seed in seeds]
+    sources = [generated_text.functions(random.Random(seed)) for seed in seeds]
     blocks = [
         [*islice(source, 2 + size // 40), last] for source, size, last in zip(sources, wanted, lasts, strict=True)
     ]
@@ -200,7 +200,7 @@ def _chat(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any
 
 def _shared(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
     prefixes = _fill(["Follow these notes."] * PREFIXES, ["\n\n"] * PREFIXES, [PREFIX_TOKENS] * PREFIXES, chance, count)
-    asked = [passages.event(chance)[1] for _ in range(kind.prompts)]
+    asked = [generated_text.event(chance)[1] for _ in range(kind.prompts)]
     own = _fill(
         ["Consider this as well."] * kind.prompts,
         [f" {question}" for question in asked],
@@ -262,7 +262,7 @@ class _Words:
     """The first so many words of an endless text."""
 
     def __init__(self, seed: float | str) -> None:
-        self._more: Iterator[str] = passages.sentences(random.Random(seed))
+        self._more: Iterator[str] = generated_text.sentences(random.Random(seed))
         self._words: list[str] = []
 
     def first(self, number: int) -> str:

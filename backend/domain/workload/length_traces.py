@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import sizes
+from backend.domain.workload import size_limits
 from backend.domain.workload.generators import Count, fill
 
 MOONCAKE = {"hash_ids", "text_input"}
@@ -46,17 +46,17 @@ def _fits(tokens: int, ids: int, size: int) -> bool:
 
 def check_size(name: str, lengths: Sequence[int]) -> None:
     """Raises InvalidWorkload where the prompts would be more than may be made, with the number of rows that are not."""
-    if sizes.fits(len(lengths), sum(lengths)):
+    if size_limits.fits(len(lengths), sum(lengths)):
         return
     tokens, rows = 0, 0
     for length in lengths:
         tokens += length
-        if not sizes.fits(rows + 1, tokens):
+        if not size_limits.fits(rows + 1, tokens):
             break
         rows += 1
     raise InvalidWorkload(
         f"The prompts of {name} have {sum(lengths) / 1e6:,.0f} million tokens in {len(lengths):,} rows, and at most "
-        f"{sizes.MOST_MADE_TOKENS // 1_000_000} million are made: take a sample, such as its first {rows:,} rows."
+        f"{size_limits.MOST_MADE_TOKENS // 1_000_000} million are made: take a sample, such as its first {rows:,} rows."
     )
 
 

@@ -1,7 +1,7 @@
 """A workload: the prompts a load is made of, and the one form in which they are kept and sent. Pure.
 
 One JSON object a line. It has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are
-the server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `formats` reads what
+the server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `workload_reader` reads what
 people bring, and `written` makes these lines of it, in ASCII and with \\n at the end of each, so that nothing can take
 a line for two.
 """
@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.frozen import Frozen
-from backend.domain.workload.reading import Reading
+from backend.domain.workload.row_report import Reading
 
 MOST_LINES, LONGEST_LINE = 100_000, 16_000_000
 """More lines than a load asks in a day; a line's JSON takes up to 25 times its size in memory."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from time import perf_counter
 
 from backend.domain.errors import WorkError
-from backend.domain.load.invocations import MODEL_ERROR, container_status
 from backend.domain.load.records import LoadPlan
+from backend.domain.load.sagemaker_errors import MODEL_ERROR, container_status
 from backend.evaluate.load import parse
 from backend.evaluate.load.payload import Payloads, Talk
 from backend.evaluate.load.reader import Reader

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from backend.domain.load import event_stream, interface, invocations
-from backend.domain.load.interface import NotAnAnswer, ServerReportedError, Usage
+from backend.domain.load import aws_event_stream, openai_json, sagemaker_errors
+from backend.domain.load.openai_json import NotAnAnswer, ServerReportedError, Usage
 from backend.domain.load.records import RequestRecord, UsageRung
 from backend.domain.load.server_events import DONE, server_events
 from backend.evaluate.load.framing import Head, Malformed, body_segments, read_head
@@ -70,7 +70,7 @@ class Wire:
         self.broken: str | None = None
         self._parts: tuple[list[int], list[int]] | None = None
         """Of the payloads of an event stream: where each ends in `body`, and where its message ended in the stream."""
-        if self.head is not None and self.kind == event_stream.CONTENT_TYPE:
+        if self.head is not None and self.kind == aws_event_stream.CONTENT_TYPE:
             self._unwrap()
 
     @property
@@ -83,13 +83,13 @@ class Wire:
     def _unwrap(self) -> None:
         payloads, ends = [], []
         try:
-            for message in event_stream.messages(self.body):
+            for message in aws_event_stream.messages(self.body):
                 if message.failure:
-                    self.broken = invocations.broken(*message.failure)
+                    self.broken = sagemaker_errors.broken(*message.failure)
                     break
                 payloads.append(message.payload)
                 ends.append(message.end)
-        except event_stream.Malformed as error:
+        except aws_event_stream.Malformed as error:
             raise Malformed(str(error)) from None
         self.body = b"".join(payloads)
         self._parts = list(accumulate(map(len, payloads))), ends
@@ -171,9 +171,9 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
         raise _Broken("truncated", "the answer's head is incomplete")
     if head.status != 200:
         said = (
-            invocations.refusal(head.status, head.fields, wire.body)
+            sagemaker_errors.refusal(head.status, head.fields, wire.body)
             if sagemaker
-            else interface.server_message(wire.body)
+            else openai_json.server_message(wire.body)
         )
         raise _Broken(f"http_{head.status}", said)
     kind = wire.kind
@@ -183,7 +183,7 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
     elif kind in {"text/event-stream", ""} or wire.broken is not None:
         _take_events(wire, answer)
     else:
-        raise _Broken("malformed", f"the answer is {kind}, not an event stream: {interface.excerpt(wire.body)}")
+        raise _Broken("malformed", f"the answer is {kind}, not an event stream: {openai_json.excerpt(wire.body)}")
 
 
 def _take_events(wire: Wire, answer: _Answer) -> None:
@@ -203,7 +203,7 @@ def _take_events(wire: Wire, answer: _Answer) -> None:
 
 def _take(data: bytes, name: str, end: int, wire: Wire, answer: _Answer) -> None:
     """One event of an answer, or a whole one: its content, its time, its tokens."""
-    chunk = interface.read_event(data, name)
+    chunk = openai_json.read_event(data, name)
     if chunk is None:
         return
     answer.finish_reason = chunk.finish_reason or answer.finish_reason

@@ -17,7 +17,7 @@ import uvloop
 
 from backend import files
 from backend.domain.errors import WorkError
-from backend.domain.load.interface import LENGTH, NEWER_LENGTH
+from backend.domain.load.openai_json import LENGTH, NEWER_LENGTH
 from backend.domain.load.records import LoadPlan, UsageRung
 from backend.endpoint import address, bearer, unreachable
 from backend.evaluate.load.audit import audit

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
-from backend.domain.evaluation.answers import mean_interval
+from backend.domain.evaluation.answer_agreement import mean_interval
 from backend.domain.jobs.progress import Progress
 from backend.domain.maths.intervals import mean_ci95
 from backend.evaluate.quality import kept

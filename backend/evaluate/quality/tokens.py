@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import EndpointUnreachable
-from backend.domain.load.interface import NotAnAnswer, first_choice
+from backend.domain.load.openai_json import NotAnAnswer, first_choice
 from backend.endpoint import completion
 from backend.layered import tokenizers
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
 from backend.domain.figures import factor_and_bounds, figure, listed
-from backend.domain.imported.result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
+from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
 from backend.domain.maths.intervals import wilson

@@ -9,7 +9,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure, finite
-from backend.domain.limits.select import ParetoPoint, only, pareto_points
+from backend.domain.limits.chart_selection import ParetoPoint, only, pareto_points
 from backend.domain.load.load import Load
 from backend.present.charts.parts import (
     at,

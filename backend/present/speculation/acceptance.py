@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.proof.gains import Drafted, Gain, PredictedGains, drafted, gains
+from backend.domain.evaluation.evidence.speculation_gains import Drafted, Gain, PredictedGains, drafted, gains
 from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.present.charts.parts import legend_name, places, provenance, whisker_key

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.evaluation.proof.gains import drafted
-from backend.domain.evaluation.proof.record import Lossless
+from backend.domain.evaluation.evidence.schema import Lossless
+from backend.domain.evaluation.evidence.speculation_gains import drafted
 from backend.domain.figures import counted, figure, listed
 
 NOT_MEASURED = "not measured: evaluate with `--lossless`"

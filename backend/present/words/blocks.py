@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.domain.evaluation.blocks import rule
+from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted, level, listed
 
@@ -11,7 +11,9 @@ def planned(options: EvaluateOptions) -> str:
     """`5 repeats`; `6 to 20 repeats, until it is decided`."""
     if not options.until_decided:
         return counted(options.repeats, "repeat")
-    return f"{rule.places(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
+    return (
+        f"{stopping_rule.places(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
+    )
 
 
 def measured(document: Evaluation) -> str:

@@ -11,7 +11,7 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.prices import per_million
 from backend.domain.figures import code, counted, factor_and_bounds, figure, listed, small
-from backend.domain.limits.loss import Grade, grade, nats
+from backend.domain.limits.quality_loss import Grade, grade, nats
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, pricing_of
 from backend.present.words import loss

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.domain.evaluation.document import Quality
-from backend.domain.limits.loss import Grade, grade, nats
+from backend.domain.limits.quality_loss import Grade, grade, nats
 
 GRADES: dict[Grade, str] = {
     "none": "no loss to be measured",

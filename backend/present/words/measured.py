@@ -8,7 +8,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Leve
 from backend.domain.evaluation.memory_limit import BANDWIDTH, times_the_limit
 from backend.domain.evaluation.startup import KINDS, PHASES, Startup
 from backend.domain.figures import counted, figure, share, small
-from backend.domain.load.lines import least
+from backend.domain.load.prompt_lines import least
 
 INTERLEAVE = {
     "resident": "resident: all servers up, one loaded at a time, in ABBA order",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.evaluation.proof.record import NAMES, Finding, off
+from backend.domain.evaluation.evidence.schema import NAMES, Finding, off
 from backend.domain.figures import code, listed
 
 STATES: dict[bool | None, str] = {True: "as asked", False: "not what was asked", None: "not seen"}

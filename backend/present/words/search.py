@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
-from backend.domain.evaluation.verdict import SloCheck
+from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.figures import code, figure
 from backend.domain.limits.objective import parse
 from backend.present.words.measured import quality_cost

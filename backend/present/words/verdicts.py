@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Quality, VariantResult
+from backend.domain.evaluation.outcome import EQUIVALENCE, NOT_THE_SERVERS, Cause, Obstacle, Outcome
 from backend.domain.evaluation.tasks import TaskScore
-from backend.domain.evaluation.verdict import EQUIVALENCE, NOT_THE_SERVERS, Cause, Obstacle, Outcome
 from backend.domain.figures import code, factor_and_bounds, figure, times
 from backend.domain.load.load import Load
 from backend.present.words import loss

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted, span
 from backend.domain.workload.generators import LONG
-from backend.domain.workload.reading import Reading, reasons, rows
-from backend.domain.workload.times import MOMENTS
+from backend.domain.workload.row_report import Reading, reasons, rows
+from backend.domain.workload.trace_times import MOMENTS
 
 
 def said(asked: EvaluateOptions, chosen: EvaluateOptions, prompts: int, reading: Reading | None) -> list[str]:

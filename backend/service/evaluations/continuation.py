@@ -8,12 +8,12 @@ from typing import Any
 
 from backend.artifacts import folders
 from backend.domain.errors import NotContinued, NotFound, RequestError
-from backend.domain.evaluation.blocks.looks import Continued
+from backend.domain.evaluation.blocks.sequential_tests import Continued
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import counted
 from backend.domain.jobs.jobs import LIVE, EvaluateSpec, JobState
 from backend.domain.jobs.terms import Terms
-from backend.domain.load import lines
+from backend.domain.load import prompt_lines
 from backend.domain.roles import Action
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
@@ -147,14 +147,14 @@ def _changed_in_bucket(workspace: Workspace, result: VariantResult) -> str | Non
 
 
 def _origin(view: EvaluationView, spec: EvaluateSpec) -> int:
-    """Where the new blocks' lines begin (`lines.origin`). Raises NotContinued where there are too few lines."""
+    """Where the new blocks' lines begin (`prompt_lines.origin`). Raises NotContinued where there are too few lines."""
     file, options = Path(spec.options.workload), spec.options
     content = file.read_bytes() if file.is_file() else b""
     workload = parse(file.stem, content) if content else None
     if workload is None or workload.sha256 != view.document.workload.sha256:
         raise NotContinued(f"{view.id} cannot be continued: its workload is no longer at {file}; measure again.")
     has, turns = len(workload.prompts), workload.least_turns
-    found = lines.origin(options, has, spec.measured, greedy=options.quality, turns=turns)
+    found = prompt_lines.origin(options, has, spec.measured, greedy=options.quality, turns=turns)
     served = [variant.name for variant in spec.variants if variant.kind == "url"]
     if found is None or (found and served):
         who = f", and `{served[0]}`, which is not started here, was asked the others" if served else ""

@@ -16,9 +16,9 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Vari
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.terms import Terms
-from backend.domain.limits import gates
-from backend.domain.limits.gates import Gate
-from backend.domain.limits.options import check as check_together
+from backend.domain.limits import fail_conditions
+from backend.domain.limits.fail_conditions import Gate
+from backend.domain.limits.option_rules import check as check_together
 from backend.domain.roles import Action
 from backend.domain.validation import checked, readable
 from backend.domain.workload import generators
@@ -118,16 +118,16 @@ def _served(variant: Variant, chosen: EvaluateOptions) -> Variant:
 
 def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
     """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
-    found = [gates.read(text) for text in written]
+    found = [fail_conditions.read(text) for text in written]
     if found and not waits:
-        raise gates.InvalidGate("it is judged at the end; leave out {}.", "detach")
-    gates.check(found, chosen, tasks.figures(chosen))
+        raise fail_conditions.InvalidGate("it is judged at the end; leave out {}.", "detach")
+    fail_conditions.check(found, chosen, tasks.figures(chosen))
     return found
 
 
 def judge(document: Evaluation, written: Sequence[Gate]) -> None:
     """Raises GateFailed with every place where a condition holds."""
-    breaches = gates.breaches(document, written)
+    breaches = fail_conditions.breaches(document, written)
     if breaches:
         raise GateFailed(f"{len(breaches)} figures are not as asked: {'; '.join(breach.words for breach in breaches)}.")
 

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from backend import files, foreign
 from backend.domain.errors import InvalidImport, NotFound
-from backend.domain.imported import reading
-from backend.domain.imported.reading import MAX_BYTES
-from backend.domain.imported.result import ImportedResult
+from backend.domain.imported import importer
+from backend.domain.imported.imported_result import ImportedResult
+from backend.domain.imported.importer import MAX_BYTES
 from backend.domain.roles import Action
 from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
@@ -32,7 +32,7 @@ def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> Imported
     workspace.check(Action.ADD_RESULT)
     names = ", ".join(name for name, _ in contents)
     result = ImportedResult.model_validate_json(
-        foreign.call(reading.as_json, list(contents), about=names, cpu_s=READING_S)
+        foreign.call(importer.as_json, list(contents), about=names, cpu_s=READING_S)
     )
     file = _file(workspace, result.id)
     quotas.check_upload(workspace, len(result.model_dump_json()))

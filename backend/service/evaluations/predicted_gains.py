@@ -9,7 +9,7 @@ from backend.catalog.cards.card import read_card
 from backend.catalog.cards.head import read_head
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation, Variant
-from backend.domain.evaluation.proof.gains import Predicted, PredictedGains, drafted
+from backend.domain.evaluation.evidence.speculation_gains import Predicted, PredictedGains, drafted
 from backend.domain.planner.payoff import PayoffMap, Shape, key, weights_of
 from backend.domain.recipe.speculation import SPECULATE
 from backend.service.evaluations import payoff

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import WhetstoneError
-from backend.domain.evaluation.answers import exact, token_f1
+from backend.domain.evaluation.answer_agreement import exact, token_f1
 from backend.domain.load import order
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord

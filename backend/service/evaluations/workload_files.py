@@ -23,8 +23,8 @@ from backend.catalog.text import workload_text
 from backend.domain.errors import InvalidWorkload, TooDemanding
 from backend.domain.roles import Action
 from backend.domain.workload import generators, workload
-from backend.domain.workload.reading import Reading
-from backend.domain.workload.times import TimeUnit
+from backend.domain.workload.row_report import Reading
+from backend.domain.workload.trace_times import TimeUnit
 from backend.domain.workload.workload import Workload
 from backend.service.jobs import quotas
 from backend.service.workspace import Workspace

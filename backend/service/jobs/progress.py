@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation.blocks import rule
+from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.figures import figure
 from backend.domain.jobs import eta
@@ -152,7 +152,7 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
             paces[bool(options["options"].get("tasks"))].append((took, runs))
     tasks, chosen = bool(spec.options.tasks), spec.options
     alike, other = paces[tasks], paces[not tasks]
-    fewest = rule.places(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
+    fewest = stopping_rule.places(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
     least, found = (
         eta.from_runs(alike or other, _runs(len(spec.variants), chosen.model_dump(), blocks))
         for blocks in (fewest, chosen.most_blocks - spec.measured)

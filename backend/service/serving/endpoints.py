@@ -25,7 +25,7 @@ from backend.domain.errors import (
     RequestError,
     WhetstoneError,
 )
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.device import GIB, Instance

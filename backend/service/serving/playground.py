@@ -13,8 +13,8 @@ from typing import Any
 from backend import endpoint
 from backend.catalog.text import held_out
 from backend.domain.errors import EndpointUnreachable, RequestError
-from backend.domain.load import event_stream, interface, invocations
-from backend.domain.load.interface import Chunk, NotAnAnswer, ServerReportedError
+from backend.domain.load import aws_event_stream, openai_json, sagemaker_errors
+from backend.domain.load.openai_json import Chunk, NotAnAnswer, ServerReportedError
 from backend.domain.load.server_events import DONE, server_events
 from backend.domain.roles import Action
 from backend.endpoint import models
@@ -165,7 +165,7 @@ def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[Chunk]
         for name, data in _named_data(place, answer):
             if data.strip() == DONE:
                 return
-            chunk = interface.read_event(data, name)
+            chunk = openai_json.read_event(data, name)
             if chunk is not None:
                 finished, seen = finished or chunk.finish_reason is not None, True
                 yield chunk
@@ -204,14 +204,14 @@ def _blocks(place: Address, answer: http.client.HTTPResponse) -> Iterator[bytes]
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     """Also of AWS's event stream, whose messages may end in the middle of a line. Raises EndpointUnreachable where it
     says why it ends, ValueError where it is none."""
-    if answer.headers.get_content_type() != event_stream.CONTENT_TYPE:
+    if answer.headers.get_content_type() != aws_event_stream.CONTENT_TYPE:
         while line := answer.readline(LONGEST_LINE):
             yield line
         return
     left = b""
-    for message in event_stream.arriving(answer.read):
+    for message in aws_event_stream.arriving(answer.read):
         if message.failure:
-            raise EndpointUnreachable(invocations.broken(*message.failure))
+            raise EndpointUnreachable(sagemaker_errors.broken(*message.failure))
         *whole, left = (left + message.payload).split(b"\n")
         yield from (line + b"\n" for line in whole)
     yield left

@@ -17,17 +17,17 @@ from backend.catalog.cards import record
 from backend.catalog.cards.card import read_card
 from backend.channel import JobChannel
 from backend.domain.errors import InvalidModel, UnknownModel
-from backend.domain.evaluation.blocks import starts as between_starts
-from backend.domain.evaluation.blocks.looks import Look, continuation, level
+from backend.domain.evaluation.blocks import session_drift as between_starts
+from backend.domain.evaluation.blocks.sequential_tests import Look, continuation, level
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Remote, Variant, VariantResult
+from backend.domain.evaluation.evidence.lossless import differs
+from backend.domain.evaluation.evidence.schema import Lossless
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
-from backend.domain.evaluation.proof.lossless import differs
-from backend.domain.evaluation.proof.record import Lossless
 from backend.domain.evaluation.soundness import SHARED, idle_streams, validity_warnings
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.limits.loss import below_floor
-from backend.domain.load.lines import GREEDY_STREAMS
+from backend.domain.limits.quality_loss import below_floor
+from backend.domain.load.prompt_lines import GREEDY_STREAMS
 from backend.domain.model.shapes import sizes
 from backend.domain.model.stored import StoredWeights
 from backend.domain.needs.held import tokens as cache_tokens

@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
-from backend.domain.limits.loss import below_floor
+from backend.domain.limits.quality_loss import below_floor
 from backend.domain.needs import duration, serving
 from backend.domain.needs.rates import of_measured
 from backend.domain.neuron.compiling import CompilePlan

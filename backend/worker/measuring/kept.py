@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend.domain.errors import NotContinued
-from backend.domain.evaluation.blocks.looks import Continued
+from backend.domain.evaluation.blocks.sequential_tests import Continued
 from backend.domain.evaluation.document import Evaluation, read_evaluation
 from backend.domain.evaluation.prefix_cache import Hits
 from backend.domain.load.load import Load

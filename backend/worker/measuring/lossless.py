@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.proof.lossless import Answer, Greedy, Sampled, judged, same_but_speculation
-from backend.domain.evaluation.proof.record import Lossless
+from backend.domain.evaluation.evidence.lossless import Answer, Greedy, Sampled, judged, same_but_speculation
+from backend.domain.evaluation.evidence.schema import Lossless
 from backend.domain.jobs.progress import Progress
 from backend.domain.workload.workload import Prompt
 from backend.serving.vllm import VllmServer

@@ -12,12 +12,12 @@ from typing import Any
 
 from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
-from backend.domain.evaluation.blocks import rule
-from backend.domain.evaluation.blocks.looks import Look
+from backend.domain.evaluation.blocks import stopping_rule
+from backend.domain.evaluation.blocks.sequential_tests import Look
 from backend.domain.evaluation.comparison import compare, higher_is_better
 from backend.domain.evaluation.document import Level, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.load import counters, lines, order
+from backend.domain.load import counters, order, prompt_lines
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Prompt, Workload, written
@@ -111,16 +111,16 @@ class Measurement:
     def _is_decided(self) -> bool:
         """Of a rule (`blocks.rule`): test where it looks, note what came of it, and say whether that is enough."""
         options = self.spec.options
-        places = rule.places(options.max_blocks) if options.until_decided else ()
+        places = stopping_rule.places(options.max_blocks) if options.until_decided else ()
         if self.blocks not in places:
             return False
-        alpha = rule.levels(options.max_blocks)[places.index(self.blocks)]
+        alpha = stopping_rule.levels(options.max_blocks)[places.index(self.blocks)]
         results = [
             VariantResult(name=each.name, variant=each, levels=self.levels(i))
             for i, each in enumerate(self.spec.variants)
         ]
         compared = compare(results, alpha)
-        missing = len(rule.undecided(compared))
+        missing = len(stopping_rule.undecided(compared))
         self.looks.append(Look(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=missing))
         of = sum(higher_is_better(row.metric) for row in compared)
         self.progress.note(
@@ -193,7 +193,7 @@ class Measurement:
         then."""
         if self._warmed.get(variant) == endpoint.starts:
             return
-        for concurrency in lines.warm_streams(self.spec.options):
+        for concurrency in prompt_lines.warm_streams(self.spec.options):
             self._apart(variant, endpoint, concurrency, {"requests": concurrency, "warmup_requests": 0})
         self._warmed[variant] = endpoint.starts
 
@@ -275,9 +275,9 @@ class Measurement:
 
     def _answer(self, variant: int, endpoint: Endpoint) -> Answers:
         """Greedy answers, None for a request that failed."""
-        asked = min(lines.GREEDY_PROMPTS, len(self.workload.prompts))
+        asked = min(prompt_lines.GREEDY_PROMPTS, len(self.workload.prompts))
         changed = {"requests": asked, "temperature": 0.0, "warmup_requests": 1}
-        records = self._apart(variant, endpoint, lines.GREEDY_STREAMS, changed)
+        records = self._apart(variant, endpoint, prompt_lines.GREEDY_STREAMS, changed)
         return [r.text if r.ok else None for r in sorted(records, key=lambda r: r.index) if not r.warm]
 
     def _apart(self, variant: int, endpoint: Endpoint, streams: int, changed: dict[str, Any]) -> list[RequestRecord]:

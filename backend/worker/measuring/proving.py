@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.evaluation.document import Level, Variant
-from backend.domain.evaluation.proof import findings as judged
-from backend.domain.evaluation.proof.case import Evidence
-from backend.domain.evaluation.proof.record import Finding, worst
+from backend.domain.evaluation.evidence import findings as judged
+from backend.domain.evaluation.evidence.schema import Finding, worst
+from backend.domain.evaluation.evidence.served_variant import Evidence
 
 
 def findings(

@@ -11,7 +11,7 @@ from backend.artifacts import folders
 from backend.catalog.text import held_out
 from backend.catalog.text.held_out import HeldOut
 from backend.domain.errors import ArtifactCorrupt
-from backend.domain.evaluation.answers import agreement, answered, pooled_interval
+from backend.domain.evaluation.answer_agreement import agreement, answered, pooled_interval
 from backend.domain.evaluation.document import Quality, Variant
 from backend.domain.jobs.artifact import SCORES
 from backend.domain.jobs.progress import Progress

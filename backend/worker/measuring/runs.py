@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
 from backend.domain.evaluation.energy import added
+from backend.domain.evaluation.evidence import draft_counts
 from backend.domain.evaluation.metrics import summarise
 from backend.domain.evaluation.prefix_cache import Hits, with_hits
 from backend.domain.evaluation.prices import Pricing
-from backend.domain.evaluation.proof import drafting
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.worker.measuring import disturbance as neighbours
@@ -35,7 +35,7 @@ def level(
     """All its runs as one level, with who disturbed them most and the energy they took. `kinds`: of the workload's
     lines."""
     audits = [run.audit for run in runs]
-    drafted = drafting.of([run.counted for run in runs], [record for run in runs for record in run.records], kinds)
+    drafted = draft_counts.of([run.counted for run in runs], [record for run in runs for record in run.records], kinds)
     made = summarise(
         load,
         [run.records for run in runs],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.domain.evaluation.proof.case import Evidence
+from backend.domain.evaluation.evidence.served_variant import Evidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.public_counters import PublicCounters

@@ -10,9 +10,9 @@ from typing import Any
 from backend.catalog.text import held_out
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.domain.evaluation.document import Variant
-from backend.domain.limits import served
-from backend.domain.limits.served import Told
-from backend.domain.load.interface import first_choice
+from backend.domain.limits import served_divergence
+from backend.domain.limits.served_divergence import Told
+from backend.domain.load.openai_json import first_choice
 from backend.endpoint import completion, models
 from backend.worker.measuring.servers import Endpoint
 
@@ -61,13 +61,13 @@ def ask(endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | N
 
 def _one(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[Told]:
     body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": MOST}
-    return served.read(first_choice(completion(endpoint.url, body, bearer_env)))
+    return served_divergence.read(first_choice(completion(endpoint.url, body, bearer_env)))
 
 
 def figures(told: dict[int, Windows]) -> dict[int, dict[str, Any]]:
     """The served figures of `Quality` by variant index, against the first variant's."""
     found = {}
     for index, windows in told.items():
-        if index and 0 in told and (each := served.compared(told[0], windows)) is not None:
+        if index and 0 in told and (each := served_divergence.compared(told[0], windows)) is not None:
             found[index] = {"served_kl": each.kl, "served_kl_ci95": each.kl_ci95, "served_same_top": each.same_top}
     return found

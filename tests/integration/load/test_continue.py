@@ -15,7 +15,7 @@ from scipy import stats
 from backend.cli.verbs.evaluate import summary
 from backend.domain import figures
 from backend.domain.errors import NotContinued, NotNow
-from backend.domain.evaluation.blocks import rule
+from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.comparison import log_ratios
 from backend.domain.jobs.jobs import EvaluateSpec, JobState
 from backend.service import Workspace
@@ -121,7 +121,7 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
         view = ended(home, evaluations.prepare(home, [first, second], options))
     document = view.document
     blocks = document.options.repeats
-    places, levels = rule.places(12), rule.levels(12)
+    places, levels = stopping_rule.places(12), stopping_rule.levels(12)
     assert blocks in places and document.sessions == (blocks,)
     assert [look.blocks for look in document.looks] == list(places[: places.index(blocks) + 1])
     assert [look.alpha for look in document.looks] == list(levels[: len(document.looks)])

@@ -16,8 +16,8 @@ from backend.cli.verbs.evaluate import summary
 from backend.domain.errors import GateFailed, InvalidWorkload
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.jobs import JobState
-from backend.domain.load.lines import OPEN_STREAMS
 from backend.domain.load.load import Load
+from backend.domain.load.prompt_lines import OPEN_STREAMS
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs, supervisors

@@ -16,9 +16,9 @@ import pytest
 
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Speculation, Variant
-from backend.domain.evaluation.proof import drafting
-from backend.domain.evaluation.proof.findings import findings
-from backend.domain.evaluation.proof.record import off
+from backend.domain.evaluation.evidence import draft_counts
+from backend.domain.evaluation.evidence.findings import findings
+from backend.domain.evaluation.evidence.schema import off
 from backend.domain.jobs.progress import Silent
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
@@ -133,7 +133,7 @@ def test_what_a_real_server_shows_proves_how_it_serves(
     """And that another recipe is not what it serves."""
     complete(drafted_server, "import os\n\ndef", 24)
     counted = {name: int(value) for name, value in drafted_server.metrics().items()}
-    level = simulated.level(1, requests=1).model_copy(update={"drafting": drafting.of([counted], [])})
+    level = simulated.level(1, requests=1).model_copy(update={"drafting": draft_counts.of([counted], [])})
     draft = Speculation(method="draft", tokens=4, draft_path=str(starter_draft))
     asked, fewer = (
         eager(starter_target, speculation=draft),

@@ -17,7 +17,7 @@ from backend.service.evaluations import evaluations, imported_results, reports
 from backend.store import history
 from backend.worker.measuring.records import Measured, write_records
 from tests import simulated, studio
-from tests.unit.domain.imported.test_imported import CONCURRENT, RECORDED
+from tests.unit.domain.imported.test_importer import CONCURRENT, RECORDED
 from tests.unit.present.test_report_extras import record
 
 

@@ -13,7 +13,7 @@ from app.compare import side_by_side
 from app.results import evaluation, past, tables
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.evaluation.soundness import SHARED
 from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace, unreadable_rows

@@ -31,7 +31,7 @@ from tests import gguf_files
 from tests.homes import open_home
 from tests.integration.cli.calling import whetstone
 from tests.tiny import tiny_llama
-from tests.unit.domain.imported.test_imported import RECORDED
+from tests.unit.domain.imported.test_importer import RECORDED
 
 pytestmark = pytest.mark.process
 QUICK, ALL = 6, int(os.environ.get("WHETSTONE_FUZZ", "400"))

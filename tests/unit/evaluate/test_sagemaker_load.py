@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from backend.aws.sagemaker import Service
 from backend.domain.errors import AccessRefused
-from backend.domain.load import event_stream, invocations
+from backend.domain.load import aws_event_stream, sagemaker_errors
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.endpoint import address, bearer, completion, metrics, models
@@ -101,7 +101,7 @@ def test_headers_of_every_type_are_passed_over() -> None:
     size = int.from_bytes(plain[4:8])
     prelude = struct.pack(">II", len(plain) + len(named), size + len(named))
     whole = prelude + struct.pack(">I", zlib.crc32(prelude)) + named + plain[12:-4]
-    (found,) = event_stream.messages(whole + struct.pack(">I", zlib.crc32(whole)))
+    (found,) = aws_event_stream.messages(whole + struct.pack(">I", zlib.crc32(whole)))
     assert (found.payload, found.headers[":event-type"]) == (b"p", "PayloadPart")
 
 
@@ -218,11 +218,12 @@ def test_what_is_not_in_service_and_what_the_container_refuses_are_said(aws: Acc
     )
     inner = {"OriginalStatusCode": 404, "OriginalMessage": "The model `x` does not exist."}
     body = json.dumps({"Message": "Received client error (404) from primary", **inner}).encode()
-    fields = {invocations.KIND: "ModelError:http://internal.amazon.com/coral/"}
+    fields = {sagemaker_errors.KIND: "ModelError:http://internal.amazon.com/coral/"}
     assert (
-        invocations.refusal(424, fields, body) == "The container answered with HTTP 404: The model `x` does not exist."
+        sagemaker_errors.refusal(424, fields, body)
+        == "The container answered with HTTP 404: The model `x` does not exist."
     )
-    assert invocations.container_status(424, body) == 404
+    assert sagemaker_errors.container_status(424, body) == 404
 
 
 def test_without_credentials_nothing_is_sent(aws: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from backend.aws.sagemaker import Expired, Refused
 from backend.domain.deploy import requests
 from backend.domain.deploy.deployment import Deployment, Rollout
 from backend.domain.errors import AccessRefused, NotNow
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
 from backend.launchers.deployments import DeployFailed, Deployments, Gone, OtherServes
 from tests import pauses
 from tests.buckets import keys

@@ -6,8 +6,8 @@ import plotly.graph_objects
 import pytest
 
 from backend.domain.evaluation.document import Evaluation, Speculation
-from backend.domain.evaluation.proof.gains import Predicted, drafted, gains, loads
-from backend.domain.evaluation.proof.record import Drafting, Lossless, Position, Steps
+from backend.domain.evaluation.evidence.schema import Drafting, Lossless, Position, Steps
+from backend.domain.evaluation.evidence.speculation_gains import Predicted, drafted, gains, loads
 from backend.present.charts import alt
 from backend.present.speculation import acceptance, words
 from tests import simulated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.compare.side_by_side import conditions
-from backend.domain.evaluation.blocks.looks import Look
+from backend.domain.evaluation.blocks.sequential_tests import Look
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.present.words import blocks
 from tests.simulated import evaluation

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from app import charts as screen
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure as number
-from backend.domain.limits.select import MOST, foremost, only, pareto_points
+from backend.domain.limits.chart_selection import MOST, foremost, only, pareto_points
 from backend.domain.maths import student_t
 from backend.present.charts import alt, tradeoffs
 from backend.present.charts import evaluation as charts

@@ -13,7 +13,7 @@ import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.evaluation.metrics import steady_window
-from backend.domain.evaluation.verdict import SloCheck
+from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
@@ -37,7 +37,7 @@ from backend.present.words import costs
 from backend.worker.measuring.records import Measured
 from backend.worker.measuring.report_data import InMemory
 from tests.simulated import evaluation, level, result
-from tests.unit.domain.imported.test_imported import BENCH, CONCURRENT, imported
+from tests.unit.domain.imported.test_importer import BENCH, CONCURRENT, imported
 from tests.unit.evaluate.test_report import _Page
 
 HOSTILE = "<script>window.owned = 1</script>{{ 7 * 7 }}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level
-from backend.domain.evaluation.verdict import SloCheck
+from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.limits.objective import Verdict
 from backend.domain.load.load import Load
 from backend.evaluate.report.report import render

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.results import chart_grid
 from backend.domain.evaluation.comparison import SIGNIFICANCE, compare
 from backend.domain.evaluation.document import Comparison, Evaluation
-from backend.domain.evaluation.verdict import outcome
+from backend.domain.evaluation.outcome import outcome
 from backend.domain.load.load import Load
 from backend.present.words.verdicts import GridCell, grid
 from tests.simulated import evaluation, level, result

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from app.jobs.resources import in_words
 from backend.cli.verbs import jobs as verbs
 from backend.domain.errors import NotFound
-from backend.domain.evaluation.blocks.looks import Continued
+from backend.domain.evaluation.blocks.sequential_tests import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, OptimizeSpec

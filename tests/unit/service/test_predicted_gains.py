@@ -7,7 +7,7 @@ import json
 import pytest
 
 from backend.domain.evaluation.document import Speculation, Variant
-from backend.domain.evaluation.proof.record import Drafting
+from backend.domain.evaluation.evidence.schema import Drafting
 from backend.domain.jobs.jobs import JobState, PayoffSpec
 from backend.domain.planner import payoff
 from backend.domain.recipe.recipe import ORIGINAL

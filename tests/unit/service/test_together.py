@@ -15,7 +15,7 @@ from backend.service.presets import presets
 from tests.homes import open_home
 from tests.tiny import tiny_llama
 from tests.unit.cli.test_bad_input import TASK
-from tests.unit.domain.imported.test_imported import CONCURRENT, RECORDED
+from tests.unit.domain.imported.test_importer import CONCURRENT, RECORDED
 
 pytestmark = pytest.mark.process
 PROCESSES, ROUNDS = 4, 1

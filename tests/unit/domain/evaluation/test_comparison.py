@@ -13,7 +13,7 @@ from scipy import stats
 
 from backend.domain.evaluation.comparison import HEADLINE, compare, higher_is_better
 from backend.domain.evaluation.document import Comparison, Level, Quality
-from backend.domain.evaluation.verdict import of_interval, outcome
+from backend.domain.evaluation.outcome import of_interval, outcome
 from backend.domain.figures import times
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import holm

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from backend.domain.evaluation.proof.lossless import (
+from backend.domain.evaluation.evidence.lossless import (
     ENDED,
     Greedy,
     Sampled,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from backend.domain.evaluation.answers import is_looping
+from backend.domain.evaluation.answer_agreement import is_looping
 from backend.domain.evaluation.metrics import prefill_share, steady_window, summarise, summary, tokens_between, tpot_s
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.load.load import Load

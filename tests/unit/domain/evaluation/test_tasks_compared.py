@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, TaskScore, compare, of_samples
-from backend.domain.limits import gates
+from backend.domain.limits import fail_conditions
 from backend.evaluate.report import tables
 from backend.evaluate.report.content import content
 from backend.present.report import Extras
@@ -112,14 +112,14 @@ def test_tables_report_and_csv_have_the_scores(scored: Evaluation) -> None:
 
 
 def test_a_pipeline_may_fail_by_a_task(scored: Evaluation) -> None:
-    gate = gates.read("task.sums.acc < 50%")
+    gate = fail_conditions.read("task.sums.acc < 50%")
     assert gate.limit == 0.5
-    gates.check([gate], EvaluateOptions(concurrency=(1,), quality=False), ["task.sums.acc"])
-    found = gates.breaches(scored, [gate])
+    fail_conditions.check([gate], EvaluateOptions(concurrency=(1,), quality=False), ["task.sums.acc"])
+    found = fail_conditions.breaches(scored, [gate])
     assert [breach.value for breach in found] == [0.3, None, None], "what was not scored cannot pass"
-    with pytest.raises(gates.InvalidGate, match="needs tasks"):
-        gates.check([gate], EvaluateOptions())
-    with pytest.raises(gates.InvalidGate, match=r"the tasks give task\.sums\.acc"):
-        gates.check([gates.read("task.sums.f1 < 1")], EvaluateOptions(), ["task.sums.acc"])
-    with pytest.raises(gates.InvalidGate, match="one figure a variant"):
-        gates.read("task.sums.acc < 0.5 at 4")
+    with pytest.raises(fail_conditions.InvalidGate, match="needs tasks"):
+        fail_conditions.check([gate], EvaluateOptions())
+    with pytest.raises(fail_conditions.InvalidGate, match=r"the tasks give task\.sums\.acc"):
+        fail_conditions.check([fail_conditions.read("task.sums.f1 < 1")], EvaluateOptions(), ["task.sums.acc"])
+    with pytest.raises(fail_conditions.InvalidGate, match="one figure a variant"):
+        fail_conditions.read("task.sums.acc < 0.5 at 4")

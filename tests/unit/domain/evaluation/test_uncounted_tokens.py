@@ -18,7 +18,7 @@ from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.evaluation.soundness import reasons, valid
 from backend.domain.limits import slo
-from backend.domain.limits.select import pareto_points
+from backend.domain.limits.chart_selection import pareto_points
 from backend.domain.limits.slo import Slo
 from backend.domain.load import sweep
 from backend.domain.load.load import Load

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported.reading import read
-from backend.domain.imported.result import ImportedResult
+from backend.domain.imported.imported_result import ImportedResult
+from backend.domain.imported.importer import read
 from tests.cases.results import READ, VLLM, refused_files, vllm_infinity, written
 
 

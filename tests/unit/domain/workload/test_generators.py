@@ -11,7 +11,7 @@ import pytest
 
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import generators, sizes
+from backend.domain.workload import generators, size_limits
 from backend.domain.workload.generators import KINDS, PREFIX_TOKENS, PREFIXES, generate
 from backend.domain.workload.workload import Workload, parse
 from backend.settings import ASSETS
@@ -85,7 +85,7 @@ def test_more_than_may_be_made_is_refused_before_anything_is_made(name: str) -> 
 
 
 def test_a_size_whose_double_would_be_too_large_is_made_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "MOST_MADE_TOKENS", 200 * 192)
+    monkeypatch.setattr(size_limits, "MOST_MADE_TOKENS", 200 * 192)
     assert generate("short-questions", by_characters, prompts=150).count(b"\n") == 150
 
 

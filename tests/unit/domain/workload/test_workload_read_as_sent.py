@@ -16,9 +16,9 @@ from backend.domain.errors import InvalidWorkload
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.workload import decoding
-from backend.domain.workload.formats import from_csv, from_json, written
-from backend.domain.workload.reading import UnusableRow
+from backend.domain.workload.row_report import UnusableRow
 from backend.domain.workload.workload import parse
+from backend.domain.workload.workload_reader import from_csv, from_json, written
 from backend.endpoint import address
 from backend.evaluate.load.payload import Payloads, read_prompts
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.evaluation.answers import agreement, answered, exact, mean_interval, pooled_interval, token_f1
+from backend.domain.evaluation.answer_agreement import (
+    agreement,
+    answered,
+    exact,
+    mean_interval,
+    pooled_interval,
+    token_f1,
+)
 from backend.domain.evaluation.document import Quality, Variant
 from backend.domain.maths.intervals import wilson
 from backend.present.words.measured import answers_agreement

@@ -34,7 +34,7 @@ class Look(Frozen):
     continuation: int = 0
     """0 in the first evaluation, k in the k-th that continued it and was tested."""
     most: int | None = None
-    """Of a rule that was fixed beforehand (`rule`): its cap. None of a single test."""
+    """Of a rule that was fixed beforehand (`stopping_rule`): its cap. None of a single test."""
     undecided: int | None = None
     """Of a rule: comparisons that it was to decide and had not, after this look."""
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.reading import UnusableRow
-from backend.domain.workload.times import read
+from backend.domain.workload.row_report import UnusableRow
+from backend.domain.workload.trace_times import read
 
 START = datetime(2023, 11, 16, 18, 15, 46, tzinfo=UTC)
 OFFSETS = st.lists(st.integers(0, 10**9), min_size=1, max_size=8)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.formats import Read, from_csv, from_json, from_table, questions, written
-from backend.domain.workload.reading import LeftOut
+from backend.domain.workload.row_report import LeftOut
 from backend.domain.workload.workload import parse
+from backend.domain.workload.workload_reader import Read, from_csv, from_json, from_table, questions, written
 from tests.cases import workloads as cases
 
 SHAREGPT = {

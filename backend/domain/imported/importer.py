@@ -10,8 +10,8 @@ from pathlib import PurePath
 from typing import Any
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported import guidellm, others, vllm
-from backend.domain.imported.result import Contents, Definition, ImportedLevel, ImportedResult
+from backend.domain.imported import guidellm, unsupported_tools, vllm
+from backend.domain.imported.imported_result import Contents, Definition, ImportedLevel, ImportedResult
 
 WANTED = "give the JSON of GuideLLM 0.8 or of `vllm bench serve --save-result`"
 MAX_BYTES = 200_000_000
@@ -79,8 +79,8 @@ def _read(name: str, document: Any) -> Contents:
             return vllm.read(name, document)
     except (ValueError, OverflowError):  # a figure below zero or not finite, found when the level was made
         raise InvalidImport(f"{name} holds a figure that is below zero or not a number: write it anew.") from None
-    if tool := others.tool_of(document):
-        raise InvalidImport(f"{name} is a result of {tool}, which is not read here: {others.INSTEAD}.")
+    if tool := unsupported_tools.tool_of(document):
+        raise InvalidImport(f"{name} is a result of {tool}, which is not read here: {unsupported_tools.INSTEAD}.")
     raise InvalidImport(f"{name} is JSON, but no result of a load generator that is known here: {WANTED}.")
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported.reading import read
-from backend.domain.imported.result import ImportedResult, definition_rows, figure_rows
+from backend.domain.imported.imported_result import ImportedResult, definition_rows, figure_rows
+from backend.domain.imported.importer import read
 from backend.present.charts import alt
 from backend.present.charts import imported as charts_imported
 from tests.simulated import evaluation

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.proof.record import SIGNIFICANT, Lossless, Position
+from backend.domain.evaluation.evidence.schema import SIGNIFICANT, Lossless, Position
 from backend.domain.maths import chi_square
 from backend.domain.maths.intervals import holm
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.proof import drafting, engine_log, weights
-from backend.domain.evaluation.proof.record import Drafting, Finding, off, worst
+from backend.domain.evaluation.evidence import draft_counts, engine_log, weight_findings
+from backend.domain.evaluation.evidence.schema import Drafting, Finding, off, worst
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
 from tests import no_ops, recorded_servers, simulated
@@ -88,7 +88,7 @@ def test_what_nobody_can_see_is_no_accusation() -> None:
 def test_the_names_that_vllm_has_for_a_format_are_known(wanted: str | None, stated: str, same: bool) -> None:
     log = engine_log.read(no_ops.Surface(quantization=stated).log())
     assert log.settings["quantization"] == stated
-    assert weights.quantization(wanted, log).proven is same
+    assert weight_findings.quantization(wanted, log).proven is same
 
 
 def test_of_several_starts_the_worst_counts() -> None:
@@ -123,7 +123,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 20.0
 
 def test_acceptance_by_position_gives_rates_and_lengths() -> None:
     counted = {name: int(value) for name, value in counters.read(METRICS).items()}
-    found = drafting.of([counted, counted], [])
+    found = draft_counts.of([counted, counted], [])
     assert found is not None
     assert found.accepted_by_position == (160, 100, 40)
     assert found.rates == [0.8, 0.5, 0.2]
@@ -133,5 +133,5 @@ def test_acceptance_by_position_gives_rates_and_lengths() -> None:
 
 
 def test_a_server_without_speculation_has_no_acceptance() -> None:
-    assert drafting.of([{"generation_tokens": 5}], []) is None
+    assert draft_counts.of([{"generation_tokens": 5}], []) is None
     assert Drafting(drafts=0, drafted_tokens=0, accepted_tokens=0).length is None

@@ -8,9 +8,9 @@ from typing import Any
 
 from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Level
-from backend.domain.evaluation.proof.case import Case
-from backend.domain.evaluation.proof.engine_log import EngineLog
-from backend.domain.evaluation.proof.record import Drafting, Finding
+from backend.domain.evaluation.evidence.engine_log import EngineLog
+from backend.domain.evaluation.evidence.schema import Drafting, Finding
+from backend.domain.evaluation.evidence.served_variant import Case
 from backend.domain.figures import listed
 from backend.domain.recipe.speculation import SPECULATE, at
 

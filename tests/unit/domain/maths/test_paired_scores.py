@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from backend.domain.maths.paired import Apart, Matched, Means, paired
+from backend.domain.maths.paired_scores import Apart, Matched, Means, paired
 
 
 def test_scores_of_nought_and_one_are_matched_and_others_are_means() -> None:

@@ -14,8 +14,8 @@ from backend.cli.verbs.evaluate import summary
 from backend.domain.errors import GateFailed
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Quality, VariantResult
-from backend.domain.limits import gates
-from backend.domain.limits.gates import InvalidGate
+from backend.domain.limits import fail_conditions
+from backend.domain.limits.fail_conditions import InvalidGate
 from backend.domain.load.load import Load
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -29,7 +29,9 @@ def document() -> Evaluation:
 
 
 def held(document: Evaluation, *written: str) -> list[str]:
-    return [breach.words for breach in gates.breaches(document, [gates.read(text) for text in written])]
+    return [
+        breach.words for breach in fail_conditions.breaches(document, [fail_conditions.read(text) for text in written])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def held(document: Evaluation, *written: str) -> list[str]:
     ],
 )
 def test_what_can_be_written(written: str, metric: str, limit: float, at: int | None) -> None:
-    gate = gates.read(written)
+    gate = fail_conditions.read(written)
     assert (gate.metric, gate.limit, gate.at) == (metric, pytest.approx(limit), at)
     assert gate.per_second == written.endswith("/s")
 
@@ -71,22 +73,24 @@ def test_what_can_be_written(written: str, metric: str, limit: float, at: int | 
 )
 def test_what_cannot_is_told_in_one_sentence(written: str, said: str) -> None:
     with pytest.raises(InvalidGate, match="Fail if is wrong") as told:
-        gates.read(written)
+        fail_conditions.read(written)
     assert said in str(told.value)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(written: str) -> None:
     try:
-        gate = gates.read(written)
+        gate = fail_conditions.read(written)
     except InvalidGate:
         return
-    assert gate.metric in gates.metrics()
+    assert gate.metric in fail_conditions.metrics()
 
 
 def test_every_named_figure_can_be_judged(document: Evaluation) -> None:
-    judged = [gates.read(f"{metric} >= -1") for metric in gates.metrics()]
-    assert {breach.gate.metric for breach in gates.breaches(document, judged)} == set(gates.metrics())
+    judged = [fail_conditions.read(f"{metric} >= -1") for metric in fail_conditions.metrics()]
+    assert {breach.gate.metric for breach in fail_conditions.breaches(document, judged)} == set(
+        fail_conditions.metrics()
+    )
 
 
 def test_a_condition_holds_at_every_level_or_only_at_the_one_named(document: Evaluation) -> None:
@@ -192,8 +196,10 @@ def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
 )
 def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, said: str) -> None:
     with pytest.raises(InvalidGate, match=said):
-        gates.check([gates.read(written)], EvaluateOptions(concurrency=(1, 4), quality=False))
-    gates.check([gates.read(written)], EvaluateOptions(concurrency=(1, 4, 7), price_per_hour=1.0, starts_apart=True))
+        fail_conditions.check([fail_conditions.read(written)], EvaluateOptions(concurrency=(1, 4), quality=False))
+    fail_conditions.check(
+        [fail_conditions.read(written)], EvaluateOptions(concurrency=(1, 4, 7), price_per_hour=1.0, starts_apart=True)
+    )
 
 
 def test_the_service_reads_conditions_before_and_judges_after(document: Evaluation) -> None:

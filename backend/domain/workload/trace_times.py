@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.figures import counted, span
-from backend.domain.workload.reading import UnusableRow
+from backend.domain.workload.row_report import UnusableRow
 
 TimeUnit = Literal["auto", "s", "ms", "us", "ns"]
 SECONDS: dict[TimeUnit, Decimal] = {

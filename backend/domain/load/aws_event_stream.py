@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from backend.domain.load import invocations
+from backend.domain.load import sagemaker_errors
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 PRELUDE, CRC = 12, 4
@@ -42,7 +42,7 @@ class Message(NamedTuple):
             return None
         if kind == "error":
             return self.headers.get(":error-code", "error"), self.headers.get(":error-message", "")
-        document = invocations.document(self.payload)
+        document = sagemaker_errors.document(self.payload)
         words = str(document.get("Message") or document.get("message") or "")
         return str(document.get("ErrorCode") or self.headers.get(":exception-type", "exception")), words
 

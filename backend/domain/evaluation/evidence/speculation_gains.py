@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
-from backend.domain.evaluation.proof.lossless import same_but_speculation
-from backend.domain.evaluation.proof.record import Drafting
+from backend.domain.evaluation.evidence.lossless import same_but_speculation
+from backend.domain.evaluation.evidence.schema import Drafting
 from backend.domain.load.load import Load
 
 

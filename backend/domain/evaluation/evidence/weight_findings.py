@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from backend.domain.evaluation.proof.case import Case
-from backend.domain.evaluation.proof.engine_log import EngineLog, Kernel
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.engine_log import EngineLog, Kernel
+from backend.domain.evaluation.evidence.schema import Finding
+from backend.domain.evaluation.evidence.served_variant import Case
 
 _FALLBACK = re.compile(r"Emulation|Fallback|Dequant|Unquantized|Naive")
 """Names of kernels that compute in 16 bits what is kept in fewer."""

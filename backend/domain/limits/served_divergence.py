@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation.answers import Interval, mean_interval
+from backend.domain.evaluation.answer_agreement import Interval, mean_interval
 from backend.domain.maths.intervals import mean_ci95
 
 Told = Mapping[str, float]

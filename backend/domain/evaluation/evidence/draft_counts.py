@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from backend.domain.evaluation.proof.record import Drafting, Steps
+from backend.domain.evaluation.evidence.schema import Drafting, Steps
 from backend.domain.load import counters
 from backend.domain.load.records import RequestRecord
 

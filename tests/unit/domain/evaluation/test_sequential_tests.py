@@ -9,8 +9,8 @@ import random
 import pytest
 from scipy import stats
 
-from backend.domain.evaluation.blocks.looks import Look, continuation, level
-from backend.domain.evaluation.blocks.starts import difference, warning
+from backend.domain.evaluation.blocks.sequential_tests import Look, continuation, level
+from backend.domain.evaluation.blocks.session_drift import difference, warning
 from backend.domain.evaluation.comparison import compare, log_ratios
 from backend.domain.evaluation.document import VariantResult
 from tests.simulated import level as simulated

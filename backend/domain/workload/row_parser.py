@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from backend.domain.workload import decoding
 from backend.domain.workload.decoding import Row, plain
-from backend.domain.workload.reading import NO_PROMPT, UnusableRow
+from backend.domain.workload.row_report import NO_PROMPT, UnusableRow
 from backend.domain.workload.workload import MOST_TOKENS, Prompt, is_unicode, kind_of
 
 PROMPT_COLUMNS = ("prompt", "question", "text_input", "input", "instruction", "query", "text")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from backend.domain.evaluation.document import Level, Variant
-from backend.domain.evaluation.proof.engine_log import EngineLog
-from backend.domain.evaluation.proof.record import Finding, What
+from backend.domain.evaluation.evidence.engine_log import EngineLog
+from backend.domain.evaluation.evidence.schema import Finding, What
 from backend.domain.evaluation.startup import Startup
 
 LOG = "the engine's log"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.load.interface import (
+from backend.domain.load.openai_json import (
     Chunk,
     NotAnAnswer,
     ServerReportedError,

@@ -13,11 +13,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload import decoding, length_traces, row_forms, times, workload
+from backend.domain.workload import decoding, length_traces, row_parser, trace_times, workload
 from backend.domain.workload.decoding import Row, plain
 from backend.domain.workload.length_traces import MOONCAKE
-from backend.domain.workload.reading import NAMED_ROWS, LeftOut, Reading, Unit, UnusableRow, check_limit
-from backend.domain.workload.row_forms import (
+from backend.domain.workload.row_parser import (
     ALPACA,
     CONVERSATIONS,
     FIELDS,
@@ -29,7 +28,8 @@ from backend.domain.workload.row_forms import (
     TIMES,
     Entry,
 )
-from backend.domain.workload.times import TimeUnit
+from backend.domain.workload.row_report import NAMED_ROWS, LeftOut, Reading, Unit, UnusableRow, check_limit
+from backend.domain.workload.trace_times import TimeUnit
 
 
 class Read(NamedTuple):
@@ -133,7 +133,7 @@ def _read(
     entries: list[Entry] = []
     for row in rows:
         try:
-            entries.append(row_forms.entry(row, columns))
+            entries.append(row_parser.entry(row, columns))
         except UnusableRow as why:
             unusable[row.number] = why.reason
     # 2. What only all rows together can say: the unit of their times, the size of their blocks.
@@ -142,9 +142,9 @@ def _read(
     unusable |= {entries[place].number: why for place, why in misfits.items()}
     if len(unusable) * 10 <= len(rows):
         of_format = _unit_of_format(rows)
-        read_times = times.read(name, [entry.time for entry in entries], time_unit, of_format, needed=timed)
+        read_times = trace_times.read(name, [entry.time for entry in entries], time_unit, of_format, needed=timed)
     else:
-        read_times = times.Times([None] * len(entries), None)
+        read_times = trace_times.Times([None] * len(entries), None)
     for entry, second in zip(entries, read_times.seconds, strict=True):
         if isinstance(second, UnusableRow):
             unusable.setdefault(entry.number, second.reason)
@@ -197,7 +197,7 @@ def _reading(
         rows=rows,
         left_out=len(unusable),
         named=named,
-        times=time_unit if timed or time_unit == times.UNCLEAR else None,
+        times=time_unit if timed or time_unit == trace_times.UNCLEAR else None,
         seconds=max(seconds) - min(seconds) if timed else None,
         lengths=(min(lengths), max(lengths)) if lengths else None,
         block_size=block_size,

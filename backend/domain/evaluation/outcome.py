@@ -33,7 +33,7 @@ NOT_THE_SERVERS: frozenset[Cause] = frozenset(
     {"client_limited", "failed_requests", "silent_answers", "replayed_prompts"}
 )
 NOT_COMPARABLE: frozenset[Cause] = NOT_THE_SERVERS | {"not_as_asked"}
-"""Besides, what was served is not what was asked (`proof`): its figures are the server's, but of something else."""
+"""Besides, what was served is not what was asked (`evidence`): its figures are the server's, but of something else."""
 
 
 class Obstacle(Frozen):

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from backend.domain.evaluation.proof.case import Case
-from backend.domain.evaluation.proof.record import Finding
+from backend.domain.evaluation.evidence.schema import Finding
+from backend.domain.evaluation.evidence.served_variant import Case
 
 REPEATED = 0.1
 """Of a workload that repeats less than this, nothing may be found again by chance alone."""

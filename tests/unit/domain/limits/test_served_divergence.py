@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.limits.served import Told, compared, divergence, read
+from backend.domain.limits.served_divergence import Told, compared, divergence, read
 
 weights = st.lists(st.floats(0.01, 1), min_size=5, max_size=5)
 

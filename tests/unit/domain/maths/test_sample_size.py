@@ -6,7 +6,7 @@ import math
 import random
 from statistics import fmean, stdev
 
-from backend.domain.maths.power import MOST, pairs_needed
+from backend.domain.maths.sample_size import MOST, pairs_needed
 from backend.domain.maths.student_t import two_sided_p
 
 

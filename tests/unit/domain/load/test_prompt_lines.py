@@ -9,7 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backend.domain.load.lines import (
+from backend.domain.load.load import Load
+from backend.domain.load.options import LoadOptions
+from backend.domain.load.prompt_lines import (
     GREEDY_PROMPTS,
     GREEDY_STREAMS,
     least,
@@ -19,8 +21,6 @@ from backend.domain.load.lines import (
     warm_streams,
     warm_up,
 )
-from backend.domain.load.load import Load
-from backend.domain.load.options import LoadOptions
 
 STREAMS = st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True).map(tuple)
 LOADS = st.one_of(

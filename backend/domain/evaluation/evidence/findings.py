@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Level, Variant
-from backend.domain.evaluation.proof import caches, speculating, weights
-from backend.domain.evaluation.proof.case import Case, Evidence, compared
-from backend.domain.evaluation.proof.record import Finding, worst
+from backend.domain.evaluation.evidence import cache_findings, speculation_findings, weight_findings
+from backend.domain.evaluation.evidence.schema import Finding, worst
+from backend.domain.evaluation.evidence.served_variant import Case, Evidence, compared
 
 NO_CONFIGURATION = "The engine's log does not hold its configuration, so nothing can be proven of how it served."
 
@@ -30,10 +30,10 @@ def _of(case: Case) -> Iterator[Finding]:
     if not case.seen.log.settings:
         yield Finding(what="quantization", proven=None, words=NO_CONFIGURATION)
         return
-    yield from weights.findings(case)
-    yield from filter(None, [speculating.finding(case)])
+    yield from weight_findings.findings(case)
+    yield from filter(None, [speculation_findings.finding(case)])
     yield _compilation(case)
-    yield from caches.findings(case)
+    yield from cache_findings.findings(case)
     yield _dtype(case)
     yield _context(case)
     yield from filter(None, [_streams(case), _parallel(case), _chunked(case)])
