@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant("rows changed are not counted", LEASES, "(**values)) != 1:", "(**values)) < 0:"),
     Mutant(
         "what was refused stays in its place",
-        "backend/supervisor/closing.py",
+        "backend/supervisor/finish.py",
         "registry.withdraw(",
         "(lambda *_: None)(",
     ),

@@ -18,8 +18,8 @@ from backend.domain.errors import WhetstoneError
 from backend.settings import Settings
 from backend.store.database import Change, Moved, open_store
 from backend.store.leases import HEARTBEAT_SECONDS, LOCK
+from backend.supervisor.job_log import JobLog
 from backend.supervisor.supervisor import Supervisor
-from backend.supervisor.told import Told
 
 TICK_SECONDS, SOON_SECONDS = 0.2, 0.01
 LOG = "supervisor.log"
@@ -72,7 +72,7 @@ class Pace:
 
 def _watch(supervisor: Supervisor, settings: Settings, port: int | None, pace: Pace) -> None:
     """Every committed change is a line of the log, sets the pace, and with a port is a figure."""
-    seen: list[Callable[[Change], None]] = [Told().seen, pace.seen]
+    seen: list[Callable[[Change], None]] = [JobLog().observe, pace.seen]
     if port:
         from backend.supervisor.metrics import Metrics
 

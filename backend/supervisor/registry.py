@@ -64,7 +64,7 @@ def stage(settings: Settings, store: Store, row: JobRow, output: Path, document:
     return Staged(lambda _: document)
 
 
-class Told:
+class TransferEvents:
     """Says in the job's events how far an upload or a download is, every few seconds. `words` have {} for the bytes."""
 
     def __init__(self, store: Store, job_id: str, words: str) -> None:
@@ -104,7 +104,7 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
     identity = Path(str(document["artifact"])).name
     try:
         place = places.chosen(settings)
-        tell = Told(store, row.id, f"Putting {{}} into {place.address}")
+        tell = TransferEvents(store, row.id, f"Putting {{}} into {place.address}")
         manifest, address, held = place.publish(output, identity, Contents(store, row.id), tell)
     except ArtifactCorrupt:
         raise
@@ -141,7 +141,7 @@ def _managed(settings: Settings, store: Store, row: JobRow, output: Path, docume
         return Staged(lambda _: document)
     try:
         manifest = fetched.stage(
-            spec, row.id, document, output, Told(store, row.id, f"Fetching {{}} from {document['output']}")
+            spec, row.id, document, output, TransferEvents(store, row.id, f"Fetching {{}} from {document['output']}")
         )
     except fetched.Unusable as error:
         left = {**document, "left": str(error)}

@@ -35,14 +35,13 @@ from backend.store import history, leases, queue
 from backend.store.database import Store
 from backend.store.leases import Fenced, Lease
 from backend.store.tables import JobRow, SupervisorRow
-from backend.supervisor import naming
-from backend.supervisor.closing import Closing
-from backend.supervisor.exits import STOPPED, exit_sentence, removed
-from backend.supervisor.in_hand import InHand
-from backend.supervisor.late import Late
-from backend.supervisor.placing import MOST_WAITING, Placing, room
-from backend.supervisor.staging import Staging
-from backend.supervisor.vitals import Vitals
+from backend.supervisor import dependencies
+from backend.supervisor.cluster_queue import MOST_WAITING, ClusterPlacement, free_places
+from backend.supervisor.crash_marker import CrashMarker
+from backend.supervisor.expired_leases import ExpiredLeases
+from backend.supervisor.finish import STOPPED, Finisher, exit_reason, removal_reason
+from backend.supervisor.hang_detector import HangDetector
+from backend.supervisor.uploads import Uploads
 
 GRACE_SECONDS = 20.0
 """From SIGTERM to SIGKILL of a cancelled worker: long enough to stop a vLLM server in order."""
@@ -53,7 +52,7 @@ class Run:
     """What is known beside the store of a job that this supervisor has."""
 
     lease: Lease
-    vitals: Vitals
+    hang_detector: HangDetector
     handle: Handle | None = None
     """Of a worker that was started and is not recorded yet."""
     unstarted: tuple[Ending, str] | None = None
@@ -63,7 +62,7 @@ class Run:
     terms: Terms = field(default_factory=Terms)
     asked: float | None = None
     """When the worker was asked to stop."""
-    placing: Placing = field(default_factory=Placing)
+    placement: ClusterPlacement = field(default_factory=ClusterPlacement)
 
 
 class Supervisor:
@@ -100,12 +99,12 @@ class Supervisor:
         )
         self.draining = False
         """It takes no new jobs: a person asked so, in its row."""
-        staging = Staging(beside=beside, monotonic=monotonic)
-        self._closing, self._in_hand = Closing(settings, store, staging), InHand(settings.home)
+        uploads = Uploads(beside=beside, monotonic=monotonic)
+        self._finisher, self._crash_marker = Finisher(settings, store, uploads), CrashMarker(settings.home)
         self._runs: dict[str, Run] = {}
         self._aside: dict[str, int] = {}
         """Jobs to be put aside once what may run of them is ended, and how many supervisors ended at each."""
-        self._late = Late(monotonic)
+        self._expired_leases = ExpiredLeases(monotonic)
         self.lost = 0
         """Jobs of its own that others took over."""
 
@@ -114,8 +113,8 @@ class Supervisor:
         self.store.run(lambda session: leases.adopt(session, self.row))
         self.beat()
         self.launcher.sweep_others({row.id for row in self._own()})
-        if self._in_hand.deaths >= MOST_STRIKES:
-            self._aside[self._in_hand.suspect] = self._in_hand.deaths
+        if self._crash_marker.deaths >= MOST_STRIKES:
+            self._aside[self._crash_marker.suspect] = self._crash_marker.deaths
             for row in (row for row in self._own() if row.id in self._aside):
                 self._guarded(row)
 
@@ -124,7 +123,7 @@ class Supervisor:
         self.launcher.sweep(row.id, Handle.model_validate_json(row.handle) if row.handle else None)
         told = f"{deaths} supervisors in a row ended at this job, so it was put aside: see supervisor.log"
         way_on = f"{told}; `whetstone jobs release {row.id}` gives it another try."
-        self._closing.close(row, JobState.LOST, way_on, ending=Ending.SUPERVISOR, strikes=deaths, aside=True)
+        self._finisher.end_attempt(row, JobState.LOST, way_on, ending=Ending.SUPERVISOR, strikes=deaths, aside=True)
         del self._aside[row.id]
 
     def beat(self) -> None:
@@ -139,7 +138,7 @@ class Supervisor:
             waiting, stranded = queue.look(session)
         self._drop_lost(own)
         for row in own:
-            with self._in_hand.at(row.id):
+            with self._crash_marker.mark(row.id):
                 self._guarded(row)
         self._give_up_late(expired)
         if own:  # whose ends may have changed it
@@ -211,10 +210,10 @@ class Supervisor:
     def _give_up_late(self, expired: list[JobRow]) -> None:
         """Jobs of other hosts or homes whose supervisor has gone: their channel is out of reach. What another machine
         runs for them is asked to end first: the next attempt would have it done, and paid for, twice."""
-        for row in self._late.over(expired):
+        for row in self._expired_leases.find_expired(expired):
             if not row.handle or self.launcher.ended_elsewhere(row.spec, Handle.model_validate_json(row.handle)):
                 told = f"The supervisor on {row.host} ({row.home}) is gone, and its worker with it"
-                self._guard(partial(self._closing.unsuccessful, row, Ending.NODE, told))
+                self._guard(partial(self._finisher.fail_or_retry, row, Ending.NODE, told))
 
     def _guard(self, act: Callable[[], None]) -> None:
         """A job that is another's by now, or has ended since it was looked at, is left as it is."""
@@ -244,24 +243,26 @@ class Supervisor:
         if claimed is None:
             return False
         row, held, devices = claimed
-        with self._in_hand.at(row.id):
+        with self._crash_marker.mark(row.id):
             self._start(row, held, devices)
         return True
 
     def _now_free(self) -> Capacity:
         """What this host has, with what its disk has free now, and how many more jobs its cluster is given."""
-        more = room(self._capacity.cluster, (run.placing for run in self._runs.values()))
+        more = free_places(self._capacity.cluster, (run.placement for run in self._runs.values()))
         return self._capacity.model_copy(
             update={"disk_bytes": shutil.disk_usage(self.settings.home).free, "cluster": more}
         )
 
     def _start(self, row: JobRow, held: Lease, devices: list[str]) -> None:
         claim = Claim.model_validate_json(row.claim)
-        run = self._runs[row.id] = Run(held, Vitals(self._now()), terms=Terms.model_validate_json(row.terms))
-        run.placing.whole = claim.whole
+        run = self._runs[row.id] = Run(held, HangDetector(self._now()), terms=Terms.model_validate_json(row.terms))
+        run.placement.whole = claim.whole
         opened = self._channel(held)
         try:
-            opened.open(naming.specification(self.settings, self.store, row), granted(devices, self._capacity, claim))
+            opened.open(
+                dependencies.fill_specification(self.settings, self.store, row), granted(devices, self._capacity, claim)
+            )
             run.handle = self.launcher.start(row.id, opened)
         except (WhetstoneError, OSError) as error:
             ending = Ending.DISK if isinstance(error, DiskFull) else Ending.UNSTARTED
@@ -308,15 +309,15 @@ class Supervisor:
         outcome = self.launcher.poll(handle)  # before the events: what was written before the exit is then carried
         self._tell_place(row, run, handle, outcome)
         events = self._carry(row, held)
-        run.vitals.look(self._channel(held).pulse(), events, self._now())
+        run.hang_detector.observe(self._channel(held).pulse(), events, self._now())
         if not outcome.alive:
             self._finish(row, handle, outcome)
         elif row.cancel_requested or queue.is_making_room(row):
             self._cancel(row, run, handle)
-        elif hung := run.vitals.hung(
+        elif hung := run.hang_detector.hang_reason(
             self.settings.silent_s, None if row.kind == JobKind.SERVE else self.settings.idle_s
         ):
-            gone = removed(self._channel(held).address)
+            gone = removal_reason(self._channel(held).address)
             self._abandon(row, Ending.HUNG, gone or f"{hung}, so it was ended: see the log, then resume the job")
         elif late := self._overdue(row, run):
             ending, cause = late
@@ -325,8 +326,8 @@ class Supervisor:
     def _tell_place(self, row: JobRow, run: Run, handle: Handle, outcome: Outcome) -> None:
         """Of a worker whose launcher finds a node for it. While it waits it is not silent."""
         if outcome.waiting is not None:
-            run.vitals = Vitals(self._now())
-        run.handle, events = run.placing.told(handle, outcome)
+            run.hang_detector = HangDetector(self._now())
+        run.handle, events = run.placement.update(handle, outcome)
         placed = run.handle.model_dump_json()
 
         def write(session: Session) -> None:
@@ -341,13 +342,13 @@ class Supervisor:
         with self.store.read() as session:
             ran_s = (leases.clock(session) - row.started_at).total_seconds() if row.started_at else 0.0
         return Run(
-            leases.lease(row), Vitals(self._now()), ran_before_s=ran_s, terms=Terms.model_validate_json(row.terms)
+            leases.lease(row), HangDetector(self._now()), ran_before_s=ran_s, terms=Terms.model_validate_json(row.terms)
         )
 
     def _overdue(self, row: JobRow, run: Run) -> tuple[Ending, str] | None:
         """Which limit the attempt is beyond, and its name. Time counts in looks: no pause of this machine is the
         job's."""
-        ran_s, terms = run.ran_before_s + run.vitals.seen_s, run.terms
+        ran_s, terms = run.ran_before_s + run.hang_detector.watched_s, run.terms
         spoke = row.segment > 0
         if terms.start_timeout_s is not None and not spoke and ran_s > terms.start_timeout_s:
             return Ending.START_TIMEOUT, f"its start timeout of {span(terms.start_timeout_s)}"
@@ -361,9 +362,9 @@ class Supervisor:
             return
         self._sweep(run.lease, None)
         if run.unstarted is not None:
-            self._closing.unsuccessful(row, *run.unstarted)
+            self._finisher.fail_or_retry(row, *run.unstarted)
         else:  # a supervisor died before its worker was recorded: the job's id finds whatever did start
-            self._closing.unsuccessful(row, Ending.SUPERVISOR, "The supervisor ended while starting this job")
+            self._finisher.fail_or_retry(row, Ending.SUPERVISOR, "The supervisor ended while starting this job")
         self._runs.pop(row.id, None)
 
     def _channel(self, held: Lease) -> Channel:
@@ -397,7 +398,7 @@ class Supervisor:
     def _finish(self, row: JobRow, handle: Handle, outcome: Outcome) -> None:
         """The worker is gone: what it said of itself counts first, then what was seen of its exit. It has ended, for
         whoever looks, once nothing of it is left."""
-        held, closing = leases.lease(row), self._closing
+        held, closing = leases.lease(row), self._finisher
         result = self._channel(held).result()
         if result is not None and result.outcome == "succeeded":
             self.launcher.sweep(row.id, handle)
@@ -407,23 +408,23 @@ class Supervisor:
             return
         self._sweep(held, handle)
         if queue.is_making_room(row):
-            closing.made_room(row)
+            closing.requeue_yielded(row)
         elif row.state == JobState.CANCELLING or row.cancel_requested:
-            closing.cancelled(row, result.error if result is not None and result.outcome == "cancelled" else None)
+            closing.end_cancelled(row, result.error if result is not None and result.outcome == "cancelled" else None)
         elif result is not None and result.outcome == "cancelled":
-            closing.unsuccessful(row, Ending.STOPPED, STOPPED)
+            closing.fail_or_retry(row, Ending.STOPPED, STOPPED)
         elif result is not None:
-            closing.unsuccessful(row, result.ending or Ending.FAILED, result.error or "The job failed: see its log")
+            closing.fail_or_retry(row, result.ending or Ending.FAILED, result.error or "The job failed: see its log")
         elif outcome.code is not None:
-            closing.unsuccessful(row, *exit_sentence(outcome.code, self.settings.jobs, self._channel(held).address))
+            closing.fail_or_retry(row, *exit_reason(outcome.code, self.settings.jobs, self._channel(held).address))
         elif outcome.cause is not None:
-            closing.unsuccessful(row, Ending.NODE if outcome.again else Ending.UNSTARTED, outcome.cause)
+            closing.fail_or_retry(row, Ending.NODE if outcome.again else Ending.UNSTARTED, outcome.cause)
         else:
-            closing.unsuccessful(row, Ending.LOST, "The worker is gone and nobody saw it end")
+            closing.fail_or_retry(row, Ending.LOST, "The worker is gone and nobody saw it end")
         self._runs.pop(row.id, None)
 
     def _abandon(self, row: JobRow, ending: Ending, sentence: str) -> None:
         """End the worker, whatever it does, and the attempt with it."""
         self.launcher.sweep(row.id, Handle.model_validate_json(row.handle) if row.handle else None)
-        self._guard(lambda: self._closing.unsuccessful(row, ending, sentence))
+        self._guard(lambda: self._finisher.fail_or_retry(row, ending, sentence))
         self._runs.pop(row.id, None)

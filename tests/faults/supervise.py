@@ -29,7 +29,7 @@ from backend.settings import Settings
 from backend.store import leases
 from backend.store.database import Store, open_store
 from backend.supervisor import __main__ as entry
-from backend.supervisor import staging, supervisor
+from backend.supervisor import supervisor, uploads
 
 ROOT = Path(__file__).resolve().parents[2]
 LEASE_S, HEARTBEAT_S, TICK_S, GRACE_S, PATIENCE_S = 2.0, 0.2, 0.05, 2.0, 0.5
@@ -95,7 +95,7 @@ def supervise(start: Start) -> None:
         os.environ |= {"WHETSTONE_RAY_ADDRESS": start.ray, **RAY_CLOCKS}
     follower.LOOK_S, follower.GONE_S, follower.AWAY_S, follower.ALONE_S = LOOK_S, GONE_S, AWAY_S, ALONE_S
     client.AGAIN_S = AGAIN_S
-    staging.PAUSE_S = PLACE_PAUSE_S
+    uploads.PAUSE_S = PLACE_PAUSE_S
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
     endings.POLICIES |= {name: Policy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()}

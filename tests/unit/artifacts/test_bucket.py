@@ -31,7 +31,7 @@ from backend.store.contents import Contents
 from backend.store.leases import Lease
 from backend.store.tables import ArtifactRow, JobRow
 from backend.supervisor.registry import NotPlaced, Staged
-from backend.supervisor.staging import Staging
+from backend.supervisor.uploads import Uploads
 from backend.worker.measuring.fetched import here
 from tests.buckets import empty_bucket, faults, keys
 from tests.fakes.running import ask, running
@@ -378,14 +378,14 @@ def test_staging_goes_on_beside_the_rounds_and_asks_again_after_a_pause() -> Non
             raise outcome
         return outcome
 
-    staging, held = Staging(beside=True, monotonic=lambda: now), Lease("j-1", 1, 1)
-    assert staging.of(held, work) is None
+    uploads, held = Uploads(beside=True, monotonic=lambda: now), Lease("j-1", 1, 1)
+    assert uploads.stage(held, work) is None
     gate.set()
     with pytest.raises(NotPlaced):
-        eventually("the first try", lambda: staging.of(held, work) is not None)
-    assert staging.of(held, work) is None and len(outcomes) == 1
+        eventually("the first try", lambda: uploads.stage(held, work) is not None)
+    assert uploads.stage(held, work) is None and len(outcomes) == 1
     now = 16.0
-    eventually("the second try", lambda: staging.of(held, work) is not None)
+    eventually("the second try", lambda: uploads.stage(held, work) is not None)
 
 
 def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_path: Path) -> None:

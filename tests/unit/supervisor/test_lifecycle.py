@@ -324,9 +324,9 @@ def test_skypilot_6133_a_job_that_succeeded_is_never_started_again(home: Home, w
     with pytest.raises(NotNow, match="j-1 is succeeded"):
         home.store.run(lambda session: queue.requeue(session, "j-1"))
     with pytest.raises((leases.Fenced, NotNow)):
-        home.supervisor._closing.unsuccessful(stale, Ending.NODE, "Its supervisor is gone")
+        home.supervisor._finisher.fail_or_retry(stale, Ending.NODE, "Its supervisor is gone")
     with pytest.raises((leases.Fenced, NotNow)):
-        home.supervisor._closing.unsuccessful(seen(home, "j-1"), Ending.LOST, "The worker is gone")
+        home.supervisor._finisher.fail_or_retry(seen(home, "j-1"), Ending.LOST, "The worker is gone")
     for _ in range(5):
         home.tick()
     assert (len(world.workers), seen(home, "j-1").attempt) == (1, 1)

@@ -14,8 +14,8 @@ from backend.domain.jobs.jobs import Event, JobState
 from backend.store import history, leases, queue
 from backend.store.tables import JobRow
 from backend.supervisor.__main__ import TICK_SECONDS, Pace
+from backend.supervisor.job_log import JobLog
 from backend.supervisor.metrics import Metrics
-from backend.supervisor.told import Told
 from tests.homes import DATABASE, open_home
 from tests.simulated_workers import Home, World
 
@@ -113,7 +113,7 @@ def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    home.store.watch = Told().seen
+    home.store.watch = JobLog().observe
     submit(home)
     home.tick()
     worker = home._world.workers[0]

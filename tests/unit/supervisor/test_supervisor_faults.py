@@ -18,8 +18,8 @@ from backend.domain.jobs.jobs import Event, Handle, JobState
 from backend.domain.jobs.terms import Terms
 from backend.store import leases, queue
 from backend.store.tables import ArtifactRow, JobRow
-from backend.supervisor import staging
-from backend.supervisor.vitals import Vitals
+from backend.supervisor import uploads
+from backend.supervisor.hang_detector import HangDetector
 from tests.homes import DATABASE, open_home
 from tests.simulated_workers import Home, SimulatedLauncher, World
 
@@ -79,7 +79,7 @@ def test_the_next_job_starts_in_the_round_in_which_one_ends(
     home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, beside: bool
 ) -> None:
     """With results put in their place beside the rounds, each small job took a round more."""
-    monkeypatch.setattr(staging, "MOMENT_S", 60.0)  # a busy machine's moment
+    monkeypatch.setattr(uploads, "MOMENT_S", 60.0)  # a busy machine's moment
     first, jobs = home("a"), [f"j-{number}" for number in range(6)]
     first.restart(beside=beside)
     for name in jobs:
@@ -303,21 +303,21 @@ def test_a_cancel_says_who_asked(home: MakeHome, world: World) -> None:
 
 
 def test_only_looks_count_as_silence() -> None:
-    vitals = Vitals(0.0)
+    detector = HangDetector(0.0)
     for now in range(1, 10):
-        vitals.look(now, [], float(now))
-    assert vitals.hung(5.0, None) is None
-    vitals.look(9, [], 1000.0)  # the supervisor itself was paused
-    assert vitals.silent_s <= 3.0
+        detector.observe(now, [], float(now))
+    assert detector.hang_reason(5.0, None) is None
+    detector.observe(9, [], 1000.0)  # the supervisor itself was paused
+    assert detector.silent_s <= 3.0
     for now in range(1001, 1006):
-        vitals.look(9, [], float(now))
-    assert "no sign of life for 5 s" in str(vitals.hung(5.0, None))
+        detector.observe(9, [], float(now))
+    assert "no sign of life for 5 s" in str(detector.hang_reason(5.0, None))
 
 
 def test_a_worker_that_lives_but_does_nothing_is_hung_too() -> None:
-    vitals, idle = Vitals(0.0), Event(kind="resource", data={"cpu_percent": 0.4})
+    detector, idle = HangDetector(0.0), Event(kind="resource", data={"cpu_percent": 0.4})
     for now in range(1, 20):
-        vitals.look(now, [idle], float(now))
-    assert "used no processor" in str(vitals.hung(5.0, 10.0)) and vitals.hung(5.0, None) is None
-    vitals.look(20, [Event(kind="resource", data={"cpu_percent": 90.0})], 20.0)
-    assert vitals.hung(5.0, 10.0) is None
+        detector.observe(now, [idle], float(now))
+    assert "used no processor" in str(detector.hang_reason(5.0, 10.0)) and detector.hang_reason(5.0, None) is None
+    detector.observe(20, [Event(kind="resource", data={"cpu_percent": 90.0})], 20.0)
+    assert detector.hang_reason(5.0, 10.0) is None

@@ -14,7 +14,7 @@ from backend.channel import Channel
 from backend.domain.jobs.jobs import UNSAID, Event
 from backend.service import Workspace
 from backend.service.jobs import jobs
-from backend.supervisor.exits import exit_sentence
+from backend.supervisor.finish import exit_reason
 from tests.homes import open_home
 from tests.studio import optimize_spec
 from tests.tiny import tiny_llama
@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from backend.channel import Channel
 from backend.domain.jobs.jobs import InstallSpec
-from backend.supervisor.exits import exit_sentence
+from backend.supervisor.finish import exit_reason
 from backend.worker.__main__ import main
 
 folder = Path(sys.argv[1]) / "j-1"
@@ -37,7 +37,7 @@ with (folder.parent / "filler").open("wb", buffering=0) as sink:
     except OSError:
         pass
 code = main(str(folder / "1"))
-sys.stderr.write(exit_sentence(code, folder)[1])
+sys.stderr.write(exit_reason(code, folder)[1])
 """
 
 
@@ -87,4 +87,4 @@ def test_a_disk_without_room_for_the_result_is_named(tmp_path: Path) -> None:
     command = [*isolated, sys.executable, "-c", FULL, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr.endswith("Free some space, then resume the job.") and str(tmp_path) in done.stderr, done
-    assert "disk filled up" in exit_sentence(UNSAID, tmp_path)[1]
+    assert "disk filled up" in exit_reason(UNSAID, tmp_path)[1]

@@ -22,27 +22,27 @@ starts in the round in which this one ends."""
 
 
 @dataclass
-class _Going:
+class _Upload:
     work: Future[Staged]
     again_at: float | None = None
 
 
-class Staging:
+class Uploads:
     """`beside`: in threads of their own; else at once, as a test wants it."""
 
     def __init__(self, *, beside: bool = False, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._pool = ThreadPoolExecutor(2, "staging") if beside else None
-        self._going: dict[Lease, _Going] = {}
+        self._pool = ThreadPoolExecutor(2, "uploads") if beside else None
+        self._going: dict[Lease, _Upload] = {}
         self._now = monotonic
 
-    def of(self, held: Lease, work: Callable[[], Staged]) -> Staged | None:
+    def stage(self, held: Lease, work: Callable[[], Staged]) -> Staged | None:
         """What `work` answers with; None while it goes on. Raises NotPlaced once for each time that the place did not
         answer, and what else `work` raises."""
         if self._pool is None:
             return work()
         going = self._going.get(held)
         if going is None or (going.again_at is not None and self._now() >= going.again_at):
-            going = self._going[held] = _Going(self._pool.submit(work))
+            going = self._going[held] = _Upload(self._pool.submit(work))
             wait([going.work], MOMENT_S)
         if not going.work.done() or going.again_at is not None:
             return None

@@ -16,7 +16,7 @@ WIDTH = 96
 """Bytes, always all of them, so that a full disk does not keep the file from being written."""
 
 
-class InHand:
+class CrashMarker:
     """`suspect`: the job that the supervisor before this one ended at; `deaths`: how many in a row ended there."""
 
     def __init__(self, home: Path) -> None:
@@ -26,7 +26,7 @@ class InHand:
         self.suspect, self.deaths = (job, int(deaths)) if deaths.isdigit() else ("", 0)
 
     @contextmanager
-    def at(self, job_id: str) -> Iterator[None]:
+    def mark(self, job_id: str) -> Iterator[None]:
         """While the block runs, that job is in hand. One that ends by an exception leaves it there: the process may end
         by it."""
         deaths = self.deaths if job_id == self.suspect else 0

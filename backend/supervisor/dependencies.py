@@ -17,7 +17,7 @@ from backend.store.database import Store
 from backend.store.tables import JobRow
 
 
-def specification(settings: Settings, store: Store, row: JobRow) -> str:
+def fill_specification(settings: Settings, store: Store, row: JobRow) -> str:
     """Of the job's attempt. Raises NotFound where the artifact has been deleted since, BelowFloor where it came out
     ruined."""
     if row.after is None or row.after not in row.spec:

@@ -4,18 +4,22 @@ reason."""
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sqlmodel import Session
 
+from backend import files
 from backend.channel import Channel, Result
 from backend.domain.errors import NotNow, WhetstoneError
 from backend.domain.figures import span
 from backend.domain.jobs import endings
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import Event, JobState
+from backend.domain.jobs.jobs import UNSAID, Event, JobState
 from backend.domain.jobs.terms import Terms
 from backend.settings import Settings
 from backend.store import history, leases, queue
@@ -24,19 +28,22 @@ from backend.store.leases import Fenced
 from backend.store.tables import JobRow
 from backend.supervisor import registry
 from backend.supervisor.registry import NotPlaced, Staged
-from backend.supervisor.staging import Staging
+from backend.supervisor.uploads import Uploads
 
 GONE = frozenset({Ending.LOST, Ending.STOPPED, Ending.SUPERVISOR, Ending.NODE})
 """Nobody saw the job fail: it is lost where it is not tried again."""
+FULL_BYTES = 1 << 20
+"""A disk with less free is full: a result needs a few kB."""
+STOPPED = "The worker was stopped from outside, as at the end of a session"
 
 
-class Closing:
+class Finisher:
     """Every write names the lease of the row as it was read; whatever is raised, the job stands as it stood."""
 
-    def __init__(self, settings: Settings, store: Store, staging: Staging) -> None:
-        self._settings, self._store, self._staging = settings, store, staging
+    def __init__(self, settings: Settings, store: Store, uploads: Uploads) -> None:
+        self._settings, self._store, self._uploads = settings, store, uploads
 
-    def unsuccessful(self, row: JobRow, ending: Ending, sentence: str) -> None:
+    def fail_or_retry(self, row: JobRow, ending: Ending, sentence: str) -> None:
         """An attempt that was not asked to end. `sentence` has no full stop. Nothing of it may run any more. Raises
         Fenced."""
         asked = Terms.model_validate_json(row.terms).retries
@@ -44,28 +51,28 @@ class Closing:
         if verdict.aside:
             aside = f"That was the {verdict.strikes}. time in a row, so it was put aside: see the log"
             told = f"{sentence}. {aside}; `whetstone jobs release {row.id}` gives it another try."
-            self.close(row, _state(ending), told, ending=ending, strikes=verdict.strikes, aside=True)
+            self.end_attempt(row, _state(ending), told, ending=ending, strikes=verdict.strikes, aside=True)
         elif verdict.again_s is None or row.cancel_requested:
-            self.close(row, _state(ending), _way_on(ending, sentence), ending=ending, strikes=verdict.strikes)
+            self.end_attempt(row, _state(ending), _way_on(ending, sentence), ending=ending, strikes=verdict.strikes)
         else:
             told = f"{sentence.rstrip('.')}: tried again in {span(verdict.again_s)}."
             again = {"retried": row.retried + 1, "strikes": verdict.strikes, "ending": ending}
-            self.close(row, JobState.QUEUED, told, after_s=verdict.again_s, **again)
+            self.end_attempt(row, JobState.QUEUED, told, after_s=verdict.again_s, **again)
 
-    def made_room(self, row: JobRow) -> None:
+    def requeue_yielded(self, row: JobRow) -> None:
         """Queue it again in its old place; cancelled where a person asked for that meanwhile. Raises Fenced."""
         if row.cancel_requested:
-            self.close(row, JobState.CANCELLED, "The job was cancelled; nothing half-written remains.")
+            self.end_attempt(row, JobState.CANCELLED, "The job was cancelled; nothing half-written remains.")
             return
-        self.close(row, JobState.QUEUED, "It was stopped in order, and is queued again.", ending=Ending.ROOM)
+        self.end_attempt(row, JobState.QUEUED, "It was stopped in order, and is queued again.", ending=Ending.ROOM)
 
-    def cancelled(self, row: JobRow, own: str | None) -> None:
+    def end_cancelled(self, row: JobRow, own: str | None) -> None:
         """As it was asked to. `own`: the worker's word. Raises Fenced."""
         by = f"Stopped by {row.cause}; nothing half-written remains." if row.ending in endings.TIMEOUTS else None
         told = by or own or "The job was cancelled; nothing half-written remains."
-        self.close(row, JobState.CANCELLED, told, ending=Ending(row.ending or Ending.PERSON), strikes=0)
+        self.end_attempt(row, JobState.CANCELLED, told, ending=Ending(row.ending or Ending.PERSON), strikes=0)
 
-    def close(
+    def end_attempt(
         self, row: JobRow, state: JobState, sentence: str, *, after_s: float | None = None, **values: Any
     ) -> None:
         """The attempt has ended: with QUEUED the next one may start, after `after_s` where that is given. Raises
@@ -90,12 +97,12 @@ class Closing:
         held, output = leases.lease(row), channel.output
         try:
             work = partial(registry.stage, self._settings, self._store, row, output, result.document)
-            staged = self._staging.of(held, work)
+            staged = self._uploads.stage(held, work)
         except NotPlaced as error:
             return self._not_placed(row, error)
         except (WhetstoneError, OSError, ValueError, LookupError, TypeError) as error:
             sentence = f"The job's result could not be registered: {error}"
-            self.close(row, JobState.FAILED, sentence, ending=Ending.FAILED, strikes=0)
+            self.end_attempt(row, JobState.FAILED, sentence, ending=Ending.FAILED, strikes=0)
             return True
         if staged is None:
             return False
@@ -115,7 +122,7 @@ class Closing:
     def _not_placed(self, row: JobRow, error: NotPlaced) -> bool:
         """The result waits for its place, until somebody cancels the job."""
         if row.cancel_requested:
-            self.close(
+            self.end_attempt(
                 row, JobState.CANCELLED, f"The job was cancelled while its artifact waited for its place: {error}"
             )
             return True
@@ -133,3 +140,26 @@ def _state(ending: Ending) -> JobState:
 def _way_on(ending: Ending, sentence: str) -> str:
     """With what a person can do now, where the sentence does not say so itself."""
     return f"{sentence}: resume it." if ending in GONE else f"{sentence.rstrip('.')}."
+
+
+def removal_reason(attempt: str) -> str | None:
+    """What to say where somebody removed the attempt's folder while its worker ran; None where it is there."""
+    if Path(attempt).is_dir():
+        return None
+    return f"The job's folder {attempt} was removed while it ran, and its log with it: resume the job, and leave its folder alone"
+
+
+def exit_reason(code: int, folder: Path, attempt: str | None = None) -> tuple[Ending, str]:
+    """Of a worker that left no result in `attempt`, which lies in `folder`, and how that ending is called. `code`:
+    negative for a signal."""
+    if attempt is not None and (gone := removal_reason(attempt)) is not None:
+        return Ending.DAMAGED, gone
+    if code == UNSAID or shutil.disk_usage(folder).free < FULL_BYTES:
+        return Ending.DISK, str(files.disk_full(folder))
+    if code == -9:
+        killed = "The worker was killed (signal 9), as the system does when memory runs out: see the log, then resume the job"
+        return Ending.CRASHED, killed
+    if code == -signal.SIGTERM:  # it had begun so little that it could not say so itself
+        return Ending.STOPPED, STOPPED
+    how = f"on signal {-code}" if code < 0 else f"with exit code {code}"
+    return Ending.CRASHED, f"The worker ended {how} without a result: see the log, then resume the job"

@@ -9,14 +9,14 @@ from backend.store.leases import Lease
 from backend.store.tables import JobRow
 
 
-class Late:
+class ExpiredLeases:
     """Remembers since when this supervisor sees a lease that the database's clock calls late: either clock may be set,
     so it must stay so for the length of one by this machine's too."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._since = now, dict[Lease, float]()
 
-    def over(self, expired: Sequence[JobRow]) -> list[JobRow]:
+    def find_expired(self, expired: Sequence[JobRow]) -> list[JobRow]:
         """Of the rows that the database calls late now, those whose lease is over by both."""
         rows, now = {leases.lease(row): row for row in expired}, self._now()
         self._since = {held: self._since.get(held, now) for held in rows}

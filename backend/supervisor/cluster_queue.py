@@ -12,14 +12,14 @@ MOST_WAITING = 4
 
 
 @dataclass
-class Placing:
+class ClusterPlacement:
     """Of one attempt. `whole`: it is to have a node to itself; `waiting`: what its launcher last said that it waits
     for."""
 
     whole: bool = False
     waiting: str | None = None
 
-    def told(self, handle: Handle, outcome: Outcome) -> tuple[Handle, list[Event]]:
+    def update(self, handle: Handle, outcome: Outcome) -> tuple[Handle, list[Event]]:
         """The handle with the place where it is now, and what is new: what it waits for, then where it runs."""
         events = []
         if outcome.waiting not in {None, self.waiting}:
@@ -31,7 +31,7 @@ class Placing:
         return handle, events
 
 
-def room(most: int | None, attempts: Iterable[Placing]) -> int | None:
+def free_places(most: int | None, attempts: Iterable[ClusterPlacement]) -> int | None:
     """How many more jobs the cluster is given; None where there is none, and no job behind one that waits for a node to
     itself, which others would take from it."""
     if most is None:

@@ -13,13 +13,13 @@ LEVELS = {JobState.FAILED: logging.ERROR, JobState.LOST: logging.WARNING}
 WORRYING = {"warning": logging.WARNING, "error": logging.ERROR}
 
 
-class Told:
+class JobLog:
     """`seen` takes what the store committed."""
 
     def __init__(self) -> None:
         self._attempts: dict[str, int] = {}
 
-    def seen(self, change: Change) -> None:
+    def observe(self, change: Change) -> None:
         if isinstance(change, Moved):
             self._attempts[change.job] = change.attempt
             message = change.error or f"Job {change.job} is {change.state}."
