@@ -26,7 +26,7 @@ from sqlalchemy import insert  # noqa: E402
 
 from backend import service  # noqa: E402
 from backend.domain.maths.intervals import percentile  # noqa: E402
-from backend.domain.rules.kinds import CatalogFilter  # noqa: E402
+from backend.domain.rules.catalog_filter import CatalogFilter  # noqa: E402
 from backend.service import Workspace  # noqa: E402
 from backend.service.models import catalog, catalog_sync, models  # noqa: E402
 from backend.settings import Settings  # noqa: E402

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from backend import settings
 from backend.catalog.text import prompts
 from backend.domain.jobs.progress import Silent
-from backend.domain.recipe.training import KINDS, LOSS_TITLES, Kind, LossName, Training
+from backend.domain.recipe.draft_training import KINDS, LOSS_TITLES, Kind, LossName, Training
 from backend.engines.drafts import train
 from backend.engines.drafts.data import Data, Gathering
 from backend.engines.drafts.target import Target

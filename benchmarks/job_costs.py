@@ -25,7 +25,7 @@ from backend import service
 from backend.channel import Channel
 from backend.cli.output import table
 from backend.domain.model.facts import ModelCard
-from backend.domain.needs import duration, rates
+from backend.domain.needs import hardware_rates, job_duration
 from backend.domain.planner import estimate
 from backend.hardware import probe, speed
 from backend.service.models import models
@@ -95,8 +95,8 @@ def measured(workspace: service.Workspace, scratch: Path, name: str, recipe: str
     channel.open(spec.model_dump_json())
     took = watched(channel)
     need = estimate.need(model, chosen)
-    runs = rates.of_measured(flops, probe.cores(), probe.probe()["flags"])
-    least, most = duration.job_seconds(model, chosen, runs, model.weights_bytes + need.weights_bytes)
+    runs = hardware_rates.of_measured(flops, probe.cores(), probe.probe()["flags"])
+    least, most = job_duration.job_seconds(model, chosen, runs, model.weights_bytes + need.weights_bytes)
     return {
         "model": Path(name).name,
         "parameters": model.parameters,

@@ -29,7 +29,7 @@ from backend.domain.evaluation.document import Level
 from backend.domain.machine import instructions
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelCard
-from backend.domain.planner import correction, roofline
+from backend.domain.planner import estimate_correction, roofline
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
@@ -145,7 +145,7 @@ def compared(
     rows: list[tuple[object, ...]] = []
     for name, level in levels:
         predicted = prediction(card, RECIPES[name], device, level, draft)
-        rows += [line(name, level, point, predicted) for point in correction.compare(predicted, level)]
+        rows += [line(name, level, point, predicted) for point in estimate_correction.compare(predicted, level)]
     return rows
 
 
@@ -162,11 +162,11 @@ def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, dr
     return found
 
 
-def line(name: str, level: Level, point: correction.Point, predicted: Speed) -> tuple[object, ...]:
+def line(name: str, level: Level, point: estimate_correction.Point, predicted: Speed) -> tuple[object, ...]:
     ends = {
-        correction.TTFT: [1000 * end for end in predicted.ttft],
-        correction.TPOT: [1000 * end for end in predicted.tpot],
-        correction.RATE: list(predicted.output_tokens_per_s),
+        estimate_correction.TTFT: [1000 * end for end in predicted.ttft],
+        estimate_correction.TPOT: [1000 * end for end in predicted.tpot],
+        estimate_correction.RATE: list(predicted.output_tokens_per_s),
     }[point.metric]
     inside = "yes" if ends[0] <= point.measured <= ends[1] else "no"
     return (
@@ -217,7 +217,7 @@ def average(load: tuple[float, float, float]) -> str:
 
 
 def section(title: str, found: speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:
-    decode = next(row for row in rows if row[:3] == ("wide", 1, correction.TPOT))
+    decode = next(row for row in rows if row[:3] == ("wide", 1, estimate_correction.TPOT))
     header = ("variant", "streams", "metric", "predicted from", "to", "middle", "measured", "error", "inside")
     return [
         "",

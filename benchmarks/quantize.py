@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from backend import settings as configuration
 from backend.catalog.text import calibration_text, held_out
-from backend.domain.recipe import libraries
+from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.techniques import capability
 from backend.engines.base import QuantizeRequest
 from backend.hardware import engines, probe
@@ -125,7 +125,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in words(text)], default=list(models.LAYERS))
     parser.add_argument("--methods", type=words, default=list(OPTIONS))
-    parser.add_argument("--engines", type=words, default=list(libraries.ENGINES))
+    parser.add_argument("--engines", type=words, default=list(quantization_engines.ENGINES))
     parser.add_argument(
         "--growth", type=words, default=["native"], help="engines whose growth is measured; empty for none"
     )
@@ -276,7 +276,7 @@ def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace)
 
 
 def _python(engine: str) -> Path:
-    return engines.engine_python(configuration.load(), libraries.environment(engine) or "studio")
+    return engines.engine_python(configuration.load(), quantization_engines.environment(engine) or "studio")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 from backend.cli.output import table
 from backend.domain.figures import counted
 from backend.domain.maths.intervals import mean_ci95
-from backend.domain.recipe import libraries
+from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.techniques import capability
 
 Row = dict[str, Any]
@@ -67,7 +67,7 @@ def _check_tokens(cell: Sequence[Row]) -> None:
 
 
 def _comparison(cell: Sequence[Row], method: str, hidden: int, steps: int = 0) -> str:
-    by_engine = {name: [row for row in cell if row["engine"] == name] for name in libraries.ENGINES}
+    by_engine = {name: [row for row in cell if row["engine"] == name] for name in quantization_engines.ENGINES}
     native = by_engine["native"]
     lines = [_line(name, method, found, native) for name, found in by_engine.items()]
     heads = [
@@ -161,7 +161,7 @@ def _verdict(by_engine: dict[str, list[Row]]) -> str:
 
 def _growth(rows: Sequence[Row]) -> str:
     lines = []
-    for engine in libraries.ENGINES:
+    for engine in quantization_engines.ENGINES:
         own = [row for row in rows if row["engine"] == engine and row["method"] == "awq" and "seconds" in row]
         grown = [row for row in own if row["part"] == "growth"]
         layers, samples = (min((row[name] for row in grown), default=0) for name in ("layers", "samples"))

@@ -31,8 +31,8 @@ from backend.domain.evaluation.document import EvaluateOptions, Speculation, Var
 from backend.domain.figures import times
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.maths.intervals import factor_ci95
-from backend.domain.needs.held import tokens as cache_tokens
-from backend.domain.planner.payoff import PayoffMap, Probe, Shape
+from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
+from backend.domain.planner.draft_payoff import PayoffMap, Probe, Shape
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe

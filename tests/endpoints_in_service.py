@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.domain.deploy import requests
+from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import Deployment
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.endpoints import create_configuration, create_endpoint, create_model
@@ -19,7 +19,7 @@ MAKE = {
 def in_service(account: Account, deployment: Deployment, **container: Any) -> str:
     """Its name; `container` is what stands behind it, as the fake's lever has it."""
     account.tables["container"] |= container
-    for call in requests.create(deployment):
+    for call in sagemaker_requests.create(deployment):
         MAKE[call.operation](account, call.parameters)
     account.clock.advance(3600)
     return deployment.endpoint

@@ -20,7 +20,7 @@ import psutil
 
 from backend import processes, service
 from backend.domain.jobs.jobs import JobState
-from backend.domain.planner.choose import Goal
+from backend.domain.planner.target_choice import Goal
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import speed
 from backend.launchers.local import MARK

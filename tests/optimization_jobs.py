@@ -10,8 +10,8 @@ from typing import Any
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import JobState, ManagedSpec
-from backend.domain.managed.life import Pace
-from backend.domain.managed.requests import job_name
+from backend.domain.managed.optimization_job_status import Pace
+from backend.domain.managed.optimization_requests import job_name
 from backend.domain.recipe.recipe import read
 from backend.launchers.sagemaker import SageMakerLauncher
 from backend.service import Workspace

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import Costs, MapKey, PayoffMap, Point, Shape
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import Costs, MapKey, PayoffMap, Point, Shape
 from backend.domain.recipe.recipe import ORIGINAL, Serving
 from tests.small_artifacts import CARD
 
@@ -35,7 +35,7 @@ SERVERS = (
 )
 KEY = MapKey(
     model="revision",
-    weights=payoff.weights_of(ORIGINAL),
+    weights=draft_payoff.weights_of(ORIGINAL),
     serving=Serving(),
     vllm="0.32.0",
     processor="a processor",

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from backend import service
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.jobs.terms import Terms
-from backend.domain.planner.choose import Goal
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.target_choice import Goal
 from backend.domain.recipe import recipe as recipes_of
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict

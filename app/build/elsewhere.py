@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import streamlit as st
 
 from app.words import message, plain, short
-from backend.domain.managed.settings import WORDS
+from backend.domain.managed.aws_settings import WORDS
 from backend.service import Workspace
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.sagemaker_jobs import ManagedPreview

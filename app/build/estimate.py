@@ -12,8 +12,8 @@ from app.models import memory_bar
 from app.session import frozen
 from app.words import between, moment, plain, size
 from backend.domain.figures import streams
-from backend.domain.planner.choose import Choice
 from backend.domain.planner.estimate import Estimate, Need
+from backend.domain.planner.target_choice import Choice
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import machine

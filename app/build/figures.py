@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from app.words import between, size
 from backend.domain.figures import figure, streams
-from backend.domain.planner.choose import Choice, Loser
-from backend.domain.planner.correction import RATE, TPOT, TTFT, Calibration, Point
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, Point
+from backend.domain.planner.target_choice import Choice, Loser
 
 UNKNOWN = "unknown"
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}

@@ -25,7 +25,7 @@ from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe import methods
-from backend.domain.recipe.libraries import ENGINES
+from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
 from backend.service import Workspace
 from backend.service.jobs import artifacts

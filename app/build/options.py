@@ -8,7 +8,7 @@ from app.build import recovery as recovering
 from app.build.option import TRI, Option
 from backend.domain.recipe import methods, speculation
 from backend.domain.recipe import recipe as recipes
-from backend.domain.recipe.libraries import ENGINES
+from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.recipe.techniques import supported

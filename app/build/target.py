@@ -13,8 +13,8 @@ import streamlit as st
 from backend.domain.machine import pricelist
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import slug
-from backend.domain.planner.choose import Goal
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.target_choice import Goal
 from backend.service import Workspace
 from backend.service.machines import machine, targets
 

@@ -24,8 +24,8 @@ from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
-from backend.domain.planner.choose import Goal
 from backend.domain.planner.estimate import Estimate, Need
+from backend.domain.planner.target_choice import Goal
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.service import Workspace

@@ -14,8 +14,8 @@ from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import PayoffMap, Shape
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import PayoffMap, Shape
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.present.charts.drafts.payoff import payoff_map
@@ -104,7 +104,7 @@ def _asked(found: PayoffMap, page: str) -> Shape:
         width=240,
         help="How large the draft would be. What it costs hangs on that; what it gives, on how often it is right.",
     )
-    return payoff.shape_of(max(1, round(wanted * 1e6)))
+    return draft_payoff.shape_of(max(1, round(wanted * 1e6)))
 
 
 def _to_measure(opened: Workspace, case: Case) -> None:

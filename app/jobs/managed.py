@@ -10,7 +10,7 @@ import streamlit as st
 from app import navigation, shell
 from app.words import ago, plain, seconds
 from backend.domain.figures import code
-from backend.domain.managed import life
+from backend.domain.managed import optimization_job_status
 from backend.service import Workspace
 from backend.service.jobs import jobs, progress
 from backend.service.jobs.jobs import JobView
@@ -30,7 +30,7 @@ def line(opened: Workspace, job: JobView) -> str:
     """One line on a card: where it is, and what it has cost."""
     spent = progress.cost(opened, job)
     cost = f"about {spent.spent:.2f} USD so far" if spent else None
-    return ", ".join(filter(None, ["At SageMaker", life.region(job.place or ""), cost])) + "."
+    return ", ".join(filter(None, ["At SageMaker", optimization_job_status.region(job.place or ""), cost])) + "."
 
 
 def panel(opened: Workspace, job_id: str) -> str:
@@ -38,8 +38,8 @@ def panel(opened: Workspace, job_id: str) -> str:
     job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
     seen = progress.seen_at_aws(opened, job)
     instance = specification["target"].partition(":")[2]
-    arn = job.result.get("arn") or (job.place if life.region(job.place or "") else None)
-    where = life.region(arn or "") or specification["region"] or "the region of the environment"
+    arn = job.result.get("arn") or (job.place if optimization_job_status.region(job.place or "") else None)
+    where = optimization_job_status.region(arn or "") or specification["region"] or "the region of the environment"
     cells: list[tuple[str, str, str | None]] = [
         ("Ran at" if job.ended else "Runs at", "SageMaker", where),
         ("Made for", instance, "SageMaker chooses the instance that it runs on"),
@@ -56,12 +56,14 @@ def panel(opened: Workspace, job_id: str) -> str:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.link_button(
                 "SageMaker's console",
-                life.console(arn),
+                optimization_job_status.console(arn),
                 icon=":material/open_in_new:",
                 help="Of the region. The job is in Studio, under Jobs, Inference optimization.",
             )
             if output := job.result.get("output"):
-                st.link_button("The result in S3", life.console(arn, str(output)), icon=":material/open_in_new:")
+                st.link_button(
+                    "The result in S3", optimization_job_status.console(arn, str(output)), icon=":material/open_in_new:"
+                )
     return str(job.state)
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 from app import charts, shell
 from app.words import plain, seconds
 from backend.domain.figures import figure
-from backend.domain.needs.recovery import asked as asked_of
+from backend.domain.needs.recovery_needs import asked as asked_of
 from backend.domain.recipe import recovery
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.recovery import Recover

@@ -15,8 +15,8 @@ from backend.domain.errors import NotFound
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.draft_training import LOSS_TITLES, TITLES, Training
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.recipe.training import LOSS_TITLES, TITLES, Training
 from backend.present.charts.curves import training as drawn
 from backend.present.words import drafts
 from backend.service import Workspace

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.labels import LABELS
 from app.navigation import NARROWS
-from backend.domain.rules.kinds import LISTED, PUBLISHED, CatalogFilter, Sort
+from backend.domain.rules.catalog_filter import LISTED, PUBLISHED, CatalogFilter, Sort
 from backend.service import Workspace
 from backend.service.models import catalog, technique_checks
 

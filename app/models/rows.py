@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from app.words import count, size
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
-from backend.domain.needs import serving
+from backend.domain.needs import serving_memory
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service.models.technique_checks import TechniqueCheck
 
@@ -54,7 +54,7 @@ def cache_of_context(model: ModelFacts) -> str:
 def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
     if isinstance(model, ModelCard):
         return "Weights on disk", size(model.weights_bytes), f"{model.weights_bytes:,} bytes"
-    estimated = serving.weights(model, ORIGINAL).total
+    estimated = serving_memory.weights(model, ORIGINAL).total
     return "Weights", size(estimated), f"estimated: parameters x {model.quantization or model.dtype}"
 
 

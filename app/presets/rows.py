@@ -10,8 +10,8 @@ from app.outcomes import differing
 from app.words import moment, plain, size
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.preset_titles import FIGURES, Standing
 from backend.domain.planner.presets import GOALS, Claim, Goal
-from backend.domain.planner.standing import FIGURES, Standing
 from backend.present.charts.presets import SIGNS
 from backend.present.presets import Measurement
 from backend.present.words.measured import quality_cost

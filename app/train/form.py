@@ -15,7 +15,7 @@ from app.session import frozen
 from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import TrainSpec
-from backend.domain.recipe.training import KINDS, LOSS_NAMES, LOSS_TITLES, TITLES, Training
+from backend.domain.recipe.draft_training import KINDS, LOSS_NAMES, LOSS_TITLES, TITLES, Training
 from backend.domain.validation import first_flaw
 from backend.service import Workspace
 from backend.service.models import models

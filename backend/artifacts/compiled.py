@@ -18,7 +18,7 @@ from backend import files
 from backend.artifacts import folders
 from backend.artifacts.bucket import SCHEME
 from backend.aws.s3 import ConnectionLost, ObjectChanged
-from backend.domain.neuron.cached import Entry
+from backend.domain.neuron.compile_cache import Entry
 from backend.settings import Settings
 
 ENTRIES, FILES = "entries", "files"

@@ -24,8 +24,8 @@ from backend.domain.machine.environments import (
     EnvironmentInfo,
     find,
 )
-from backend.domain.neuron.stacks import STACKS
-from backend.domain.recipe import libraries
+from backend.domain.neuron.software_stacks import STACKS
+from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.techniques import supported
 from backend.hardware import probe
 from backend.settings import Settings
@@ -131,7 +131,7 @@ def _can(environment: EnvironmentInfo) -> str:
 
 def _by_library(hardware: str) -> str:
     """What each library can do there."""
-    names = [name for name, engine in libraries.ENGINES.items() if engine.environment == COMPRESS.name]
+    names = [name for name, engine in quantization_engines.ENGINES.items() if engine.environment == COMPRESS.name]
     can = {name: [str(method) for _, method, _, places in supported(name) if hardware in places] for name in names}
     return "; ".join(f"quantize {', '.join(methods)} by {name}" for name, methods in can.items())
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from backend.aws.objects import Objects
 from backend.aws.sagemaker import Busy, Lacking, Refused, Taken
-from backend.domain.deploy import requests
+from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Rollout, idle_alarm, is_version
 from backend.domain.deploy.deployment import resource as scaled_resource
 from backend.domain.errors import NotNow, WhetstoneError, WorkError
@@ -72,8 +72,8 @@ class Deployments(Endpoints):
             )
         self._upload(deployment, folder, files, say)
         try:
-            self._make(requests.create(deployment), say)
-            self._until(deployment.endpoint, deployment.version, requests.longest(deployment), say)
+            self._make(sagemaker_requests.create(deployment), say)
+            self._until(deployment.endpoint, deployment.version, sagemaker_requests.longest(deployment), say)
             self._around(deployment)
             return self.show(deployment.id)
         except OtherServes as error:
@@ -84,13 +84,13 @@ class Deployments(Endpoints):
                 self._take_back(deployment, error, say)
             raise
 
-    def _make(self, calls: Iterable[requests.Call], say: Say) -> None:
+    def _make(self, calls: Iterable[sagemaker_requests.Call], say: Say) -> None:
         for call in calls:
             say(call.operation.replace("_", " "))
             with suppress(Taken):  # by this very deployment: the name holds its content
                 self._patiently(call)
 
-    def _patiently(self, call: requests.Call) -> None:
+    def _patiently(self, call: sagemaker_requests.Call) -> None:
         """AWS may not see yet what was made a moment ago, and refuses what names it (the API's own words of
         `CreateEndpoint`)."""
         waited = 0.0
@@ -107,7 +107,7 @@ class Deployments(Endpoints):
     def _around(self, deployment: Deployment) -> None:
         """What goes with an endpoint that is in service, in place of what did before."""
         self._remove_around(deployment.endpoint)
-        for call in requests.around(deployment):
+        for call in sagemaker_requests.around(deployment):
             self._service(call.service).call(call.operation, **call.parameters)
 
     def _upload(self, deployment: Deployment, folder: Path, files: Mapping[str, int], say: Say) -> None:
@@ -169,13 +169,15 @@ class Deployments(Endpoints):
         if deployment.version not in (there.version, there.pending):
             self._upload(deployment, folder, files, say)
             try:
-                self._make(requests.content(deployment), say)
+                self._make(sagemaker_requests.content(deployment), say)
             except BaseException as error:
                 self._withdraw(deployment, error, say)
                 raise
-            self._go_over(deployment, requests.update(deployment, rollout)[-1], say)
+            self._go_over(deployment, sagemaker_requests.update(deployment, rollout)[-1], say)
         try:
-            self._until(deployment.endpoint, deployment.version, 2 * requests.longest(deployment, rollout), say)
+            self._until(
+                deployment.endpoint, deployment.version, 2 * sagemaker_requests.longest(deployment, rollout), say
+            )
         except Gone as error:
             self._take_back(deployment, error, say)
             raise
@@ -203,12 +205,12 @@ class Deployments(Endpoints):
 
     def _scaled(self, name: str) -> bool:
         """Whether Application Auto Scaling knows it."""
-        where = requests.scaled(scaled_resource(name))
+        where = sagemaker_requests.scaled(scaled_resource(name))
         asked = {"ServiceNamespace": where["ServiceNamespace"], "ResourceIds": [where["ResourceId"]]}
         pages = self._service("application-autoscaling").pages("describe_scalable_targets", **asked)
         return any(page["ScalableTargets"] for page in pages)
 
-    def _go_over(self, deployment: Deployment, call: requests.Call, say: Say) -> None:
+    def _go_over(self, deployment: Deployment, call: sagemaker_requests.Call, say: Say) -> None:
         """What AWS refuses leaves nothing. Interrupted here, nobody knows whether it has begun: nothing is removed
         then."""
         try:
@@ -217,7 +219,7 @@ class Deployments(Endpoints):
             self._withdraw(deployment, error, say)
             raise
 
-    def _shift(self, call: requests.Call, say: Say) -> None:
+    def _shift(self, call: sagemaker_requests.Call, say: Say) -> None:
         """Whose answer was lost may have begun, and is then refused a second time: what comes of it is seen by
         waiting."""
         say(call.operation.replace("_", " "))
@@ -237,8 +239,8 @@ class Deployments(Endpoints):
         if wrong and older:
             before = there.version if there.version in older else older[0]
             say("going back: it does not serve what was deployed")
-            self._shift(requests.shift(deployment.endpoint, before, requests.AT_ONCE), say)
-            self._until(deployment.endpoint, before, 2 * requests.longest(deployment), say)
+            self._shift(sagemaker_requests.shift(deployment.endpoint, before, sagemaker_requests.AT_ONCE), say)
+            self._until(deployment.endpoint, before, 2 * sagemaker_requests.longest(deployment), say)
             self._discard(deployment.id, deployment, alone=True)
             raise DeployFailed(f"{wrong} What was served before serves on; the new one is taken away.")
         if not wrong:
@@ -297,7 +299,7 @@ class Deployments(Endpoints):
         """What goes with an endpoint, also with one that somebody else deleted; whether there was any."""
         scaled, watched = False, idle_alarm(name) in self.alarms(idle_alarm(name))
         with suppress(Lacking):  # its policies and scheduled actions go with it
-            where = requests.scaled(scaled_resource(name))
+            where = sagemaker_requests.scaled(scaled_resource(name))
             self._service("application-autoscaling").call("deregister_scalable_target", **where)
             scaled = True
         with suppress(Lacking):  # one that was just made may not be listed yet

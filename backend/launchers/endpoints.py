@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from backend.aws.sagemaker import Busy, Lacking, Service
-from backend.domain.deploy import proof, requests
-from backend.domain.deploy import traffic as metrics
+from backend.domain.deploy import deployment_evidence, sagemaker_requests
+from backend.domain.deploy import endpoint_metrics as metrics
 from backend.domain.deploy.deployment import ARTIFACT, NAME, OWNER, PREFIX, QUANTIZED, TAG
 from backend.domain.errors import NotFound, NotNow, WhetstoneError
 from backend.domain.evaluation.evidence.schema import Finding
@@ -139,7 +139,7 @@ class Endpoints:
         """What an update of it keeps, as fields of a deployment. Raises NotFound where model or configuration are
         gone."""
         configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=endpoint.version)
-        return requests.read(self._model(configuration["ProductionVariants"][0]["ModelName"]), configuration)
+        return sagemaker_requests.read(self._model(configuration["ProductionVariants"][0]["ModelName"]), configuration)
 
     def alarms(self, prefix: str = PREFIX) -> dict[str, bool]:
         """Of every alarm whose name begins so, whether it went off."""
@@ -169,14 +169,16 @@ class Endpoints:
         if endpoint.state != "InService":
             raise NotNow(f"{endpoint_id} is {endpoint.state}, so it cannot be asked.")
         environment = self._model(endpoint.version)["PrimaryContainer"].get("Environment", {})
-        expected = proof.Expected(quantized=endpoint.quantized, speculation=proof.speculation_of(environment))
-        probed = proof.answered(self.ask(endpoint.name, proof.QUESTION))
+        expected = deployment_evidence.Expected(
+            quantized=endpoint.quantized, speculation=deployment_evidence.speculation_of(environment)
+        )
+        probed = deployment_evidence.answered(self.ask(endpoint.name, deployment_evidence.QUESTION))
         lines, waited = self._log(endpoint), 0.0
-        while not proof.settled(expected, lines) and waited < patience_s:
+        while not deployment_evidence.settled(expected, lines) and waited < patience_s:
             self._sleep(FIRST_PAUSE_S)
             waited += FIRST_PAUSE_S
             lines = self._log(endpoint)
-        return [probed, *proof.logged(expected, lines)]
+        return [probed, *deployment_evidence.logged(expected, lines)]
 
     def ask(self, name: str, body: Mapping[str, Any]) -> bytes:
         """The container's answer to one request."""
@@ -195,6 +197,8 @@ class Endpoints:
         with suppress(WhetstoneError):
             group = f"/aws/sagemaker/Endpoints/{found.name}"
             since = {"startTime": int(found.configured.timestamp() * 1000)} if found.configured else {}
-            pages = logs.pages("filter_log_events", logGroupName=group, filterPattern=proof.PATTERN, **since)
+            pages = logs.pages(
+                "filter_log_events", logGroupName=group, filterPattern=deployment_evidence.PATTERN, **since
+            )
             return [str(each.get("message", "")) for page in pages for each in page.get("events", [])]
         return []

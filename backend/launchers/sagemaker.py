@@ -23,8 +23,8 @@ from backend.aws.sagemaker import Busy, Expired, Lacking, Refused, Service, Take
 from backend.channel import Channel, JobChannel
 from backend.domain.errors import AccessRefused, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, Outcome
-from backend.domain.managed import life, requests
-from backend.domain.managed.life import Pace, Seen
+from backend.domain.managed import optimization_job_status, optimization_requests
+from backend.domain.managed.optimization_job_status import Pace, Seen
 from backend.launchers import weights
 from backend.launchers.base import Launcher
 from backend.settings import Settings
@@ -115,7 +115,7 @@ class SageMakerLauncher(Launcher):
         return handles
 
     def _handle(self, job_id: str, folder: Path) -> Handle:
-        name = requests.job_name(job_id, int(folder.name))
+        name = optimization_requests.job_name(job_id, int(folder.name))
         return Handle(
             launcher=self.name,
             place=f"optimization job {name} of SageMaker",
@@ -250,7 +250,7 @@ class Follower:
         except Lacking:
             return self._absent()
         self._known, self._lacking_at = True, 0.0
-        return self._take(life.seen(answer))
+        return self._take(optimization_job_status.seen(answer))
 
     def _create(self) -> bool:
         """Asked once: botocore's own second try would hide what became of the first."""
@@ -260,9 +260,9 @@ class Follower:
             return False
         if self._spec.weights is not None and not self._content:
             return self._upload(Path(self._spec.weights))
-        request = requests.sourced(self._spec.request, self._content)
+        request = optimization_requests.sourced(self._spec.request, self._content)
         try:
-            self._once.call("create_optimization_job", **requests.named(request, self._name))
+            self._once.call("create_optimization_job", **optimization_requests.named(request, self._name))
         except Taken:  # an answer that was lost, or a supervisor before this one
             pass
         except Expired:
@@ -281,7 +281,7 @@ class Follower:
 
     def _upload(self, folder: Path) -> bool:
         """The weights go first; what broke goes on at the next look, and the job is created at the one after."""
-        place = str(self._spec.request["ModelSource"]["S3"]["S3Uri"]).partition(f"/{requests.CONTENT}")[0]
+        place = str(self._spec.request["ModelSource"]["S3"]["S3Uri"]).partition(f"/{optimization_requests.CONTENT}")[0]
         said = f"Uploading the weights to {place}."
         self._channel.emit(Event(kind="phase", phase="upload", message=said))
         try:

@@ -17,7 +17,7 @@ from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.vllm_flags import speculating
 from backend.domain.neuron import options
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.compile_plan import CompilePlan
 
 FOLDER = "compiled"
 """Of the artifact, beside `model`."""

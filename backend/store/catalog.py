@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, delete, exists, func, insert, or_
 from sqlmodel import Session, col, select
 
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
-from backend.domain.rules import kinds
-from backend.domain.rules.kinds import CatalogFilter
+from backend.domain.rules import catalog_filter
+from backend.domain.rules.catalog_filter import CatalogFilter
 from backend.store.tables import ArtifactRow, CatalogRow, FitRow, PlannedRow, now
 
 MAX_WORDS = 8
@@ -43,11 +43,11 @@ def row(
         rank=RANKS.get(model.origin, 1),
         position=position,
         words=" ".join(said).casefold(),
-        family=kinds.family(model),
+        family=catalog_filter.family(model),
         parameters=model.parameters,
         context=model.max_positions,
         kv_bytes_per_token=model.kv_bytes_per_token,
-        shape=kinds.shape(model, draft),
+        shape=catalog_filter.shape(model, draft),
         card=model.model_dump_json(),
         created_at=at or now(),
         **fields,
@@ -103,11 +103,13 @@ def count(session: Session, chosen: CatalogFilter, target: str) -> int:
 
 
 def _conditions(chosen: CatalogFilter, target: str) -> list[ColumnElement[bool]]:
-    conditions = [col(CatalogRow.origin).in_(chosen.origins or kinds.LISTED), _still_used()]
+    conditions = [col(CatalogRow.origin).in_(chosen.origins or catalog_filter.LISTED), _still_used()]
     columns = ((CatalogRow.family, chosen.families), (CatalogRow.licence, chosen.licences))
     conditions += [col(column).in_(values) for column, values in columns if values]
     conditions += _bounds(chosen)
-    conditions += [col(getattr(CatalogRow, name)) == "Yes" for name in chosen.techniques if name in kinds.PUBLISHED]
+    conditions += [
+        col(getattr(CatalogRow, name)) == "Yes" for name in chosen.techniques if name in catalog_filter.PUBLISHED
+    ]
     fitting = select(FitRow.shape).where(FitRow.target == target)
     conditions += [col(CatalogRow.shape).in_(fitting.where(FitRow.kind == kind)) for kind in chosen.kinds]
     words = chosen.words.casefold().split()[:MAX_WORDS]
@@ -134,7 +136,7 @@ def _bounds(chosen: CatalogFilter) -> list[ColumnElement[bool]]:
 def values(session: Session, column: Literal["family", "licence"]) -> list[str]:
     """What stands in that column of the listed models, in any order of letters' case."""
     chosen = col(getattr(CatalogRow, column))
-    statement = select(chosen).where(col(CatalogRow.origin).in_(kinds.LISTED), chosen.is_not(None)).distinct()
+    statement = select(chosen).where(col(CatalogRow.origin).in_(catalog_filter.LISTED), chosen.is_not(None)).distinct()
     return sorted(session.exec(statement.limit(MOST_VALUES)), key=str.casefold)
 
 
@@ -147,7 +149,7 @@ def names(session: Session, origins: Sequence[str]) -> list[str]:
 def unplanned(session: Session, place: str) -> list[CatalogRow]:
     """One model of each shape whose fits there are not known yet."""
     done = select(PlannedRow.shape).where(PlannedRow.place == place)
-    listed = col(CatalogRow.origin).in_(kinds.LISTED)
+    listed = col(CatalogRow.origin).in_(catalog_filter.LISTED)
     first = (
         select(func.min(CatalogRow.source)).where(listed, col(CatalogRow.shape).not_in(done)).group_by(CatalogRow.shape)
     )

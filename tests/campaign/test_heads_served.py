@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from backend.domain.evaluation.document import Speculation, Variant
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Serving
-from backend.domain.recipe.training import Training
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.acceptance import Acceptance
 from backend.engines.drafts.data import Said, unknown

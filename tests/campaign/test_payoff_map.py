@@ -10,8 +10,8 @@ import pytest
 from backend import channel as form
 from backend.channel import JobChannel
 from backend.domain.jobs.jobs import PayoffSpec
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import PayoffMap, Probe
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import PayoffMap, Probe
 from backend.domain.recipe.recipe import ORIGINAL, Serving
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
@@ -29,7 +29,7 @@ def test_a_map_of_the_starter(home: Workspace, tmp_path: Path) -> None:
     spec = PayoffSpec.model_validate(
         {**asked.model_dump(), "probes": (Probe(hidden=64, layers=1, tokens=3, acceptance=0.5),)}
     )
-    assert spec.weights == payoff.weights_of(ORIGINAL)
+    assert spec.weights == draft_payoff.weights_of(ORIGINAL)
     channel = JobChannel(tmp_path / "j-1" / "1")
     for name in (form.EVENTS, form.WORK):
         (tmp_path / "j-1" / "1" / name).mkdir(parents=True)
@@ -37,7 +37,9 @@ def test_a_map_of_the_starter(home: Workspace, tmp_path: Path) -> None:
         found = PayoffMap.model_validate(kind.run(spec, channel, memory)["map"])
     assert [(point.streams, point.tokens) for point in found.points] == [(1, 0), (2, 0), (1, 3), (2, 3)]
     guessed = [point for point in found.points if point.draft]
-    assert {point.draft.parameters for point in guessed if point.draft} == {payoff.draft_parameters(4096, 64, 1, 128)}
+    assert {point.draft.parameters for point in guessed if point.draft} == {
+        draft_payoff.draft_parameters(4096, 64, 1, 128)
+    }
     # 0.5 + 0.25 + 0.125 accepted tokens a step, counted over 32 steps a stream and more: four deviations
     for point in guessed:
         assert point.accepted is not None and 0.1 < point.accepted < 1.7

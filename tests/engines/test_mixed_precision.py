@@ -12,7 +12,7 @@ import pytest
 
 from backend.domain.errors import ImpossibleStack, QualityFloorMissed, WorkError
 from backend.domain.jobs.progress import Silent
-from backend.domain.recipe import fallback, precision
+from backend.domain.recipe import precision, precision_allocation
 from backend.domain.recipe.precision import SIXTEEN, Measured
 from backend.domain.recipe.recipe import Limits
 from backend.engines.base import QuantizeRequest
@@ -163,7 +163,7 @@ def test_each_group_gets_its_precision_and_the_file_says_so(
 def test_a_better_allocation_than_4_bits_everywhere_is_found_and_one_unknown_group_refused(
     model: Path, groups: list[Measured], tmp_path: Path
 ) -> None:
-    chosen = fallback.within(groups, CANDIDATES, 6.0)
+    chosen = precision_allocation.within(groups, CANDIDATES, 6.0)
     others = {group.name: each for group, each in zip(groups, chosen, strict=True)}
     quantize(request(model, tmp_path / "mixed", precisions=others), Silent())
     quantize(request(model, tmp_path / "plain"), Silent())

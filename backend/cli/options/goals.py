@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from backend.domain.errors import InvalidRecipe
-from backend.domain.planner.choose import Goal
+from backend.domain.planner.target_choice import Goal
 from backend.domain.validation import checked
 
 InputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of a prompt.")]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from backend.cli.output import table
 from backend.domain.figures import figure, streams
-from backend.domain.planner.choose import Choice, Deployment, Loser
-from backend.domain.planner.correction import Calibration
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_correction import Calibration
+from backend.domain.planner.target_choice import Choice, Deployment, Loser
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import Preview
 

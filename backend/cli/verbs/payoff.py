@@ -17,8 +17,8 @@ from backend.cli.submit_and_wait import Wait, submit_and_finish
 from backend.domain.errors import RequestError
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import PayoffSpec
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import BreakEven, PayoffMap, Shape
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import BreakEven, PayoffMap, Shape
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.present.words import payoff as words
 from backend.service import Workspace
@@ -46,11 +46,11 @@ def command(
         str | None, typer.Option(help="Instead of a size, a draft that `train` made: what it pays.")
     ] = None,
     streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(
-        map(str, payoff.STREAMS)
+        map(str, draft_payoff.STREAMS)
     ),
     rounds: Annotated[
         int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")
-    ] = payoff.ROUNDS,
+    ] = draft_payoff.ROUNDS,
     again: Annotated[bool, typer.Option("--again", help="Measure although there is a map of it already.")] = False,
     wait: Wait = True,
     json: Json = False,
@@ -74,7 +74,7 @@ def _sized(workspace: Workspace, spec: PayoffSpec, written: str) -> Shape:
     """Raises RequestError."""
     wanted = parameters(written)
     measuring.check_size(workspace, spec, wanted)
-    return payoff.shape_of(wanted)
+    return draft_payoff.shape_of(wanted)
 
 
 def _trained(workspace: Workspace, spec: PayoffSpec, artifact: str) -> Trained:

@@ -14,7 +14,7 @@ from backend.cli.output import emit, out
 from backend.cli.submit_and_wait import outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
 from backend.domain.figures import counted
-from backend.domain.managed.settings import WORDS
+from backend.domain.managed.aws_settings import WORDS
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.plans import sagemaker_jobs

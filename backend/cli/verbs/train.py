@@ -12,7 +12,7 @@ from backend.cli.options import job_options
 from backend.cli.output import Json, emit, next_command
 from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
 from backend.domain.errors import InvalidOptions
-from backend.domain.recipe.training import KINDS, LOSS_NAMES, Training
+from backend.domain.recipe.draft_training import KINDS, LOSS_NAMES, Training
 from backend.domain.validation import checked
 from backend.present.words import drafts
 from backend.service.jobs import jobs

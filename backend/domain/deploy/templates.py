@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from backend.domain.deploy import requests
+from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.container import TOGETHER, environment
 from backend.domain.deploy.deployment import VARIANT, Deployment
 
@@ -32,15 +32,17 @@ TERRAFORM_NAMES = {
 
 def cloudformation(deployment: Deployment) -> str:
     """A template with nothing to fill in."""
-    marked = {"Tags": requests.tags(deployment)}
+    marked = {"Tags": sagemaker_requests.tags(deployment)}
     resources: dict[str, Any] = {
         "Model": {"Type": "AWS::SageMaker::Model", "Properties": {**_model(deployment), **marked}},
         "Configuration": {
             "Type": "AWS::SageMaker::EndpointConfig",
             "Properties": {
-                **requests.configuration(deployment),
+                **sagemaker_requests.configuration(deployment),
                 **marked,
-                "ProductionVariants": [requests.variant(deployment) | {"ModelName": _attribute("Model", "ModelName")}],
+                "ProductionVariants": [
+                    sagemaker_requests.variant(deployment) | {"ModelName": _attribute("Model", "ModelName")}
+                ],
             },
         },
         "Endpoint": {
@@ -65,8 +67,8 @@ def cloudformation(deployment: Deployment) -> str:
 def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
     if not (deployment.capacity or deployment.schedule):
         return {}
-    actions = {"ScheduledActions": requests.scheduled(deployment)} if deployment.schedule else {}
-    target = {**requests.scaled(deployment.resource), **requests.limits(deployment), **actions}
+    actions = {"ScheduledActions": sagemaker_requests.scheduled(deployment)} if deployment.schedule else {}
+    target = {**sagemaker_requests.scaled(deployment.resource), **sagemaker_requests.limits(deployment), **actions}
     registered = {
         "Capacity": {
             "Type": "AWS::ApplicationAutoScaling::ScalableTarget",
@@ -77,10 +79,10 @@ def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
     if deployment.capacity is None:
         return registered
     policy = {
-        "PolicyName": requests.policy_name(deployment),
+        "PolicyName": sagemaker_requests.policy_name(deployment),
         "PolicyType": "TargetTrackingScaling",
         "ScalingTargetId": {"Ref": "Capacity"},
-        "TargetTrackingScalingPolicyConfiguration": requests.tracking(deployment),
+        "TargetTrackingScalingPolicyConfiguration": sagemaker_requests.tracking(deployment),
     }
     return registered | {"Load": {"Type": "AWS::ApplicationAutoScaling::ScalingPolicy", "Properties": policy}}
 
@@ -89,18 +91,22 @@ def _alarm_resource(deployment: Deployment) -> dict[str, Any]:
     if deployment.idle is None:
         return {}
     return {
-        "Idle": {"Type": "AWS::CloudWatch::Alarm", "DependsOn": "Endpoint", "Properties": requests.alarm(deployment)}
+        "Idle": {
+            "Type": "AWS::CloudWatch::Alarm",
+            "DependsOn": "Endpoint",
+            "Properties": sagemaker_requests.alarm(deployment),
+        }
     }
 
 
 def _model(deployment: Deployment) -> dict[str, Any]:
     """With everything under one data source where there is a draft."""
-    found = requests.model(deployment)
+    found = sagemaker_requests.model(deployment)
     if not deployment.draft:
         return found
     container = {
         "Image": deployment.image,
-        "ModelDataSource": requests.source(deployment.data),
+        "ModelDataSource": sagemaker_requests.source(deployment.data),
         "Environment": environment(deployment, TOGETHER),
     }
     return found | {"PrimaryContainer": container}
@@ -117,7 +123,7 @@ def terraform(deployment: Deployment) -> str:
     model |= {"name": model.pop("model_name"), "primary_container": _container(deployment), **marked, **REPLACED}
     if deployment.subnets:
         model["vpc_config"] = _snaked(model["vpc_config"])
-    variant = _snaked(requests.variant(deployment)) | {"model_name": "${aws_sagemaker_model.model.name}"}
+    variant = _snaked(sagemaker_requests.variant(deployment)) | {"model_name": "${aws_sagemaker_model.model.name}"}
     key = {"kms_key_arn": deployment.key_arn} if deployment.kms_key else {}
     configuration = {"name": deployment.version, "production_variants": [variant], **key, **marked, **REPLACED}
     named = "${aws_sagemaker_endpoint_configuration.configuration.name}"
@@ -148,22 +154,22 @@ def _container(deployment: Deployment) -> dict[str, Any]:
 def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
     if not (deployment.capacity or deployment.schedule):
         return {}
-    target = _snaked(requests.scaled(deployment.resource) | requests.limits(deployment))
+    target = _snaked(sagemaker_requests.scaled(deployment.resource) | sagemaker_requests.limits(deployment))
     of = f"endpoint/${{aws_sagemaker_endpoint.endpoint.name}}/variant/{VARIANT}"
-    same = {name: f"${{aws_appautoscaling_target.capacity.{name}}}" for name in _snaked(requests.scaled(""))}
+    same = {name: f"${{aws_appautoscaling_target.capacity.{name}}}" for name in _snaked(sagemaker_requests.scaled(""))}
     blocks: dict[str, Any] = {"aws_appautoscaling_target": {"capacity": target | {"resource_id": of}}}
     if deployment.capacity:
-        tracked = _snaked(requests.tracking(deployment))
+        tracked = _snaked(sagemaker_requests.tracking(deployment))
         tracked["predefined_metric_specification"] = _snaked(tracked["predefined_metric_specification"])
         policy = {
-            "name": requests.policy_name(deployment),
+            "name": sagemaker_requests.policy_name(deployment),
             "policy_type": "TargetTrackingScaling",
             **same,
             "target_tracking_scaling_policy_configuration": tracked,
         }
         blocks["aws_appautoscaling_policy"] = {"load": policy}
     if deployment.schedule:
-        scheduled = requests.scheduled(deployment)
+        scheduled = sagemaker_requests.scheduled(deployment)
         actions = [
             _snaked(each | {"ScalableTargetAction": _snaked(each["ScalableTargetAction"])}) for each in scheduled
         ]
@@ -177,7 +183,7 @@ def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
 def _alarm_block(deployment: Deployment) -> dict[str, Any]:
     if deployment.idle is None:
         return {}
-    alarm = requests.alarm(deployment)
+    alarm = sagemaker_requests.alarm(deployment)
     dimensions = {each["Name"]: each["Value"] for each in alarm["Dimensions"]}
     dimensions["EndpointName"] = "${aws_sagemaker_endpoint.endpoint.name}"
     return {

@@ -15,11 +15,11 @@ from backend.domain.evaluation.blocks.sequential_tests import Continued
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
-from backend.domain.neuron.compiling import CompilePlan
-from backend.domain.planner.choose import Deployment
-from backend.domain.planner.payoff import ROUNDS, STREAMS, Probe
+from backend.domain.neuron.compile_plan import CompilePlan
+from backend.domain.planner.draft_payoff import ROUNDS, STREAMS, Probe
+from backend.domain.planner.target_choice import Deployment
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.recipe.training import Training
 from backend.domain.rules.plan import Plan
 from backend.domain.workload.row_report import Reading
 

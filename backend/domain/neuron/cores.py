@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving
-from backend.domain.needs.serving import Room
+from backend.domain.needs import serving_memory
+from backend.domain.needs.serving_memory import Room
 from backend.domain.recipe.recipe import Recipe
 
 
@@ -62,7 +62,7 @@ def degrees(device: Device) -> tuple[int, ...]:
 def room(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> Room:
     """The memory of one logical core, with the heads that are padded and copied for that degree."""
     beside = as_compiled(draft, degree) if draft else None
-    return serving.room(as_compiled(model, degree), recipe, logical(device), degree, beside)
+    return serving_memory.room(as_compiled(model, degree), recipe, logical(device), degree, beside)
 
 
 def as_compiled(model: ModelFacts, degree: int) -> ModelFacts:

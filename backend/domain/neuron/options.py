@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.compile_plan import CompilePlan
 
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 BACKEND = "neuron_native"

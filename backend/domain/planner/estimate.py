@@ -10,18 +10,18 @@ from backend.domain.evaluation.prices import per_million
 from backend.domain.frozen import Frozen
 from backend.domain.machine import instructions
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.needs import duration, recovery, serving
-from backend.domain.needs import job as job_memory
-from backend.domain.needs.rates import Range, Rates
+from backend.domain.needs import job_duration, recovery_needs, serving_memory
+from backend.domain.needs import job_memory as job_memory
+from backend.domain.needs.hardware_rates import Range, Rates
 from backend.domain.neuron import cores
 from backend.domain.planner import roofline
-from backend.domain.planner.correction import Calibration, scaled
-from backend.domain.planner.payoff import PayoffMap, Shape
+from backend.domain.planner.draft_payoff import PayoffMap, Shape
+from backend.domain.planner.estimate_correction import Calibration, scaled
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 
 COMPILE_CACHE_BYTES = 200_000_000
 """What vLLM's compile cache of one model took here at most, rounded up."""
@@ -33,14 +33,14 @@ FORMULAS = {
     "disk": "optimized weights + draft + compile cache (200 MB) + 64 MB margin",
     "memory": job_memory.FORMULA,
     "kv_cache": "2 x layers x KV heads x head size x bytes of an element, a token",
-    "cache": serving.FORMULA,
+    "cache": serving_memory.FORMULA,
     "ttft": "(2 x parameters x tokens + attention) / arithmetic rate; at most all streams' prompts in a row",
     "tpot": "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own time; "
     "at most the other streams' prompts too",
     "speculation": "(pass over k + 1 tokens + k draft steps) / ((1 - a^(k+1)) / (1 - a)), a = acceptance",
     "output_tokens_per_s": "streams x output tokens / (streams x prefill + output tokens x step), summed over the replicas",
     "price": "hourly price / (output tokens/s x 3600 / 10^6)",
-    "job": duration.FORMULA,
+    "job": job_duration.FORMULA,
 }
 
 
@@ -108,7 +108,7 @@ def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
     step = recipe.step("quantize")
     if isinstance(model, ModelCard) and (not isinstance(step, Quantize) or step.method == "kv_cache"):
         return model.weights_bytes
-    return serving.weights(model, recipe).total
+    return serving_memory.weights(model, recipe).total
 
 
 def original_bytes(model: ModelFacts) -> int:
@@ -123,7 +123,7 @@ def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> 
         disk += COMPILE_CACHE_BYTES
     original = original_bytes(model)
     busy = job_memory.needed(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
-    recovering = recovery.memory_bytes(model, recipe)
+    recovering = recovery_needs.memory_bytes(model, recipe)
     disk += 2 * original_bytes(model) if recovering else 0
     formulas = {name: _need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
     return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
@@ -131,10 +131,10 @@ def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> 
 
 def _need_formulas(recipe: Recipe) -> dict[str, str]:
     """FORMULAS as far as they depend on the recipe."""
-    if recovery.asked(recipe) is None:
+    if recovery_needs.asked(recipe) is None:
         return FORMULAS
     disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
-    return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery.FORMULA}", "disk": disk}
+    return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_needs.FORMULA}", "disk": disk}
 
 
 class Context(Frozen):
@@ -172,8 +172,8 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
     unknown: list[str] = []
     compiled = facts.place == "neuron"
     cut = cores.as_compiled(model, degree) if compiled else model
-    room = serving.room(cut, recipe, facts.device, degree, draft) if facts.device else None
-    least = serving.least_room(model, recipe, facts.device, draft) if facts.device else None
+    room = serving_memory.room(cut, recipe, facts.device, degree, draft) if facts.device else None
+    least = serving_memory.least_room(model, recipe, facts.device, draft) if facts.device else None
     speed = _speed(model, recipe, context, degree, replicas, room, unknown)
     job = _job(model, recipe, context, wanted, unknown)
     rate = speed.output_tokens_per_s if speed else None
@@ -186,7 +186,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         target=context.target,
         weights_bytes=wanted.weights_bytes,
         weights_bytes_original=original_bytes(model),
-        kv_bytes_per_token=serving.kv_bytes(model, serving.serving_of(recipe)),
+        kv_bytes_per_token=serving_memory.kv_bytes(model, serving_memory.serving_of(recipe)),
         min_tensor_parallel=least.tensor_parallel if least else None,
         tensor_parallel=degree,
         replicas=replicas,
@@ -199,7 +199,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         runtime_bytes=room.runtime if room else None,
         weights_per_device=room.weights_per_device if room else None,
         device_bytes=facts.device.memory_bytes if facts.device else None,
-        usable_bytes=serving.usable(facts.device) if facts.device else None,
+        usable_bytes=serving_memory.usable(facts.device) if facts.device else None,
         devices=facts.device.units if facts.device else None,
         ttft_ms=scaled(speed.ttft, 1000) if speed else None,
         tpot_ms=scaled(speed.tpot, 1000) if speed else None,
@@ -233,7 +233,7 @@ def _speed(
     context: Context,
     degree: int,
     replicas: int,
-    room: serving.Room | None,
+    room: serving_memory.Room | None,
     unknown: list[str],
 ) -> roofline.Speed | None:
     facts, step = context.facts, recipe.step("speculate")
@@ -245,7 +245,7 @@ def _speed(
     speed = None
     if facts.device is not None and room is not None:
         draft, load = facts.serving_draft(recipe), context.load
-        held = serving.sequences(room, recipe, load.input_tokens + load.output_tokens)
+        held = serving_memory.sequences(room, recipe, load.input_tokens + load.output_tokens)
         speed = roofline.replicated(
             model, recipe, facts.device, degree, load, draft, likely, held, replicas, context.gains(recipe)
         )
@@ -265,7 +265,7 @@ def _why(model: ModelFacts, facts: Facts) -> str:
 def _job(model: ModelFacts, recipe: Recipe, context: Context, wanted: Need, unknown: list[str]) -> Range | None:
     facts, original = context.facts, original_bytes(model)
     if facts.place == "managed":
-        found = duration.managed_seconds(recipe, original)
+        found = job_duration.managed_seconds(recipe, original)
         if found[1]:
             unknown.append("job cost: the toolkit chooses the instance that optimizes")
         return found
@@ -285,7 +285,7 @@ def _job(model: ModelFacts, recipe: Recipe, context: Context, wanted: Need, unkn
         needs = f"a layer takes about {device / 1e9:.0f} GB of an accelerator and {has}"
         unknown.append(f"job duration: {needs}, so it must run elsewhere")
         return None
-    return duration.job_seconds(model, recipe, runs, original + wanted.weights_bytes)
+    return job_duration.job_seconds(model, recipe, runs, original + wanted.weights_bytes)
 
 
 def _cost(context: Context, job: Range | None) -> Range | None:
@@ -308,7 +308,7 @@ def _formulas(facts: Facts, recipe: Recipe, runs: Rates | None) -> dict[str, str
         "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
     }
     rates |= _products(facts, recipe)
-    job = {"job": f"{duration.FORMULA}; {runs.basis}"} if runs else {}
+    job = {"job": f"{job_duration.FORMULA}; {runs.basis}"} if runs else {}
     return _need_formulas(recipe) | rates | job
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import layout, serving
-from backend.domain.needs.serving import Room
+from backend.domain.needs import parallel_layout, serving_memory
+from backend.domain.needs.serving_memory import Room
 from backend.domain.recipe.recipe import Recipe
 
 
@@ -34,11 +34,11 @@ class Footprint(NamedTuple):
 
 def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[str, ...]) -> Footprint:
     """Fits where the weights and a cache of `serving.cache_tokens` do, as the planner's memory rule has it."""
-    found = layout.default(model, recipe, device, tokens=serving.cache_tokens(model, recipe))
+    found = parallel_layout.default(model, recipe, device, tokens=serving_memory.cache_tokens(model, recipe))
     if found is not None:
         return Footprint(names, device, True, found.room, found.replicas)
-    degree = max(serving.degrees(model, recipe, device), default=1)
-    return Footprint(names, device, False, serving.room(model, recipe, device, degree))
+    degree = max(serving_memory.degrees(model, recipe, device), default=1)
+    return Footprint(names, device, False, serving_memory.room(model, recipe, device, degree))
 
 
 def footprints(model: ModelFacts, recipe: Recipe, places: list[tuple[str, Device]]) -> list[Footprint]:

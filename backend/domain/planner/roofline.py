@@ -17,13 +17,13 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
-from backend.domain.kernels.choose import rounds_inputs
 from backend.domain.kernels.conditions import Scheme
+from backend.domain.kernels.kernel_choice import rounds_inputs
 from backend.domain.machine import instructions
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
-from backend.domain.needs.serving import format_of, kv_bytes, serving_of, weights
+from backend.domain.needs.serving_memory import format_of, kv_bytes, serving_of, weights
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE

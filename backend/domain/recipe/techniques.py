@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from backend.domain.recipe import libraries
+from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.methods import PRUNE, QUANTIZE, WHY_NOT
 from backend.domain.recipe.speculation import OFFERED, SPECULATE
 
@@ -48,7 +48,7 @@ _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     **{("prune", method, "native"): frozenset({"cpu", "cuda"}) for method in PRUNE},
     **{("speculate", method, "native"): frozenset({"cpu", "cuda"}) for method in SPECULATE},
     ("compile", None, "native"): frozenset({"cpu", "cuda"}),
-    **libraries.SUPPORTED,
+    **quantization_engines.SUPPORTED,
 }
 
 """Where it can be made. `methods.unserved` says where vLLM cannot serve what was made."""

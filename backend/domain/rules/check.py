@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.domain.rules import nearest_recipe as nearest
 from backend.domain.rules import rules
-from backend.domain.rules import suggest as nearest
-from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict, plan
+from backend.domain.rules.target_facts import Facts
 
 
 def valid(model: ModelFacts, recipe: Recipe, facts: Facts) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import recovery
-from backend.domain.recipe import libraries, methods, sagemaker_toolkit
+from backend.domain.needs import recovery_needs
+from backend.domain.recipe import methods, quantization_engines, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.rules.facts import Facts, Reason
+from backend.domain.rules.target_facts import Facts, Reason
 
 AUTOAWQ_FORMAT = "vLLM 0.32.0, AutoAWQConfig"
 MIXED = "docs/decisions/0013-mixed-precision.md"
@@ -94,28 +94,28 @@ def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
 def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     for step in recipe.steps:
         if isinstance(step, Quantize):
-            for message, source in libraries.refusals(step, model.id, model.model_type):
+            for message, source in quantization_engines.refusals(step, model.id, model.model_type):
                 yield Reason(rule="library", message=message, source=source)
 
 
 def recovers(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     """A recovery has no experts, and memory for the whole model where the job runs."""
-    step = recovery.asked(recipe)
+    step = recovery_needs.asked(recipe)
     if step is None:
         return
     if model.experts:
         message = "Recovery has no adapters for models made of experts: leave `recover` out."
         yield Reason(rule="recovery-experts", message=message, source="docs/decisions/0014-recovery.md")
     held, where = _recovery_memory(facts)
-    needed = recovery.memory_bytes(model, recipe)
+    needed = recovery_needs.memory_bytes(model, recipe)
     if held is not None and needed > held:
         smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
-        sizes = f"about {recovery.size(needed)}, and {where} has {recovery.size(held)}"
+        sizes = f"about {recovery_needs.size(needed)}, and {where} has {recovery_needs.size(held)}"
         message = f"Recovery holds the whole model in memory, {sizes}"
         yield Reason(
             rule="recovery-memory",
             message=f"{message}: use {smaller}, or leave `recover` out.",
-            source=recovery.FORMULA,
+            source=recovery_needs.FORMULA,
         )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving
-from backend.domain.neuron import compiling, cores, stacks
-from backend.domain.neuron.stacks import STACKS
+from backend.domain.needs import serving_memory
+from backend.domain.neuron import compile_plan, cores, software_stacks
+from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
-from backend.domain.rules.facts import MEMORY, Facts, Reason
-from backend.domain.rules.speculation import fitting
+from backend.domain.rules.speculation_rules import fitting
+from backend.domain.rules.target_facts import MEMORY, Facts, Reason
 
 FORMULA = (
     "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
@@ -46,10 +46,10 @@ def family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     """Architectures by stack and accelerator."""
     device, asked = facts.device, _step(recipe).stack
     name = device.name if device else facts.where
-    if stacks.choose(name, model.model_type, asked) is not None:
+    if software_stacks.choose(name, model.model_type, asked) is not None:
         return
-    rest = stacks.choose(name, model.model_type)
-    known = ", ".join(sorted(STACKS[asked].model_types) if asked else stacks.named(name))
+    rest = software_stacks.choose(name, model.model_type)
+    known = ", ".join(sorted(STACKS[asked].model_types) if asked else software_stacks.named(name))
     if asked and name not in STACKS[asked].accelerators:
         message = f"{STACKS[asked].title} does not compile for {name}: leave `stack` out."
     elif rest is not None and asked:
@@ -57,17 +57,17 @@ def family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     else:
         who = STACKS[asked].title if asked else f"The libraries for {name}"
         message = f"{who}: no support for models of type {model.model_type}, only for {known}: choose a GPU instance."
-    sources = [STACKS[one].source for one in ([asked] if asked else stacks.ORDER.get(name, ()))]
+    sources = [STACKS[one].source for one in ([asked] if asked else software_stacks.ORDER.get(name, ()))]
     yield Reason(rule="neuron-family", message=message, source="; ".join(sources) or "docs/neuron.md")
 
 
 def steps(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     """What the stack cannot, part by part."""
-    name = stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
+    name = software_stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
     if name is None:
         return
     stack = STACKS[name]
-    for part in compiling.parts(recipe):
+    for part in compile_plan.parts(recipe):
         if part not in stack.can:
             known = ", ".join(sorted(stack.can - {"compile"}))
             message = f"{stack.title} compiles no `{part}` ahead of time: leave it out, or use one of {known}."
@@ -80,7 +80,7 @@ def steps(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
 def speculation(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     """What the vendor's documents and code refuse of drafts and EAGLE heads."""
     step = recipe.step("speculate")
-    name = stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
+    name = software_stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
     if name is None or not isinstance(step, Speculate) or step.method not in STACKS[name].can:
         return
     stack = STACKS[name]
@@ -162,8 +162,8 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reci
         [length if length is None else min(length, model.max_positions), min(2048, model.max_positions)]
     )
     degrees = sorted(cores.degrees(device), key=lambda each: (each < recipe.serving.tensor_parallel, each))
-    for stack in dict.fromkeys([own.stack, None, *stacks.ORDER.get(name, ())]):
-        can = STACKS[chosen].can if (chosen := stacks.choose(name, model.model_type, stack)) else frozenset()
+    for stack in dict.fromkeys([own.stack, None, *software_stacks.ORDER.get(name, ())]):
+        can = STACKS[chosen].can if (chosen := software_stacks.choose(name, model.model_type, stack)) else frozenset()
         compile_step = own.model_copy(update={"stack": stack, "buckets": None, "optimize_level": None})
         kept = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
         narrow = (
@@ -181,7 +181,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reci
 def notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
     """What the plan says besides: the stack's age, padded heads."""
     assert facts.device is not None
-    name = stacks.choose(facts.device.name, model.model_type, _step(recipe).stack)
+    name = software_stacks.choose(facts.device.name, model.model_type, _step(recipe).stack)
     degree = recipe.serving.tensor_parallel
     found = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
     heads, kv_heads = cores.padded_heads(model, degree)
@@ -195,6 +195,6 @@ def notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
         f"{held.cache[0] / 1e9:.1f} GB left for the cache",
     )
     found.append(
-        f"Each of {degree} cores holds {weights}; {left} after {serving.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
+        f"Each of {degree} cores holds {weights}; {left} after {serving_memory.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
     )
     return found

@@ -10,18 +10,18 @@ from typing import Any, Literal
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
-from backend.domain.kernels.choose import rounds_inputs
+from backend.domain.kernels.kernel_choice import rounds_inputs
 from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.machine import instructions
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.needs import job, layout, recovery, serving
-from backend.domain.needs.layout import Layout
+from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory
+from backend.domain.needs.parallel_layout import Layout
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
-from backend.domain.rules import kernels, neuron_rules, processor, speculation
-from backend.domain.rules.facts import MEMORY, Facts, Reason
+from backend.domain.rules import kernel_rules, neuron_rules, processor_notes, speculation_rules
+from backend.domain.rules.target_facts import MEMORY, Facts, Reason
 
 CUT_CACHE = (
     "vLLM 0.32 on processors cuts off what an FP8 cache cannot hold, where GPUs round to the nearest number: the rounding is "
@@ -84,7 +84,7 @@ def plan(model: ModelFacts, recipe: Recipe, facts: Facts) -> Plan:
     shared = layout_of(model, recipe, facts)
     notes += _notes(model, recipe, facts, shared)
     degree, replicas = (shared.degree, shared.replicas) if shared else (recipe.serving.tensor_parallel, 1)
-    kernel = kernels.title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
+    kernel = kernel_rules.title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
     steps = tuple(_mixed(_planned(step, facts, kernel), recipe, facts) for step in ordered)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
 
@@ -95,11 +95,13 @@ def layout_of(model: ModelFacts, recipe: Recipe, facts: Facts) -> Layout | None:
     device, draft, asked = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
     if device is None:
         return None
-    tokens = serving.cache_tokens(model, recipe)
+    tokens = serving_memory.cache_tokens(model, recipe)
     found = (
-        layout.default(model, recipe, device, draft, tokens=tokens) if facts.place not in {"local", "neuron"} else None
+        parallel_layout.default(model, recipe, device, draft, tokens=tokens)
+        if facts.place not in {"local", "neuron"}
+        else None
     )
-    return found or Layout(serving.room(model, recipe, device, asked, draft), 1, device.units)
+    return found or Layout(serving_memory.room(model, recipe, device, asked, draft), 1, device.units)
 
 
 def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
@@ -116,7 +118,7 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | Non
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
     notes += _shared(model, recipe, facts, shared) + _serving_notes(model, recipe, facts)
     notes += _context_note(model, recipe, facts, shared) + _capability_notes(model, recipe, facts)
-    needed = job.needed(model, recipe, serving.weights(model, Recipe()).total)
+    needed = job_memory.needed(model, recipe, serving_memory.weights(model, Recipe()).total)
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
         notes.append(
             f"Quantizing takes about {needed / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}: "
@@ -138,15 +140,15 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
     if (
         facts.hardware == "cpu"
         and facts.features is not None
-        and (told := processor.note(model, recipe, facts.features))
+        and (told := processor_notes.note(model, recipe, facts.features))
     ):
         notes.append(told)
     notes += _kernel_notes(model, recipe, facts)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
-    if recovery.asked(recipe):
-        notes.append(recovery.note(model, recipe))
-    return notes + speculation.notes(recipe)
+    if recovery_needs.asked(recipe):
+        notes.append(recovery_needs.note(model, recipe))
+    return notes + speculation_rules.notes(recipe)
 
 
 def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
@@ -155,10 +157,10 @@ def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
     if not isinstance(step, Quantize):
         return []
     notes = []
-    if names := kernels.unquantized(model, step):
+    if names := kernel_rules.unquantized(model, step):
         why = f"their sizes are no multiples of {CPU_MULTIPLE}, which vLLM's kernel for processors needs"
         notes.append(f"The {' and '.join(names)} matrices stay 16-bit: {why}.")
-    if kernels.only_here(model, recipe, facts):
+    if kernel_rules.only_here(model, recipe, facts):
         groups = f"groups of {methods.group(step)}"
         notes.append(f"No GPU kernel of vLLM takes {groups}: the artifact is for a processor alone.")
     return notes
@@ -168,7 +170,7 @@ def _shared(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | No
     """How the accelerators share the model, and what is left idle."""
     if facts.device is None or shared is None or shared.units == 1:
         return []
-    most = max(serving.degrees(model, recipe, facts.device), default=shared.degree)
+    most = max(serving_memory.degrees(model, recipe, facts.device), default=shared.degree)
     more = f": `serving.tensor_parallel: {most}` would use {most}" if shared.idle and most > shared.degree else ""
     return [f"{shared.units} accelerators: {shared.words}{more}."]
 

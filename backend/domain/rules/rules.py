@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from backend.domain.machine.device import Device
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
-from backend.domain.needs import serving
-from backend.domain.neuron import stacks
+from backend.domain.needs import serving_memory
+from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
-from backend.domain.rules import kernels, method_rules, neuron_rules, speculation
-from backend.domain.rules.facts import MEMORY, Facts, Reason
+from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
+from backend.domain.rules.target_facts import MEMORY, Facts, Reason
 
 Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
 PAGE = "AWS documentation, models that support inference optimization"
@@ -177,8 +177,8 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterato
             f"tensor_parallel {degree} needs {degree} devices and {facts.where} has {facts.device.units}: lower it."
         )
         yield Reason(rule="tensor-parallel", message=message, source="vLLM, --tensor-parallel-size")
-    chosen = serving.format_of(model, recipe)
-    if facts.hardware != "neuron" and not serving.divides(model, degree, chosen.group if chosen else None):
+    chosen = serving_memory.format_of(model, recipe)
+    if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.group if chosen else None):
         of = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
         message = f"tensor_parallel {degree} does not divide {of} into equal parts: use another degree."
         yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, ModelConfig and AutoAWQConfig")
@@ -189,13 +189,13 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
     device, asked = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes or asked > device.units:
         return
-    draft, tokens = facts.serving_draft(recipe), serving.cache_tokens(model, recipe)
-    if serving.room(model, recipe, device, asked, draft).holds(tokens):
+    draft, tokens = facts.serving_draft(recipe), serving_memory.cache_tokens(model, recipe)
+    if serving_memory.room(model, recipe, device, asked, draft).holds(tokens):
         return
-    least = serving.least_room(model, recipe, device, draft, tokens=tokens)
+    least = serving_memory.least_room(model, recipe, device, draft, tokens=tokens)
     if least is not None and facts.place != "local":
         return
-    wants = f"{serving.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"
+    wants = f"{serving_memory.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"
     mend = (
         "use fewer bits or a larger instance"
         if least is None
@@ -203,7 +203,9 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
     )
     message = f"{model.id} does not fit on {facts.where}: {wants} against {_has(device)}: {mend}."
     has = f"{device.units * device.memory_bytes / 1e9:.0f} GB"
-    yield Reason(rule=MEMORY, message=message, source=serving.FORMULA, brief=f"too large for {facts.where} ({has})")
+    yield Reason(
+        rule=MEMORY, message=message, source=serving_memory.FORMULA, brief=f"too large for {facts.where} ({has})"
+    )
 
 
 def _has(device: Device) -> str:
@@ -236,13 +238,13 @@ def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
 
 
 def _neuron_family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    known = stacks.families("sagemaker")
+    known = software_stacks.families("sagemaker")
     if facts.hardware == "neuron" and model.model_type not in known:
         yield Reason(
             rule="neuron-family",
             message=f"Neuron's libraries name no support for models of type {model.model_type}, so nothing says that "
             f"{facts.where} can compile {model.id}: choose a GPU instance. They name {', '.join(sorted(known))}.",
-            source=stacks.SAGEMAKER_SOURCE,
+            source=software_stacks.SAGEMAKER_SOURCE,
         )
 
 
@@ -264,7 +266,7 @@ _COMMON: tuple[Rule, ...] = (
     _already_quantized,
     _group_size,
     *method_rules.COMMON,
-    *speculation.COMMON,
+    *speculation_rules.COMMON,
     _eager_compile,
     _context,
     _tensor_parallel,
@@ -277,9 +279,9 @@ _OURS: tuple[Rule, ...] = (
     _capabilities,
     _family,
     *method_rules.LIBRARY,
-    kernels.served,
+    kernel_rules.served,
     _compiler,
-    *speculation.OURS,
+    *speculation_rules.OURS,
 )
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _memory),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts.losses import Loss
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from backend import files
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.attempts import Left
 from backend.engines.drafts.answers import Answer
 from backend.engines.drafts.base import Batch

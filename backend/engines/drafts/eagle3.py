@@ -15,7 +15,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import RequestError
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import vocabulary
 from backend.engines.drafts.base import Batch
 from backend.engines.drafts.heads import Heads

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import vocabulary
 from backend.engines.drafts.base import Batch, Proposer, write
 from backend.engines.drafts.losses import Loss, through_head

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.answers import answers
 from backend.engines.drafts.base import Batch, Proposer, write

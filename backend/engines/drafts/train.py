@@ -22,7 +22,7 @@ from pydantic import Field
 from backend.domain.errors import RequestError, WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe.training import Kind, Training
+from backend.domain.recipe.draft_training import Kind, Training
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.acceptance import Acceptance
 from backend.engines.drafts.base import Batch, Proposer

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from backend.domain.errors import WorkError
 from backend.domain.frozen import Frozen
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.compile_plan import CompilePlan
 
 PROBE_TOKENS = 32
 """Generated on a device to show that what was compiled loads and runs there."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.domain.figures import figure
-from backend.domain.recipe.training import LOSS_TITLES, METHODS, TITLES, Training
+from backend.domain.recipe.draft_training import LOSS_TITLES, METHODS, TITLES, Training
 
 RULE = (
     "Acceptance is what vLLM's sampling rule expects of the target's own answers to prompts that nothing was learned from; the "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.domain.deploy.traffic import Counts, Traffic
+from backend.domain.deploy.endpoint_metrics import Counts, Traffic
 from backend.domain.figures import counted
 from backend.domain.machine import pricelist
 

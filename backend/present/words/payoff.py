@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.figures import counted, figure, listed, streams, times
-from backend.domain.planner.payoff import BreakEven, PayoffMap, Shape
+from backend.domain.planner.draft_payoff import BreakEven, PayoffMap, Shape
 
 
 def answers(found: PayoffMap, draft: Shape) -> list[str]:

@@ -7,7 +7,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.facts import ModelCard
-from backend.domain.planner import payoff
+from backend.domain.planner import draft_payoff
 from backend.domain.recipe.recipe import ORIGINAL, Recipe, Serving
 from backend.domain.roles import Action
 from backend.hardware import engines
@@ -23,8 +23,8 @@ MOST_STREAMS = 256
 def prepare(
     workspace: Workspace,
     source: str,
-    streams: tuple[int, ...] = payoff.STREAMS,
-    rounds: int = payoff.ROUNDS,
+    streams: tuple[int, ...] = draft_payoff.STREAMS,
+    rounds: int = draft_payoff.ROUNDS,
     *,
     serving: Serving | None = None,
 ) -> PayoffSpec:
@@ -45,12 +45,12 @@ def prepare(
     engines.server_python(workspace.settings, target)
     return PayoffSpec(
         variants=(target,),
-        probes=payoff.probes(card),
+        probes=draft_payoff.probes(card),
         streams=tuple(sorted(set(streams))),
         rounds=rounds,
         prompts=str(workloads.path(workloads.CODE)),
         revision=card.revision,
-        weights=payoff.weights_of(recipe),
+        weights=draft_payoff.weights_of(recipe),
     )
 
 
@@ -94,4 +94,4 @@ def title(spec: PayoffSpec) -> str:
 def check_size(workspace: Workspace, spec: PayoffSpec, parameters: int) -> None:
     """Raises RequestError for a draft that is no smaller than the target, or smaller than its vocabulary allows."""
     card, _ = original(workspace, spec.variants[0])
-    payoff.check_size(card, parameters)
+    draft_payoff.check_size(card, parameters)

@@ -10,7 +10,7 @@ from backend.catalog.cards.head import read_head
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation, Variant
 from backend.domain.evaluation.evidence.speculation_gains import Predicted, PredictedGains, drafted
-from backend.domain.planner.payoff import PayoffMap, Shape, key, weights_of
+from backend.domain.planner.draft_payoff import PayoffMap, Shape, key, weights_of
 from backend.domain.recipe.speculation import SPECULATE
 from backend.service.evaluations import payoff
 from backend.service.plans import payoff_maps

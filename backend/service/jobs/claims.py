@@ -6,7 +6,7 @@ from backend.domain.jobs.claims import GIB, Claim
 from backend.domain.jobs.jobs import BACKGROUND, ELSEWHERE, MEASURING, JobKind, JobSpec, OptimizeSpec, TrainSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import targets
-from backend.domain.needs import training
+from backend.domain.needs import draft_training_needs
 from backend.domain.planner import estimate
 from backend.hardware import probe
 
@@ -27,7 +27,7 @@ def of(spec: JobSpec, terms: Terms) -> Claim:
     if isinstance(spec, OptimizeSpec):
         return _optimize(spec, terms)
     if isinstance(spec, TrainSpec):
-        need = training.memory_bytes(spec.model, spec.options)
+        need = draft_training_needs.memory_bytes(spec.model, spec.options)
         return Claim(cores=terms.cores, memory_bytes=terms.memory_bytes or min(need, probe.total_memory() // GIB * GIB))
     return Claim(cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
 

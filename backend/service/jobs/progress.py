@@ -12,8 +12,8 @@ from backend.domain.figures import figure
 from backend.domain.jobs import eta
 from backend.domain.jobs.eta import Range, Reading
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
-from backend.domain.needs import duration, serving
-from backend.domain.needs.rates import of_measured
+from backend.domain.needs import job_duration, serving_memory
+from backend.domain.needs.hardware_rates import of_measured
 from backend.domain.validation import readable
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -129,8 +129,8 @@ def expected(
 
 def _middle(spec: OptimizeSpec) -> float:
     """Seconds by the formula, of a processor like the measured one: only the ratio of two jobs' counts."""
-    moved = spec.model.weights_bytes + serving.weights(spec.model, spec.recipe).total
-    least, most = duration.job_seconds(spec.model, spec.recipe, NOMINAL, moved)
+    moved = spec.model.weights_bytes + serving_memory.weights(spec.model, spec.recipe).total
+    least, most = job_duration.job_seconds(spec.model, spec.recipe, NOMINAL, moved)
     return float((least * most) ** 0.5)
 
 

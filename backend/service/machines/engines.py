@@ -5,8 +5,8 @@ from __future__ import annotations
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import LIVE, InstallSpec, JobKind
 from backend.domain.machine.environments import check_index, check_installable
-from backend.domain.neuron.stacks import STACKS
-from backend.domain.recipe import libraries
+from backend.domain.neuron.software_stacks import STACKS
+from backend.domain.recipe import quantization_engines
 from backend.domain.roles import Action
 from backend.hardware import engines, pip_index
 from backend.hardware.engines import EngineStatus
@@ -52,7 +52,9 @@ def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
     spec = jobs.specification(workspace, job.id)
     compiled = [each["neuron"]["stack"] for each in [spec, *spec.get("variants", [])] if each.get("neuron")]
     steps = spec.get("plan", {}).get("steps", [])
-    return {libraries.environment(step["engine"]) for step in steps} | {STACKS[name].environment for name in compiled}
+    return {quantization_engines.environment(step["engine"]) for step in steps} | {
+        STACKS[name].environment for name in compiled
+    }
 
 
 def latest(workspace: Workspace) -> dict[str, JobView]:

@@ -13,8 +13,8 @@ from backend.domain.machine.device import Device, card_device
 from backend.domain.machine.pricelist import InstancePrice
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts, PublishedModel
-from backend.domain.needs.rates import Rates, of_device, of_measured
-from backend.domain.rules.facts import Facts, Place
+from backend.domain.needs.hardware_rates import Rates, of_device, of_measured
+from backend.domain.rules.target_facts import Facts, Place
 from backend.hardware import neuron, probe, speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace

@@ -14,8 +14,8 @@ from backend.domain.machine import pricelist
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells
 from backend.domain.planner.footprint import Footprint, footprints
-from backend.domain.rules import kinds
-from backend.domain.rules.kinds import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
+from backend.domain.rules import catalog_filter
+from backend.domain.rules.catalog_filter import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
 from backend.domain.validation import checked
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models, technique_checks
@@ -130,7 +130,7 @@ def show(workspace: Workspace, name: str) -> Entry:
 def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
     """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises
     UnknownFilter."""
-    steps = kinds.recipes()
+    steps = catalog_filter.recipes()
     _known("technique", (kind,), [*steps])
     return footprints(
         model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()]
@@ -148,7 +148,7 @@ class Cheapest(Frozen):
 
 def cheapest(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> Cheapest | None:
     """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
-    steps = kinds.recipes()
+    steps = catalog_filter.recipes()
     _known("technique", (kind,), [*steps])
     target = technique_checks.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
     if target is None or target.price_per_hour is None:

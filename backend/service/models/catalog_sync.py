@@ -17,9 +17,9 @@ from backend.domain.errors import InvalidCatalog, WhetstoneError
 from backend.domain.machine.targets import Target
 from backend.domain.model import facts as model
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
-from backend.domain.rules import kinds as catalog
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.hardware import probe
 from backend.service.machines import targets
 from backend.service.workspace import Workspace

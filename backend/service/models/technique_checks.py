@@ -11,10 +11,10 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.methods import PRUNE, QUANTIZE
 from backend.domain.recipe.recipe import ORIGINAL, Recipe, Step
 from backend.domain.recipe.techniques import supported
+from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
-from backend.domain.rules import kinds as catalog
-from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.target_facts import Facts
 from backend.service.machines import targets
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace

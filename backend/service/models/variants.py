@@ -16,12 +16,12 @@ from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine import instructions
 from backend.domain.model.facts import ModelCard
-from backend.domain.neuron.stacks import STACKS
+from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
-from backend.domain.rules import kernels
+from backend.domain.rules import kernel_rules
 from backend.hardware import engines, neuron
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
@@ -124,7 +124,7 @@ def unserved_by_recipe(workspace: Workspace, model: ModelCard, recipe: Recipe) -
     amx = instructions.of(facts.features or ()) == "amx"
     step, experts = recipe.step("quantize"), bool(model.experts)
     why = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
-    return why[0] if why else kernels.unserved(model, recipe, facts)
+    return why[0] if why else kernel_rules.unserved(model, recipe, facts)
 
 
 def unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:

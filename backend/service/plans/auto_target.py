@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from backend.domain.frozen import Frozen
-from backend.domain.kernels.choose import choose as choose_kernel
 from backend.domain.kernels.conditions import Chip, Layer, Layout
+from backend.domain.kernels.kernel_choice import choose as choose_kernel
 from backend.domain.machine import pricelist
 from backend.domain.machine.targets import Hardwares, Target
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import layout, serving
+from backend.domain.needs import parallel_layout, serving_memory
 from backend.domain.planner import estimate
-from backend.domain.planner.choose import Candidate, Choice, Goal, best, choose
 from backend.domain.planner.estimate import Context
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.target_choice import Candidate, Choice, Goal, best, choose
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.workspace import Workspace
@@ -75,8 +75,8 @@ def _candidate(
         return Candidate(target=where.name, verdict=verdict, estimate=None)
     about, shared = context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
     if goal and recipe.serving.tensor_parallel == 1:
-        tokens = serving.cache_tokens(model, recipe)
-        layouts = layout.layouts(model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens)
+        tokens = serving_memory.cache_tokens(model, recipe)
+        layouts = parallel_layout.layouts(model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens)
         shared = [(each.degree, each.replicas) for each in layouts] or shared
     estimates = [estimate.estimate(model, recipe, about, degree, replicas) for degree, replicas in shared]
     return Candidate(target=where.name, verdict=verdict, estimate=best(estimates, goal) if goal else estimates[0])

@@ -10,7 +10,7 @@ from backend import files
 from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.domain.model.facts import ModelCard
-from backend.domain.needs import recovery
+from backend.domain.needs import recovery_needs
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.roles import Action
@@ -63,8 +63,8 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     length = min(length, model.max_positions)
     calibration_text.check(given, Path(model.path), length)
-    if recovery.asked(recipe):
-        calibration_text.check_spare(given, Path(model.path), *recovery.calibration(recipe))
+    if recovery_needs.asked(recipe):
+        calibration_text.check_spare(given, Path(model.path), *recovery_needs.calibration(recipe))
     return given
 
 

@@ -14,13 +14,13 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.preflight import Preflight
-from backend.domain.planner.choose import Choice, Goal
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.target_choice import Choice, Goal
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts, Reason
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.target_facts import Facts, Reason
 from backend.hardware import engines
 from backend.service.machines import targets
 from backend.service.models import models, preflight, technique_checks

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from backend.domain.errors import ImpossibleStack, Unreadable
 from backend.domain.evaluation.document import Level, Variant, read_evaluation
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.needs import serving
-from backend.domain.planner import correction, estimate, roofline
-from backend.domain.planner.correction import Calibration
+from backend.domain.needs import serving_memory
+from backend.domain.planner import estimate, estimate_correction, roofline
+from backend.domain.planner.draft_payoff import PayoffMap
 from backend.domain.planner.estimate import Context, Estimate
-from backend.domain.planner.payoff import PayoffMap
+from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.hardware import probe
@@ -148,7 +148,7 @@ def _correction(case: Case, context: Context, measured: Measured) -> tuple[Calib
     concurrency = context.load.concurrency
     predicted = ((_predicted(case.model, case.recipe, context, level), level) for level in measured.levels)
     pairs = [(speed, level) for speed, level in predicted if speed is not None]
-    calibration = correction.calibrate(
+    calibration = estimate_correction.calibrate(
         pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at
     )
     if calibration is None:
@@ -184,8 +184,8 @@ def _predicted(model: ModelFacts, recipe: Recipe, context: Context, level: Level
         concurrency=level.concurrency,
     )
     degree, draft = recipe.serving.tensor_parallel, facts.serving_draft(recipe)
-    held = serving.sequences(
-        serving.room(model, recipe, facts.device, degree, draft), recipe, load.input_tokens + load.output_tokens
+    held = serving_memory.sequences(
+        serving_memory.room(model, recipe, facts.device, degree, draft), recipe, load.input_tokens + load.output_tokens
     )
     acceptance, gains = _acceptance(recipe, level), context.gains(recipe)
     return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance, held, gains)

@@ -11,10 +11,10 @@ from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.machine import pricelist
 from backend.domain.model.facts import ModelCard
-from backend.domain.neuron import cached, compiling, cores
-from backend.domain.neuron.cached import Lookup
-from backend.domain.neuron.compiling import CompilePlan
-from backend.domain.neuron.stacks import STACKS
+from backend.domain.neuron import compile_cache, compile_plan, cores
+from backend.domain.neuron.compile_cache import Lookup
+from backend.domain.neuron.compile_plan import CompilePlan
+from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
 from backend.hardware import engines
@@ -88,7 +88,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
         raise ImpossibleStack(sentence(case.verdict))
     device = case.target.device
     draft = case.facts.serving_draft(case.recipe)
-    first = compiling.plan(case.model, case.recipe, device, draft)
+    first = compile_plan.plan(case.model, case.recipe, device, draft)
     stack = STACKS[first.stack]
     installed = (engines.marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
     plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
@@ -106,7 +106,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
         price_per_hour=case.target.price_per_hour,
         discount=case.target.discount,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
-        lookup=cached.look(plan, compiled.of(workspace.settings).entries()),
+        lookup=compile_cache.look(plan, compiled.of(workspace.settings).entries()),
     )
 
 

@@ -8,9 +8,9 @@ from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
-from backend.domain.planner.choose import Deployment, Goal
 from backend.domain.planner.estimate import Need
-from backend.domain.recipe import libraries
+from backend.domain.planner.target_choice import Deployment, Goal
+from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.domain.rules import plan as rules_plan
@@ -140,7 +140,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
         raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{sentence(here.verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
-    for environment in {libraries.environment(step.engine) for step in planned.steps} - {None}:
+    for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
         engines.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, here.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState, PayoffSpec
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import MapKey, PayoffMap, Shape
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Shape
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.hardware import engines, probe
 from backend.service.jobs import artifacts, jobs
@@ -35,8 +35,12 @@ def of(job: JobView) -> PayoffMap | None:
 def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | None:
     """The newest map of this model with these weights under these settings, by this vLLM on this machine; None without
     one."""
-    wanted = payoff.key(
-        model.revision, payoff.weights_of(recipe), recipe.serving, engines.versions(workspace.settings), probe.probe()
+    wanted = draft_payoff.key(
+        model.revision,
+        draft_payoff.weights_of(recipe),
+        recipe.serving,
+        engines.versions(workspace.settings),
+        probe.probe(),
     )
     return kept(workspace, wanted)
 
@@ -77,7 +81,7 @@ def fitted(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
 def for_spec(workspace: Workspace, spec: PayoffSpec) -> PayoffMap | None:
     """The newest map that such a job would measure again."""
     serving, versions = spec.variants[0].serving, engines.versions(workspace.settings)
-    found = kept(workspace, payoff.key(spec.revision, spec.weights, serving, versions, probe.probe()))
+    found = kept(workspace, draft_payoff.key(spec.revision, spec.weights, serving, versions, probe.probe()))
     return found if found and set(spec.streams) <= set(found.streams) else None
 
 

@@ -10,9 +10,9 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.jobs.jobs import ManagedSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import pricelist
-from backend.domain.managed import policy, requests
-from backend.domain.managed.requests import Requests
-from backend.domain.managed.settings import AwsSettings, read
+from backend.domain.managed import iam_policy, optimization_requests
+from backend.domain.managed.aws_settings import AwsSettings, read
+from backend.domain.managed.optimization_requests import Requests
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
@@ -49,11 +49,11 @@ def asked(target: str) -> bool:
 def preview(workspace: Workspace, case: Case, given: Sequence[str]) -> ManagedPreview:
     """What `submit` would ask AWS for; nothing is asked. Raises what `submit` raises, but that no job is needed."""
     found, _ = _requests(workspace, case, given)
-    name = requests.job_name(TRIAL, 1)
+    name = optimization_requests.job_name(TRIAL, 1)
     return ManagedPreview(
         model=case.model.id,
         target=case.asked,
-        requests=tuple(requests.named(each, name) for each in found.create),
+        requests=tuple(optimization_requests.named(each, name) for each in found.create),
         notes=found.notes,
         price_per_hour=case.target.price_per_hour,
         price=PRICE.replace("USD an hour", f"USD an hour{pricelist.off(case.target.discount)}", 1),
@@ -65,7 +65,7 @@ def policy_text(workspace: Workspace, case: Case, given: Sequence[str]) -> str:
     found, settings = _requests(workspace, case, given)
     if not found.create or settings is None:
         raise InvalidRecipe(f"{' '.join(found.notes)} There is nothing to start.")
-    return policy.text(found.create[0], settings.region, fetched=_parent(case, settings) is not None)
+    return iam_policy.text(found.create[0], settings.region, fetched=_parent(case, settings) is not None)
 
 
 def submit(
@@ -102,7 +102,7 @@ def submit(
 def _parent(case: Case, settings: AwsSettings) -> ModelCard | None:
     """The model whose optimized weights become an artifact; None where the result stays in S3."""
     here = isinstance(case.model, ModelCard) and not isinstance(case.draft, PublishedModel)
-    if not (here and settings.fetch and requests.is_servable(case.recipe)):
+    if not (here and settings.fetch and optimization_requests.is_servable(case.recipe)):
         return None
     return optimize.with_weights(case.model)
 
@@ -132,9 +132,11 @@ def _requests(workspace: Workspace, case: Case, given: Sequence[str]) -> tuple[R
     if case.verdict.plan is None:
         raise ImpossibleStack(sentence(case.verdict))
     degree, hardware = case.verdict.plan.tensor_parallel, case.target.device.hardware
-    if not requests.needs_job(case.recipe):
-        return Requests(create=(), notes=requests.notes(case.recipe, hardware)), None
+    if not optimization_requests.needs_job(case.recipe):
+        return Requests(create=(), notes=optimization_requests.notes(case.recipe, hardware)), None
     settings = read(given, workspace.settings.aws, here=isinstance(case.model, ModelCard))
     assert case.target.instance is not None
-    made = requests.requests(case.recipe, case.target.instance.name, hardware, settings, tensor_parallel=degree)
+    made = optimization_requests.requests(
+        case.recipe, case.target.instance.name, hardware, settings, tensor_parallel=degree
+    )
     return made.model_copy(update={"notes": (*made.notes, *_after(case, settings))}), settings

@@ -7,10 +7,10 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.figures import figure, streams
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelFacts
-from backend.domain.planner.choose import Goal
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.presets import load
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.target_choice import Goal
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.service.machines import targets
 from backend.service.plans import auto_target, cases, estimates

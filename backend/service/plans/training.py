@@ -11,9 +11,9 @@ from backend.domain.errors import ImpossibleStack, InvalidOptions, InvalidWorklo
 from backend.domain.jobs.jobs import TrainSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.facts import ModelCard
-from backend.domain.needs import training as needs
+from backend.domain.needs import draft_training_needs as needs
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe, read
-from backend.domain.recipe.training import Training
 from backend.domain.roles import Action
 from backend.hardware import probe
 from backend.present.words import drafts

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from backend.domain.errors import WhetstoneError
 from backend.domain.frozen import Frozen
-from backend.domain.planner import presets, standing
+from backend.domain.planner import preset_titles, presets
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.preset_titles import Entry, Standing, standings
 from backend.domain.planner.presets import Preset
-from backend.domain.planner.standing import Entry, Standing, standings
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import ORIGINAL, Quantize, Recipe
 from backend.service.models import models
@@ -61,7 +61,7 @@ def names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
     titles = []
     for preset in chosen:
         rows = [row for beside in neighbours if (row := beside[preset.model].row(preset.id))]
-        titles.append(standing.at_all_loads(rows, made_of(preset.recipe)))
+        titles.append(preset_titles.at_all_loads(rows, made_of(preset.recipe)))
     return presets.labels(chosen, titles)
 
 

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from backend.artifacts import places
 from backend.domain import roles
-from backend.domain.deploy import container, policy, requests, templates
+from backend.domain.deploy import container, iam_policy, sagemaker_requests, templates
 from backend.domain.deploy.deployment import Capacity, Container, Deployment, Idle, Rollout, Scheduled, idle_alarm
-from backend.domain.deploy.traffic import Traffic
+from backend.domain.deploy.endpoint_metrics import Traffic
 from backend.domain.errors import (
     ImpossibleStack,
     InvalidOptions,
@@ -33,7 +33,7 @@ from backend.domain.machine.targets import Hardwares, nearest
 from backend.domain.recipe import methods
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
-from backend.domain.rules import kernels
+from backend.domain.rules import kernel_rules
 from backend.domain.validation import first_flaw
 from backend.launchers.deployments import Deployments, Say
 from backend.launchers.endpoints import Endpoint, Endpoints, home_region
@@ -43,7 +43,7 @@ from backend.service.models import variants
 from backend.service.workspace import Workspace
 
 VPC = ("subnets", "security-groups")
-FORMS = {"cloudformation": templates.cloudformation, "terraform": templates.terraform, "policy": policy.text}
+FORMS = {"cloudformation": templates.cloudformation, "terraform": templates.terraform, "policy": iam_policy.text}
 """What a deployment can be written as."""
 
 
@@ -199,7 +199,7 @@ def _check_kernels(workspace: Workspace, manifest: Manifest, instance: str, para
     where = targets.find(workspace, instance)
     serving = manifest.recipe.serving.model_copy(update={"tensor_parallel": parallel})
     recipe = manifest.recipe.model_copy(update={"serving": serving})
-    if why := kernels.unserved(manifest.parent, recipe, targets.facts(where, manifest.parent, None)):
+    if why := kernel_rules.unserved(manifest.parent, recipe, targets.facts(where, manifest.parent, None)):
         raise ImpossibleStack(f"{manifest.id} cannot be served there: {why}.")
 
 
@@ -253,9 +253,9 @@ def preview(workspace: Workspace, deployment: Deployment, rollout: Rollout | Non
     """The exact requests in order, with `rollout` those of an update, and what the endpoint would cost an hour; while
     both run, it costs both."""
     if rollout is None:
-        calls = [*requests.create(deployment), *requests.around(deployment)]
+        calls = [*sagemaker_requests.create(deployment), *sagemaker_requests.around(deployment)]
     else:
-        calls = [*requests.update(deployment, rollout)]
+        calls = [*sagemaker_requests.update(deployment, rollout)]
     row = targets.hardwares(workspace).instances[deployment.instance]
     price = row.sagemaker_usd_per_hour
     return {

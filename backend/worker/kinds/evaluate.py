@@ -30,8 +30,8 @@ from backend.domain.limits.quality_loss import below_floor
 from backend.domain.load.prompt_lines import GREEDY_STREAMS
 from backend.domain.model.shapes import sizes
 from backend.domain.model.stored import StoredWeights
-from backend.domain.needs.held import tokens as cache_tokens
-from backend.domain.needs.serving import BYTES, kv_bytes
+from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
+from backend.domain.needs.serving_memory import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe, speed
 from backend.serving.base import is_cpu_build

@@ -19,10 +19,10 @@ from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
 from backend.domain.limits.quality_loss import below_floor
-from backend.domain.needs import duration, serving
-from backend.domain.needs.rates import of_measured
-from backend.domain.neuron.compiling import CompilePlan
-from backend.domain.recipe import fallback, libraries
+from backend.domain.needs import job_duration, serving_memory
+from backend.domain.needs.hardware_rates import of_measured
+from backend.domain.neuron.compile_plan import CompilePlan
+from backend.domain.recipe import precision_allocation, quantization_engines
 from backend.domain.recipe.methods import TUNED, reads_text
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
@@ -209,7 +209,7 @@ class Optimization:
         # beside what was predicted, which leaves out how errors meet, so it is too low
         if self.facts.get("bits") is not None:
             self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
-        if missed := fallback.missed(self.spec.recipe.limits, self.facts["quality"]):
+        if missed := precision_allocation.missed(self.spec.recipe.limits, self.facts["quality"]):
             raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")
         if ruined := below_floor(self.facts["quality"], configuration.load().quality_floor):
             self.facts["quality"]["below_floor"] = ruined
@@ -225,8 +225,8 @@ def reckoned(spec: OptimizeSpec) -> dict[str, float]:
     measured = speed.known(configuration.load().cache)
     flops = measured.speed.flops if measured else NOMINAL_FLOPS * probe.cores()
     rates = of_measured(flops, probe.cores(), probe.probe()["flags"])
-    moved = spec.model.weights_bytes + serving.weights(spec.model, spec.recipe).total
-    least, most = (duration.job_phases(spec.model, spec.recipe, rates, moved, end) for end in (0, 1))
+    moved = spec.model.weights_bytes + serving_memory.weights(spec.model, spec.recipe).total
+    least, most = (job_duration.job_phases(spec.model, spec.recipe, rates, moved, end) for end in (0, 1))
     return {name: (least[name] * most[name]) ** 0.5 for name in least}
 
 
@@ -276,7 +276,7 @@ def calibration_texts(path: str | None, model: Path) -> list[str]:
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     """The native engine here, a library in its own environment. Raises EngineMissing, and what the engine raises."""
-    environment = libraries.environment(engine)
+    environment = quantization_engines.environment(engine)
     if environment is None:
         from backend.engines import native
 

@@ -30,9 +30,9 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import Disturbance, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import factor_ci95
 from backend.domain.model.facts import ModelCard
-from backend.domain.needs.held import tokens as cache_tokens
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import MapKey, PayoffMap, Point, Probe, Shape
+from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Point, Probe, Shape
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.domain.workload.workload import parse
 from backend.engines.drafts import random as random_drafts
@@ -93,7 +93,7 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
             progress,
             cache_tokens(workload.prompts, options, measured.longest),
         )
-        key = payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
+        key = draft_payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
         with pool:
             progress.phase("start", "Starting servers", weight=2.0)
             pool.settle()
@@ -268,8 +268,8 @@ def _map(key: MapKey, target: Variant, card: ModelCard, measured: Measured, seco
         model=target.source,
         parameters=card.parameters,
         points=points,
-        costs=payoff.fit(points),
-        error=payoff.error_factor(payoff.held_out(points)),
+        costs=draft_payoff.fit(points),
+        error=draft_payoff.error_factor(draft_payoff.held_out(points)),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 1),
         hardware=json.loads(json.dumps(probe.probe())),

@@ -12,8 +12,8 @@ from backend.catalog.text import prompts
 from backend.channel import JobChannel
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import TrainSpec
+from backend.domain.recipe.draft_training import METHODS
 from backend.domain.recipe.recipe import Recipe, Speculate
-from backend.domain.recipe.training import METHODS
 from backend.hardware import probe
 from backend.present.words import drafts
 from backend.worker.optimizing import recovery

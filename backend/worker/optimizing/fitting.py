@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe import fallback, precision
-from backend.domain.recipe.fallback import MOST_TRIES, Attempt, Chosen
+from backend.domain.recipe import precision, precision_allocation
 from backend.domain.recipe.precision import Measured
+from backend.domain.recipe.precision_allocation import MOST_TRIES, Attempt, Chosen
 from backend.domain.recipe.recipe import Limits
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Fitting:
             if not self.limits.fall_back:
                 return quantize, self._told(chosen, [])
             quality = score()
-            if fallback.missed(self.limits, quality) is None:
+            if precision_allocation.missed(self.limits, quality) is None:
                 return quantize, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
             self._keep(quality)
             chosen = self._next(chosen, quality)
@@ -72,7 +72,7 @@ class Fitting:
         """The allocation within the average; None, every group as the step makes it, where none is asked for."""
         if self.target is None:
             return None
-        chosen = fallback.within(self.groups, self.candidates, self.target)
+        chosen = precision_allocation.within(self.groups, self.candidates, self.target)
         bits, kinds = precision.average(self.groups, chosen), len(set(chosen))
         self.progress.note(
             f"{bits:.2f} bits a weight on average in {kinds} precisions, at most {self.target:g} were asked for."
@@ -82,10 +82,12 @@ class Fitting:
     def _next(self, last: Chosen | None, quality: Mapping[str, Any]) -> Chosen:
         """What to try after the last attempt missed. Raises QualityFloorMissed where there is nothing more to try."""
         before = [self.candidates[0]] * len(self.groups) if last is None else last
-        attempt, excess = self._attempt(before, quality), fallback.excess(self.limits, quality)
+        attempt, excess = self._attempt(before, quality), precision_allocation.excess(self.limits, quality)
         self.missed.append(attempt)
         tries = len(self.missed)
-        chosen = fallback.raised(self.groups, self.candidates, before, excess) if tries < MOST_TRIES else None
+        chosen = (
+            precision_allocation.raised(self.groups, self.candidates, before, excess) if tries < MOST_TRIES else None
+        )
         if chosen is None:
             said = str(attempt.missed)
             raise QualityFloorMissed(
@@ -117,15 +119,15 @@ class Fitting:
         return Attempt(
             average_bits=precision.average(self.groups, chosen),
             kl_mean=quality["kl_mean"],
-            perplexity_increase=fallback.increase(quality),
-            missed=fallback.missed(self.limits, quality),
+            perplexity_increase=precision_allocation.increase(quality),
+            missed=precision_allocation.missed(self.limits, quality),
             raised={name: each.name for name, each in self._others(chosen).items()},
         )
 
     def _told(self, chosen: Chosen | None, attempts: list[Attempt]) -> dict[str, Any] | None:
         if chosen is None:
             return None
-        return fallback.record(self.groups, chosen, self.candidates[0], self.target, self.missed + attempts)
+        return precision_allocation.record(self.groups, chosen, self.candidates[0], self.target, self.missed + attempts)
 
     @property
     def _key(self) -> str:

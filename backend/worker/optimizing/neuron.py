@@ -10,8 +10,8 @@ from backend import settings as configuration
 from backend.artifacts import compiled
 from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Progress
-from backend.domain.neuron.compiling import CompilePlan
-from backend.domain.neuron.stacks import STACKS
+from backend.domain.neuron.compile_plan import CompilePlan
+from backend.domain.neuron.software_stacks import STACKS
 from backend.hardware import engines
 from backend.serving.neuron import FOLDER
 

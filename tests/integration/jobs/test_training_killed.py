@@ -13,8 +13,8 @@ import pytest
 from backend.catalog.text import prompts
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.progress import Silent
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import read
-from backend.domain.recipe.training import Training
 from backend.engines.drafts.train import TrainRequest, train
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.models import models

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.kernels import choose
+from backend.domain.kernels import kernel_choice
 from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, Layout
 from backend.settings import CHECKOUT
 
@@ -63,7 +63,7 @@ def test_the_table_takes_the_kernel_that_vllm_takes() -> None:
     found = subprocess.run([PYTHON, CHOOSER], input=sent, env=environment, capture_output=True, text=True, timeout=240)
     assert found.returncode == 0, found.stderr[-2000:]
     answer = json.loads(found.stdout.splitlines()[-1])
-    ours = [kernel.name if (kernel := choose.preferred(*case)) else None for case in every]
+    ours = [kernel.name if (kernel := kernel_choice.preferred(*case)) else None for case in every]
     both = zip(every, ours, answer["kernels"], strict=True)
     apart = [(case, mine, its) for case, mine, its in both if mine != its]
     assert not apart, (len(apart), apart[:5])
@@ -71,4 +71,6 @@ def test_the_table_takes_the_kernel_that_vllm_takes() -> None:
     # What the table says the processor's 4-bit kernel computes right, it does.
     assert len(answer["errors"]) == 10 and all(error < 0.01 for error in answer["errors"].values()), answer["errors"]
     layer = Layer("up", 192, 64, 192)
-    assert all(choose.choose(Layout("wNa16", 4, int(size)), layer, Chip("cpu")).kernel for size in answer["errors"])
+    assert all(
+        kernel_choice.choose(Layout("wNa16", 4, int(size)), layer, Chip("cpu")).kernel for size in answer["errors"]
+    )

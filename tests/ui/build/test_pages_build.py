@@ -17,12 +17,12 @@ from app.build.serving import LIMIT_OPTIONS, SERVING_OPTIONS
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelFacts
-from backend.domain.recipe.libraries import ENGINES
+from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Quantize, Recipe, read
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules import check as rules
-from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.target_facts import Facts
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models

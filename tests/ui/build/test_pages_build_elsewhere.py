@@ -9,7 +9,7 @@ import pytest
 
 from backend.artifacts import compiled
 from backend.domain.jobs.jobs import ManagedSpec, OptimizeSpec
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.compile_plan import CompilePlan
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models

@@ -8,8 +8,8 @@ from app.build import options
 from app.jobs import bits as bits_view
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobState
-from backend.domain.recipe.fallback import Attempt, record
 from backend.domain.recipe.precision import Measured, candidates
+from backend.domain.recipe.precision_allocation import Attempt, record
 from backend.domain.recipe.recipe import read
 from backend.service import Workspace
 from backend.service.jobs import jobs

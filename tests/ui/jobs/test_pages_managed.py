@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from backend.domain.jobs.jobs import JobState, ManagedSpec
-from backend.domain.managed import life
+from backend.domain.managed import optimization_job_status
 from backend.service import Workspace
 from backend.service.models import models
 from tests import studio
@@ -63,7 +63,9 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
         and "Cost 2.00 USD" in said
     )
     assert "Import it as a model" in studio.links(at)
-    assert [link.proto.url for link in at.get("link_button")][1] == life.console(ARN, "s3://made/here/n/")
+    assert [link.proto.url for link in at.get("link_button")][1] == optimization_job_status.console(
+        ARN, "s3://made/here/n/"
+    )
     listed = studio.open_page("jobs")
     assert (
         "· SageMaker ·" in said
@@ -91,9 +93,12 @@ def test_what_became_an_artifact_is_evaluated_and_deployed_next(home: Workspace)
 )
 def test_the_console_is_that_of_the_partition(partition: str, region: str, host: str) -> None:
     arn = ARN.replace("arn:aws:", f"arn:{partition}:").replace("us-east-1", region)
-    assert life.console(arn) == f"https://{region}.{host}/sagemaker/home?region={region}"
-    assert life.console(arn, "s3://b/p q/") == f"https://{region}.{host}/s3/buckets/b?region={region}&prefix=p+q%2F"
-    assert life.region("optimization job n of SageMaker") is None
+    assert optimization_job_status.console(arn) == f"https://{region}.{host}/sagemaker/home?region={region}"
+    assert (
+        optimization_job_status.console(arn, "s3://b/p q/")
+        == f"https://{region}.{host}/s3/buckets/b?region={region}&prefix=p+q%2F"
+    )
+    assert optimization_job_status.region("optimization job n of SageMaker") is None
 
 
 def _ended(home: Workspace, result: dict[str, object]) -> str:

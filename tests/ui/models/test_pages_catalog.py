@@ -14,7 +14,7 @@ from app.models import filters
 from app.models import table as catalog_table
 from backend.catalog.bundled import published
 from backend.domain.jobs.jobs import JobState
-from backend.domain.rules.kinds import CatalogFilter
+from backend.domain.rules.catalog_filter import CatalogFilter
 from backend.service import Workspace
 from backend.service.models import catalog, technique_checks
 from tests import studio

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.aws.sagemaker import Service
-from backend.domain.deploy import requests
+from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import Idle
 from backend.launchers.endpoints import Endpoints
 from backend.service import Workspace
@@ -42,7 +42,7 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = PLAIN.model_copy(update={"owner": home.actor.name, "idle": Idle(minutes=30)})
-    for call in (*requests.create(watched), *requests.around(watched)):
+    for call in (*sagemaker_requests.create(watched), *sagemaker_requests.around(watched)):
         Service(call.service).call(call.operation, **call.parameters)
     at = studio.open_page("endpoints")
     assert "Nothing was asked of it" not in studio.says(at)

@@ -13,9 +13,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.domain.jobs.jobs import Event, JobState, PayoffSpec, TrainSpec
-from backend.domain.planner import payoff
+from backend.domain.planner import draft_payoff
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import ORIGINAL, read
-from backend.domain.recipe.training import Training
 from backend.hardware import engines, probe
 from backend.present.words import payoff as payoff_words
 from backend.service import Workspace
@@ -136,17 +136,17 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
     job, made = trained(home)
     assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
-    key = payoff.key(
-        card.revision, payoff.weights_of(ORIGINAL), target.serving, engines.versions(home.settings), probe.probe()
+    key = draft_payoff.key(
+        card.revision, draft_payoff.weights_of(ORIGINAL), target.serving, engines.versions(home.settings), probe.probe()
     )
     kept = payoffs.payoff_map(key, model="starter")
     asked = PayoffSpec(
-        variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
+        variants=(target,), probes=draft_payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
     )
     studio.put(home, asked, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
     draft = models.draft_facts(home, card, made)
     assert draft is not None
-    shape = payoff.Shape(parameters=draft.parameters, layers=draft.layers)
+    shape = draft_payoff.Shape(parameters=draft.parameters, layers=draft.layers)
     (tokens, _), said = kept.best_known(1, shape, (1.7, 2.1)), payoff_words.predictions(kept, shape, (1.7, 2.1))
     at = studio.open_page("job", id=job.id)
     assert all(each in studio.says(at) for each in said)

@@ -17,7 +17,7 @@ from backend.catalog.cards.card import read_card
 from backend.domain.errors import InvalidModel
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelCard
-from backend.domain.needs import serving
+from backend.domain.needs import serving_memory
 from backend.domain.recipe.recipe import Recipe, Serving
 from backend.service.models import models as service_models
 from backend.settings import ASSETS
@@ -165,7 +165,11 @@ def test_latent_attention_keeps_one_vector_a_token_on_every_device(tmp_path: Pat
     make(tmp_path, *FAMILIES["deepseek_v3"])
     card = read_card(tmp_path)
     assert card.kv_latent == 16 + 8 and card.kv_bytes_per_token == 2 * 24 * 2
-    assert serving.kv_bytes(card, Serving(), 1) == serving.kv_bytes(card, Serving(), 4) == card.kv_bytes_per_token
+    assert (
+        serving_memory.kv_bytes(card, Serving(), 1)
+        == serving_memory.kv_bytes(card, Serving(), 4)
+        == card.kv_bytes_per_token
+    )
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +207,7 @@ def test_a_multimodal_model_is_described_by_its_text_part_and_says_so(multimodal
     )
     assert card.parameters == sum(p.numel() for p in model.parameters()) and card.outside_parameters == outside > 0
     parts = shapes.sizes(card)
-    assert parts.other >= outside and serving.weights(card, Recipe()).total == 2 * card.parameters
+    assert parts.other >= outside and serving_memory.weights(card, Recipe()).total == 2 * card.parameters
 
 
 def test_a_text_part_that_does_not_fit_its_weights_is_refused(multimodal: tuple[Path, Any], tmp_path: Path) -> None:

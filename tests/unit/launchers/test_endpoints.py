@@ -14,9 +14,9 @@ from botocore.client import BaseClient
 
 from backend.aws import objects
 from backend.aws.sagemaker import Service
-from backend.domain.deploy import policy, requests
+from backend.domain.deploy import iam_policy, sagemaker_requests
 from backend.domain.deploy.deployment import Deployment, Idle, Rollout, Scheduled
-from backend.domain.deploy.traffic import Counts, Traffic
+from backend.domain.deploy.endpoint_metrics import Counts, Traffic
 from backend.domain.errors import AccessRefused, NotFound, NotNow, WhetstoneError
 from backend.launchers.deployments import DeployFailed, Deployments
 from backend.service.serving import playground
@@ -112,7 +112,7 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     assert left(aws, bucket) == []
     with pytest.raises(NotFound, match="There is no endpoint `chat`"):
         endpoints.delete("chat")
-    allowed = {each for one in policy.document(WATCHED)["Statement"] for each in one["Action"]}
+    allowed = {each for one in iam_policy.document(WATCHED)["Statement"] for each in one["Action"]}
     assert {IAM.get(each, each) for each in called} | OF_AWS_ITSELF == allowed
 
 
@@ -229,7 +229,7 @@ def test_what_was_made_a_moment_ago_is_found_by_its_deletion(
     chosen = PLAIN.model_copy(update=HERE)
     bucket.put_object(Bucket="weights", Key=f"{chosen.key}model/config.json", Body=b"{}")
     aws.late_s = 12.0
-    for call in requests.content(chosen):
+    for call in sagemaker_requests.content(chosen):
         Service().call(call.operation, **call.parameters)
     endpoints.delete("chat")
     assert left(aws, bucket) == []

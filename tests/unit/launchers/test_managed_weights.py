@@ -13,7 +13,7 @@ from botocore.client import BaseClient
 from backend.aws import objects
 from backend.aws.objects import Objects
 from backend.domain.jobs.jobs import Handle, JobState
-from backend.domain.managed import policy
+from backend.domain.managed import iam_policy
 from backend.domain.model.facts import ModelCard
 from backend.launchers import weights
 from backend.service import Workspace
@@ -143,7 +143,9 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
     assert {file.path.split("/")[0] for file in artifact.manifest.files} == {"model"}
     artifacts.verify(home, artifact.id)
     assert variants.resolve(home, artifact.id).kind == "artifact" and studio.creates() == 1
-    allowed = {each for one in policy.document(HERE, "us-east-1", fetched=True)["Statement"] for each in one["Action"]}
+    allowed = {
+        each for one in iam_policy.document(HERE, "us-east-1", fetched=True)["Statement"] for each in one["Action"]
+    }
     assert {IAM.get(each, each) for each in called} | OF_A_STOP_OR_A_BREAK == allowed
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.errors import DiskFull
 from backend.domain.jobs.jobs import Handle, JobState
-from backend.domain.managed.life import Pace
+from backend.domain.managed.optimization_job_status import Pace
 from backend.launchers import sagemaker
 from backend.launchers.sagemaker import SageMakerLauncher
 from backend.supervisor.supervisor import Supervisor

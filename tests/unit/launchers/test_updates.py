@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.aws.sagemaker import Expired, Refused
-from backend.domain.deploy import requests
+from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import Deployment, Rollout
 from backend.domain.errors import AccessRefused, NotNow
 from backend.domain.evaluation.evidence.schema import Finding
@@ -185,7 +185,7 @@ def test_one_that_is_changed_or_scales_by_itself_is_left_alone(
     with pytest.raises(NotNow, match=r"leave it on ml\.g6\.12xlarge, or deploy it under another name"):
         updated(endpoints, artifact, larger)
     other = NEW.model_copy(update={"artifact": "a-eeeeeeeeeeee"})
-    for call in requests.update(other, Rollout()):
+    for call in sagemaker_requests.update(other, Rollout()):
         endpoints._sagemaker.call(call.operation, **call.parameters)
     with pytest.raises(NotNow, match="is Updating"):
         updated(endpoints, artifact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as graph
 import pytest
 
-from backend.domain.planner.payoff import Costs, Shape
+from backend.domain.planner.draft_payoff import Costs, Shape
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.present.charts import alt
 from backend.present.charts.drafts import payoff as chart

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotEnoughDisk, UnknownModel
 from backend.domain.model.facts import ModelFacts
-from backend.domain.planner import correction
-from backend.domain.planner.choose import Goal, for_job
+from backend.domain.planner import estimate_correction
 from backend.domain.planner.roofline import ExpectedLoad, Speed
+from backend.domain.planner.target_choice import Goal, for_job
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import speed
@@ -115,7 +115,7 @@ def test_a_perfect_prediction_is_left_alone() -> None:
     level = next(level for level in measured.document().variants[0].levels)
     assert level.tpot_ms and level.ttft_ms
     speeds = Speed((level.ttft_ms.p50 / 1000,) * 2, (level.tpot_ms.p50 / 1000,) * 2, (level.output_tokens_per_s,) * 2)
-    held = correction.calibrate([(speeds, level)], level.concurrency)
+    held = estimate_correction.calibrate([(speeds, level)], level.concurrency)
     assert held is not None and held.ttft == pytest.approx(1) == held.tpot and held.rate == pytest.approx(1)
     assert all(abs(point.error) < 1e-9 for point in (*held.points, *held.after))
 

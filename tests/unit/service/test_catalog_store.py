@@ -21,9 +21,9 @@ from backend.catalog.bundled import published
 from backend.domain.errors import InvalidCatalog, InvalidRecipe, NotFound, UnknownFilter
 from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelCard, PublishedModel
+from backend.domain.rules import catalog_filter as words
 from backend.domain.rules import check as compat
-from backend.domain.rules import kinds as words
-from backend.domain.rules.kinds import CatalogFilter, Sort
+from backend.domain.rules.catalog_filter import CatalogFilter, Sort
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.machines import targets

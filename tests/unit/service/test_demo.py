@@ -8,7 +8,7 @@ import pytest
 
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.hardware import probe
 from backend.service.evaluations import evaluations, workloads
 from backend.service.models import models

@@ -13,8 +13,8 @@ from backend import settings
 from backend.domain.errors import RequestError, UnknownModel, WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, TrainSpec
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.recipe.training import Training
 from backend.service import Workspace, paths
 from backend.service.evaluations import evaluations, task_files, tasks, workloads
 from backend.service.jobs import jobs

@@ -9,7 +9,7 @@ import pytest
 from backend.cli.verbs.payoff import parameters
 from backend.domain.errors import RequestError, UnknownModel
 from backend.domain.evaluation.document import Speculation, Variant
-from backend.domain.planner import payoff
+from backend.domain.planner import draft_payoff
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.plans import payoff_maps
@@ -69,4 +69,4 @@ def test_what_is_no_number_of_parameters_is_refused(written: str) -> None:
 
 def test_a_map_of_anything_else_is_not_found(home: Workspace) -> None:
     assert payoff_maps.kept(home, KEY) is None
-    assert payoff.key(KEY.model, KEY.weights, KEY.serving, {}, {}).vllm == "unknown"
+    assert draft_payoff.key(KEY.model, KEY.weights, KEY.serving, {}, {}).vllm == "unknown"

@@ -9,7 +9,7 @@ import pytest
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.evaluation.evidence.schema import Drafting
 from backend.domain.jobs.jobs import JobState, PayoffSpec
-from backend.domain.planner import payoff
+from backend.domain.planner import draft_payoff
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service import Workspace
 from backend.service.evaluations import predicted_gains
@@ -39,10 +39,12 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
     ]
     document = made.model_copy(update={"variants": results})
     assert predicted_gains.predicted(home, document) == {}, "no map yet"
-    key = payoff.key(card.revision, payoff.weights_of(ORIGINAL), target.serving, document.versions, document.hardware)
+    key = draft_payoff.key(
+        card.revision, draft_payoff.weights_of(ORIGINAL), target.serving, document.versions, document.hardware
+    )
     kept = payoffs.payoff_map(key)
     spec = PayoffSpec(
-        variants=(target,), probes=payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
+        variants=(target,), probes=draft_payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
     )
     studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
     ((name, load), found), *others = predicted_gains.predicted(home, document).items()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backend.catalog.bundled import presets as bundled
+from backend.domain.planner.preset_titles import Entry, standings
 from backend.domain.planner.presets import CONCURRENCIES, GOALS
-from backend.domain.planner.standing import Entry, standings
 from backend.domain.recipe import recipe
 from backend.service import Workspace
 from backend.service.machines import targets

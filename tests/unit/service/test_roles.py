@@ -17,8 +17,8 @@ from backend.domain.errors import NotAllowed, NotFound, TooMuch
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
 from backend.domain.jobs.terms import Priority
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.recipe.training import Training
 from backend.domain.roles import RULES, Action, Actor, Role
 from backend.service import Workspace, open_workspace, unreadable_rows
 from backend.service.evaluations import (

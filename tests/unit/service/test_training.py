@@ -12,8 +12,8 @@ import pytest
 
 from backend.domain.errors import RequestError
 from backend.domain.jobs.jobs import InstallSpec
+from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import read
-from backend.domain.recipe.training import Training
 from backend.service import Workspace
 from backend.service.jobs import artifacts, claims, jobs
 from backend.service.models import models, variants

@@ -14,7 +14,7 @@ import pytest
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
 from backend.domain.jobs.progress import Silent
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.compile_plan import CompilePlan
 from backend.engines.libraries import outside
 from backend.engines.neuron.base import CompileRequest
 from backend.hardware import neuron

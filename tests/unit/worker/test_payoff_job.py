@@ -13,8 +13,8 @@ from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.jobs.progress import Silent
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import Probe, Shape
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import Probe, Shape
 from backend.engines.drafts import random as random_drafts
 from backend.worker.kinds.payoff import Measured, Server, Slot
 from backend.worker.measuring.servers import ServerPool
@@ -69,7 +69,7 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
         and points[2].token_relative == 1
     )
     assert points[0].relative == 1 and points[0].factor is None
-    assert payoff.fit(points).step(1, 3, Shape(parameters=10**6, layers=2)) == pytest.approx(
+    assert draft_payoff.fit(points).step(1, 3, Shape(parameters=10**6, layers=2)) == pytest.approx(
         2 * points[0].step_s, rel=0.01
     )
 

@@ -12,7 +12,7 @@ from backend.channel import FLUSH_S, Channel, JobChannel
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.recipe import recipe
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.worker.kinds.optimize import reckoned
 from backend.worker.progress import ChannelProgress
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.figures import figure
-from backend.domain.recipe.training import LOSS_TITLES, LossName
+from backend.domain.recipe.draft_training import LOSS_TITLES, LossName
 from backend.present.charts.theme import Figure, Theme, curve, empty, layout, ringed
 from backend.present.words.drafts import at
 

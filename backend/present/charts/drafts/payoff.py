@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain.figures import figure, streams
-from backend.domain.planner.payoff import LENGTHS, PayoffMap, Shape
+from backend.domain.planner.draft_payoff import LENGTHS, PayoffMap, Shape
 from backend.domain.planner.roofline import acceptance_of
 from backend.present.charts.theme import COLOURS, Figure, Theme, layout, text
 from backend.present.words.payoff import provenance, subject

@@ -14,7 +14,7 @@ import pytest
 from botocore.validate import ParamValidator
 from pydantic import ValidationError
 
-from backend.domain.deploy import policy, requests, templates
+from backend.domain.deploy import iam_policy, sagemaker_requests, templates
 from backend.domain.deploy.container import image
 from backend.domain.deploy.deployment import Capacity, Deployment, Idle, Rollout, Scheduled, is_version
 from backend.domain.evaluation.document import Speculation
@@ -63,10 +63,10 @@ CASES = {
 }
 
 
-def calls(deployment: Deployment) -> tuple[requests.Call, ...]:
+def calls(deployment: Deployment) -> tuple[sagemaker_requests.Call, ...]:
     """Of its whole life."""
-    updated = requests.update(deployment, Rollout(alarms=("errors",), bake_s=300))
-    return (*requests.create(deployment), *requests.around(deployment), updated[-1])
+    updated = sagemaker_requests.update(deployment, Rollout(alarms=("errors",), bake_s=300))
+    return (*sagemaker_requests.create(deployment), *sagemaker_requests.around(deployment), updated[-1])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -90,20 +90,20 @@ def test_values_are_among_those_that_the_service_knows(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_variable_names_a_quantization(name: str) -> None:
-    environment = requests.model(CASES[name])["PrimaryContainer"]["Environment"]
+    environment = sagemaker_requests.model(CASES[name])["PrimaryContainer"]["Environment"]
     assert not [variable for variable in environment if "QUANTI" in variable]
 
 
 def test_a_draft_is_staged_where_every_engine_of_the_container_is_told_to_look() -> None:
     """aws/sagemaker-python-sdk#6143: a draft was staged and the engine ignored it."""
-    container = requests.model(DRAFT)["PrimaryContainer"]
+    container = sagemaker_requests.model(DRAFT)["PrimaryContainer"]
     (staged,) = container["AdditionalModelDataSources"]
     place = f"/opt/ml/additional-model-data-sources/{staged['ChannelName']}"
     assert staged["S3DataSource"]["S3Uri"] == "s3://weights/team/whetstone-endpoints/chat/a-0123456789ab/draft/"
     environment = container["Environment"]
     assert json.loads(environment["OPTION_SPECULATIVE_CONFIG"])["model"] == place
     assert environment["OPTION_SPECULATIVE_DRAFT_MODEL"] == place
-    other = requests.model(CASES["vllm-draft"])["PrimaryContainer"]["Environment"]
+    other = sagemaker_requests.model(CASES["vllm-draft"])["PrimaryContainer"]["Environment"]
     assert json.loads(other["SM_VLLM_SPECULATIVE_CONFIG"])["model"] == place
 
 
@@ -164,12 +164,12 @@ def test_cloudformation_says_the_same_and_names_only_what_it_has(name: str) -> N
         if isinstance(each, dict) and {"Ref", "Fn::GetAtt"} & each.keys():
             assert (each.get("Ref") or each["Fn::GetAtt"][0]) in resources
     variant = resources["Configuration"]["Properties"]["ProductionVariants"][0]
-    expected = requests.variant(case)
+    expected = sagemaker_requests.variant(case)
     assert {key: value for key, value in variant.items() if key != "ModelName"} == {
         k: v for k, v in expected.items() if k != "ModelName"
     }
     told = environment_of(resources["Model"]["Properties"]["PrimaryContainer"]["Environment"])
-    assert told == environment_of(requests.model(case)["PrimaryContainer"]["Environment"])
+    assert told == environment_of(sagemaker_requests.model(case)["PrimaryContainer"]["Environment"])
 
 
 def environment_of(variables: dict[str, str]) -> dict[str, str]:
@@ -202,18 +202,18 @@ def test_terraform_says_the_same_and_refers_only_to_what_it_has(name: str) -> No
     assert variant["instance_type"] == case.instance and variant["initial_instance_count"] == 1
     assert variant["routing_config"] == [{"routing_strategy": "LEAST_OUTSTANDING_REQUESTS"}]
     told = resources["aws_sagemaker_model"]["model"]["primary_container"]["environment"]
-    assert environment_of(told) == environment_of(requests.model(case)["PrimaryContainer"]["Environment"])
+    assert environment_of(told) == environment_of(sagemaker_requests.model(case)["PrimaryContainer"]["Environment"])
     assert resources["aws_sagemaker_model"]["model"]["tags"] == case.marks
 
 
 def test_the_policy_names_no_more_than_one_endpoint() -> None:
     """Which calls it has is compared with those that are made, in tests/unit/launchers/test_endpoints.py."""
-    for statement in policy.document(DRAFT)["Statement"]:
+    for statement in iam_policy.document(DRAFT)["Statement"]:
         wide = statement["Resource"] == ["*"]
         assert wide == (statement["Sid"] in {"Lists", "Scaling", "Watch"})
         assert all("*" not in action for action in statement["Action"])
-    assert "PutScalingPolicy" not in policy.text(PLAIN) and "PutScalingPolicy" in policy.text(DRAFT)
-    timed = policy.text(CASES["lmi-timed"])
+    assert "PutScalingPolicy" not in iam_policy.text(PLAIN) and "PutScalingPolicy" in iam_policy.text(DRAFT)
+    timed = iam_policy.text(CASES["lmi-timed"])
     assert "PutScheduledAction" in timed and "PutMetricAlarm" in timed and "PutScalingPolicy" not in timed
 
 
@@ -228,7 +228,7 @@ def test_a_schedule_and_an_alarm_are_the_same_in_a_template() -> None:
         "ScalableTargetAction": {"MinCapacity": 2, "MaxCapacity": 4},
     }
     assert second["ScheduledActionName"] == "whetstone-chat-2"
-    assert resources["Idle"]["Properties"] == requests.alarm(timed)
+    assert resources["Idle"]["Properties"] == sagemaker_requests.alarm(timed)
     blocks = json.loads(templates.terraform(timed))["resource"]
     action = blocks["aws_appautoscaling_scheduled_action"]["at_1"]
     assert (action["name"], action["schedule"], action["timezone"], action["scalable_target_action"]) == (
@@ -244,19 +244,19 @@ def test_a_schedule_and_an_alarm_are_the_same_in_a_template() -> None:
 
 def test_what_an_update_keeps_is_read_from_what_was_made() -> None:
     for case in CASES.values():
-        model, configuration, *_ = (call.parameters for call in requests.create(case))
-        found = requests.read(model, configuration)
+        model, configuration, *_ = (call.parameters for call in sagemaker_requests.create(case))
+        found = sagemaker_requests.read(model, configuration)
         assert found.pop("tensor_parallel") == case.serving.tensor_parallel
         assert found == {name: getattr(case, name) for name in found}
 
 
 def test_a_key_is_granted_by_its_own_name_alone() -> None:
     private = CASES["lmi-private"]
-    (granted,) = [each for each in policy.document(private)["Statement"] if each["Sid"] == "Key"]
+    (granted,) = [each for each in iam_policy.document(private)["Statement"] if each["Sid"] == "Key"]
     assert granted["Condition"] == {"ForAnyValue:StringEquals": {"kms:ResourceAliases": "alias/weights"}}
     by_id = private.model_copy(update={"kms_key": "1234abcd"})
     assert by_id.key_arn == "arn:aws:kms:eu-central-1:123456789012:key/1234abcd"
-    assert "kms:" not in policy.text(PLAIN)
+    assert "kms:" not in iam_policy.text(PLAIN)
     document = json.loads(templates.terraform(private))["resource"]
     assert document["aws_sagemaker_endpoint_configuration"]["configuration"]["kms_key_arn"] == private.key_arn
     assert document["aws_sagemaker_model"]["model"]["vpc_config"] == {

@@ -11,14 +11,14 @@ import pytest
 
 from backend.catalog.bundled import instances
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import duration, job, rates
+from backend.domain.needs import hardware_rates, job_duration, job_memory
 from backend.domain.planner import estimate
 from backend.domain.planner.estimate import Context
 from backend.service.machines import targets
 from backend.settings import ASSETS
 from tests.unit.domain.needs.test_job_memory import LLAMA_70B, facts, quantizing
 
-HERE = rates.of_measured(0.95e12, 2, ("avx512_bf16",))
+HERE = hardware_rates.of_measured(0.95e12, 2, ("avx512_bf16",))
 STARTER, WIDE = facts(), facts(intermediate_size=24576, parameters=117_313_024)
 SMOLLM2 = facts(
     layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152
@@ -44,7 +44,7 @@ def test_quantizing_is_within_a_factor_of_two_of_what_was_measured(
     """Processor seconds of workers on 2 cores of an AMD EPYC with AVX-512 BF16, 2026-11-22
     (benchmarks/job_costs.py)."""
     chosen = quantizing(**options)
-    least, most = (duration.job_phases(of, chosen, HERE, 0, end)["optimize"] for end in (0, 1))
+    least, most = (job_duration.job_phases(of, chosen, HERE, 0, end)["optimize"] for end in (0, 1))
     assert least <= optimize_s / 2 <= most and most <= 4.1 * least
 
 
@@ -82,7 +82,7 @@ def test_each_phase_and_the_whole_job_are_within_a_factor_of_two_of_what_was_rec
 ) -> None:
     """What was said to take "up to 27 s" took 8 min 43 s."""
     ends = [
-        duration.job_phases(SMOLLM2, quantizing(method="smoothquant"), HERE, 4 * SMOLLM2.parameters, end)
+        job_duration.job_phases(SMOLLM2, quantizing(method="smoothquant"), HERE, 4 * SMOLLM2.parameters, end)
         for end in (0, 1)
     ]
     least, most = (sum(found.values()) if phase == "whole" else found[phase] for found in ends)
@@ -93,11 +93,11 @@ def test_scoring_grows_with_parameters_windows_and_vocabulary() -> None:
     chosen = quantizing(method="w8a8")
 
     def scoring(of: ModelFacts) -> float:
-        return duration.job_phases(of, chosen, HERE, 0, 1)["quality"]
+        return job_duration.job_phases(of, chosen, HERE, 0, 1)["quality"]
 
     large = SMOLLM2.model_copy(update={"vocabulary": 128_256, "parameters": SMOLLM2.parameters + 79_104 * 576})
     assert scoring(STARTER) < scoring(SMOLLM2) < scoring(large)
-    assert duration.windows(SMOLLM2) == 24 and duration.windows(LLAMA_70B) == 8
+    assert job_duration.windows(SMOLLM2) == 24 and job_duration.windows(LLAMA_70B) == 8
 
 
 def test_an_accelerator_is_counted_where_there_is_one() -> None:
@@ -118,7 +118,7 @@ def test_an_accelerator_is_counted_where_there_is_one() -> None:
 
 def test_a_layer_must_fit_on_the_accelerator() -> None:
     where = instances.load().find("ml.g5.xlarge")
-    assert where is not None and job.on_device(LLAMA_70B, quantizing(method="awq")) > where.device.memory_bytes
+    assert where is not None and job_memory.on_device(LLAMA_70B, quantizing(method="awq")) > where.device.memory_bytes
     context = Context(
         target=where.name,
         facts=targets.facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
@@ -130,6 +130,7 @@ def test_a_layer_must_fit_on_the_accelerator() -> None:
 
 def test_fp32_is_a_smaller_share_where_16_bit_has_instructions_of_its_own() -> None:
     full = [
-        rates.of_measured(1e12, 2, features).full[0] for features in (("amx_bf16", "avx512_bf16"), ("avx512_bf16",), ())
+        hardware_rates.of_measured(1e12, 2, features).full[0]
+        for features in (("amx_bf16", "avx512_bf16"), ("avx512_bf16",), ())
     ]
     assert full == sorted(full)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import job
+from backend.domain.needs import job_memory
 from backend.domain.planner.estimate import need, original_bytes
 from backend.domain.recipe.recipe import Recipe
 from tests.unit.domain.planner.test_planner_sizes import model
@@ -72,7 +72,7 @@ def test_a_70b_model_needs_what_a_layer_needs_not_eight_bytes_a_parameter() -> N
     assert 6 * layer < found < 9 * layer < LLAMA_70B.parameters
     library = need(LLAMA_70B, quantizing(method="awq", engine="llm-compressor")).memory_bytes
     assert library == found + original_bytes(LLAMA_70B)
-    assert need(LLAMA_70B, chosen).formulas["memory"] == job.FORMULA
+    assert need(LLAMA_70B, chosen).formulas["memory"] == job_memory.FORMULA
 
 
 @given(times=st.integers(2, 40), tokens=st.integers(1, 4096))

@@ -12,12 +12,12 @@ from backend.catalog.bundled import instances, published
 from backend.domain.machine import keys
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
-from backend.domain.neuron import compiling, cores, stacks
+from backend.domain.neuron import compile_plan, cores, software_stacks
 from backend.domain.planner.estimate import Context, estimate
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.service.machines import targets
 from tests.properties import examples
 
@@ -25,7 +25,7 @@ LLAMA = "meta-textgeneration-llama-3-8b"
 MODELS = [*published.published(), *published.reference()]
 STEPS: list[dict[str, Any]] = [
     {"compile": {}},
-    *({"compile": {"stack": name}} for name in stacks.STACKS),
+    *({"compile": {"stack": name}} for name in software_stacks.STACKS),
     {"quantize": {"method": "int8"}},
     {"quantize": {"method": "awq"}},
     {"speculate": {"method": "draft", "draft": "auto"}},
@@ -110,10 +110,10 @@ def test_whatever_is_valid_is_planned_on_cores_that_hold_it_and_else_the_nearest
         return
     device, draft = there.device, there.serving_draft(chosen)
     assert device is not None
-    plan = compiling.plan(card, chosen, device, draft)
+    plan = compile_plan.plan(card, chosen, device, draft)
     assert (
-        device.name in stacks.STACKS[plan.stack].accelerators
-        and card.model_type in stacks.STACKS[plan.stack].model_types
+        device.name in software_stacks.STACKS[plan.stack].accelerators
+        and card.model_type in software_stacks.STACKS[plan.stack].model_types
     )
     assert plan.tensor_parallel in cores.degrees(device) and plan.tensor_parallel == verdict.plan.tensor_parallel
     assert cores.fits(card, chosen, device, plan.tensor_parallel, draft)
@@ -140,7 +140,7 @@ def test_two_plans_have_one_key_only_where_no_field_differs(
     model, device = known(LLAMA), facts("ml.trn1.32xlarge", known(LLAMA)).device
     assert device is not None
     first, second = (
-        compiling.plan(model, recipe.read({"steps": [{"compile": {}}], "serving": each}), device)
+        compile_plan.plan(model, recipe.read({"steps": [{"compile": {}}], "serving": each}), device)
         for each in (one, other)
     )
     second = second.model_copy(update={"model": "another name"}) if named else second

@@ -9,7 +9,7 @@ import pytest
 from backend.catalog.bundled import instances, published
 from backend.domain.machine import keys
 from backend.domain.model.facts import ModelFacts
-from backend.domain.neuron import compiling, cores, stacks
+from backend.domain.neuron import compile_plan, cores, software_stacks
 from backend.domain.recipe import recipe
 from backend.domain.rules import check as compat
 from backend.domain.rules.plan import Verdict
@@ -94,7 +94,7 @@ def test_the_planner_checks_architectures_for_neuron(where: str, model_type: str
     verdict = check(where, [COMPILE], model, tensor_parallel=8)
     assert ("neuron-family" not in rules(verdict)) == (stack is not None) == verdict.valid
     target = instances.load().find(where)
-    assert target is not None and stacks.choose(target.device.name, model_type) == stack
+    assert target is not None and software_stacks.choose(target.device.name, model_type) == stack
     if stack is None:
         reason = verdict.reasons[0]
         assert "MODEL_TYPES" in reason.source and "GPU instance" in reason.message
@@ -210,13 +210,16 @@ def test_trainium3_is_planned_by_one_accelerator_since_no_instance_of_it_is_publ
     device = cores.logical(target.device)
     assert (device.units, device.memory_bytes, cores.degrees(target.device)) == (4, 36 << 30, (1, 2, 4))
     assert check("neuron:trainium3", [COMPILE], tensor_parallel=4).valid
-    assert stacks.choose("Trainium3", "qwen3") is None and stacks.choose("Trainium3", "llama") == "vllm-neuron"
+    assert (
+        software_stacks.choose("Trainium3", "qwen3") is None
+        and software_stacks.choose("Trainium3", "llama") == "vllm-neuron"
+    )
     with pytest.raises(Exception, match=r"No source names a SageMaker instance with Trainium3.*`neuron:trainium3`"):
         instances.load().find("neuron:ml.trn3.48xlarge")
 
 
 def test_one_table_names_the_families_of_stacks_and_of_the_managed_toolkit() -> None:
-    assert stacks.families("sagemaker") == {
+    assert software_stacks.families("sagemaker") == {
         "bloom",
         "dbrx",
         "gpt2",
@@ -232,17 +235,18 @@ def test_one_table_names_the_families_of_stacks_and_of_the_managed_toolkit() -> 
         "qwen3_moe",
     }
     assert all(
-        stack.model_types == stacks.families(name) and stack.model_types for name, stack in stacks.STACKS.items()
+        stack.model_types == software_stacks.families(name) and stack.model_types
+        for name, stack in software_stacks.STACKS.items()
     )
 
 
-def plan(**serving: Any) -> compiling.CompilePlan:
+def plan(**serving: Any) -> compile_plan.CompilePlan:
     target = instances.load().find(INF2)
     assert target is not None
     chosen = recipe.read(
         {"steps": [INT8, COMPILE], "serving": {"tensor_parallel": 8, "max_model_len": 1024, **serving}}
     )
-    return compiling.plan(known(LLAMA), chosen, target.device, compiler="2.21")
+    return compile_plan.plan(known(LLAMA), chosen, target.device, compiler="2.21")
 
 
 def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
@@ -274,5 +278,5 @@ def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
 
 
 def test_buckets_double_and_end_at_the_positions() -> None:
-    assert compiling.doubled(128, 1000) == [128, 256, 512, 1000] and compiling.doubled(1, 1) == [1]
+    assert compile_plan.doubled(128, 1000) == [128, 256, 512, 1000] and compile_plan.doubled(1, 1) == [1]
     assert plan(max_model_len=64).context_buckets == (64,)

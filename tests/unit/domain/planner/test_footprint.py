@@ -9,7 +9,7 @@ import pytest
 
 from backend.catalog.bundled import instances, published
 from backend.domain.planner.footprint import Footprint, footprints
-from backend.domain.rules import kinds, rules
+from backend.domain.rules import catalog_filter, rules
 from backend.present.charts import memory
 from backend.present.charts.theme import Theme
 from backend.service.machines import targets
@@ -18,13 +18,13 @@ PLACES = [(where.name, where.device) for where in instances.load().targets()]
 LLAMA = published.published()["meta-textgeneration-llama-3-70b"]
 
 
-def of(kind: str = kinds.ORIGINAL_KIND) -> list[Footprint]:
-    return footprints(LLAMA, kinds.recipes()[kind], PLACES)
+def of(kind: str = catalog_filter.ORIGINAL_KIND) -> list[Footprint]:
+    return footprints(LLAMA, catalog_filter.recipes()[kind], PLACES)
 
 
 @pytest.mark.parametrize("kind", ["original", "awq", "w8a8"])
 def test_fits_where_the_memory_rule_says_so(kind: str) -> None:
-    recipe = kinds.recipes()[kind]
+    recipe = catalog_filter.recipes()[kind]
     fitting = set(chain.from_iterable(each.names for each in of(kind) if each.fits))
     for where in instances.load().targets():
         refused = any(

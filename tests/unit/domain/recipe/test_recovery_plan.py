@@ -11,13 +11,13 @@ from app.build import options as recipe_options
 from backend.catalog.bundled import models
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import GIB, Device
-from backend.domain.needs import recovery
+from backend.domain.needs import recovery_needs
 from backend.domain.planner.estimate import need
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Prune, Recipe
 from backend.domain.recipe.recovery import Recover, ended, gained
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 from backend.present.charts import alt
 from backend.present.charts.curves.recovery import KEPT, TRAINING, VALIDATION, loss_curve
 from backend.service.plans import recipe_files
@@ -99,7 +99,7 @@ def _facts(memory: int) -> Facts:
 
 
 def test_it_is_refused_where_the_whole_model_does_not_fit_and_what_fits_is_suggested() -> None:
-    needed = recovery.memory_bytes(CARD, with_recovery())
+    needed = recovery_needs.memory_bytes(CARD, with_recovery())
     assert check.check(CARD, with_recovery(), _facts(needed)).valid
     verdict = check.check(CARD, with_recovery(), _facts(needed - 1))
     assert [reason.rule for reason in verdict.reasons] == ["recovery-memory"]
@@ -115,16 +115,16 @@ def test_models_made_of_experts_are_refused() -> None:
 
 def test_more_of_anything_needs_more_memory_and_no_recovery_needs_none() -> None:
     def of(**options: Any) -> int:
-        return recovery.memory_bytes(CARD, with_recovery(options or True))
+        return recovery_needs.memory_bytes(CARD, with_recovery(options or True))
 
     assert of(teacher=False) < of() < min(of(rank=64), of(batch=8))
     assert of() - of(teacher=False) == 4 * CARD.parameters
-    assert recovery.memory_bytes(CARD, with_recovery(None)) == 0
+    assert recovery_needs.memory_bytes(CARD, with_recovery(None)) == 0
     plain, recovering = need(CARD, with_recovery(None)), need(CARD, with_recovery())
     assert recovering.memory_bytes == of() > plain.memory_bytes
     assert recovering.disk_bytes == plain.disk_bytes + 2 * CARD.weights_bytes
-    assert recovery.FORMULA in recovering.formulas["memory"]
-    assert recovery.FORMULA not in plain.formulas["memory"]
+    assert recovery_needs.FORMULA in recovering.formulas["memory"]
+    assert recovery_needs.FORMULA not in plain.formulas["memory"]
 
 
 def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:

@@ -12,14 +12,14 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.shapes import sizes
 from backend.domain.model.stored import StoredWeights
-from backend.domain.needs import duration
-from backend.domain.needs import serving as memory
-from backend.domain.needs.rates import of_measured
+from backend.domain.needs import job_duration
+from backend.domain.needs import serving_memory as memory
+from backend.domain.needs.hardware_rates import of_measured
 from backend.domain.planner import estimate
 from backend.domain.recipe import methods, recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
+from backend.domain.rules.target_facts import Facts
 
 
 def card(**changes: Any) -> ModelCard:
@@ -160,10 +160,10 @@ def test_average_bits_are_planned_for_the_target_and_sized() -> None:
         assert plan.steps[0].title == "Quantize to INT4 (AWQ), 5 bits on average"
     stored, plain = (memory.weights(card(), each) for each in (chosen, recipe.read({"steps": [AWQ]})))
     quick = of_measured(1e12)
-    work = [duration.job_seconds(card(), each, quick, 0) for each in (recipe.read({"steps": [AWQ]}), chosen)]
+    work = [job_duration.job_seconds(card(), each, quick, 0) for each in (recipe.read({"steps": [AWQ]}), chosen)]
     assert work[1][0] > work[0][0] and work[1][1] > work[0][1]
     floored = recipe.read({"steps": [AWQ], "limits": {"max_kl": 0.01, "fall_back": True}})
-    tried = duration.job_seconds(card(), floored, quick, 0)
+    tried = job_duration.job_seconds(card(), floored, quick, 0)
     assert tried[0] == work[0][0] and tried[1] > 4 * work[0][1]
     assert stored.linears + stored.scales == sizes(card()).linears * 5 // 8 > plain.linears + plain.scales
 

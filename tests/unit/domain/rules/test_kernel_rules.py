@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.catalog.bundled import instances, published
-from backend.domain.kernels.choose import choose
 from backend.domain.kernels.conditions import Layer, Layout
+from backend.domain.kernels.kernel_choice import choose
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import methods, recipe
 from backend.domain.recipe.recipe import Quantize
-from backend.domain.rules import check, kernels
-from backend.domain.rules.facts import Facts
+from backend.domain.rules import check, kernel_rules
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.target_facts import Facts
 from backend.service.machines import targets
 
 LLAMA, MIXTRAL = "meta-textgeneration-llama-3-8b", "huggingface-llm-mixtral-8x7b"
@@ -116,13 +116,13 @@ def test_experts_have_kernels_of_their_own() -> None:
 
 def test_layers_are_fused_and_cut_as_vllm_holds_them() -> None:
     model, step = known(LLAMA), Quantize(method="awq")
-    assert kernels.layers(model, step, 1) == (
+    assert kernel_rules.layers(model, step, 1) == (
         Layer("query, key and value", 4096, 6144, 4096),
         Layer("output", 4096, 4096, 4096),
         Layer("up", 4096, 28672, 4096),
         Layer("down", 14336, 4096, 14336),
     )
-    assert kernels.layers(model, step, 16) == (
+    assert kernel_rules.layers(model, step, 16) == (
         Layer("query, key and value", 4096, 256 + 2 * 128, 4096),
         Layer("output", 256, 4096, 4096),
         Layer("up", 4096, 1792, 4096),
@@ -206,9 +206,9 @@ def test_valid_means_that_each_matrix_has_a_kernel_whose_conditions_hold(
     if place.hardware != "cuda" or not check.valid(model, chosen, place):
         return
     assert isinstance(quantize, Quantize)
-    chip = kernels.chip(model, chosen, place)
-    for _, layout in kernels.layouts(quantize, chosen, place):
-        assert all(choose(layout, layer, chip).kernel for layer in kernels.layers(model, quantize, degree))
+    chip = kernel_rules.chip(model, chosen, place)
+    for _, layout in kernel_rules.layouts(quantize, chosen, place):
+        assert all(choose(layout, layer, chip).kernel for layer in kernel_rules.layers(model, quantize, degree))
         assert not shapes.undivided(max(layout.group, 1), model)
 
 
@@ -216,8 +216,8 @@ def test_an_artifact_that_this_machine_cannot_read_is_told_why() -> None:
     """The sentence that Evaluate shows beside an artifact."""
     model = narrow(intermediate_size=128)
     chosen = recipe.read({"steps": [{"quantize": {"method": "awq", "group_size": 16}}]})
-    assert kernels.unserved(model, chosen, Facts()) is None
-    assert kernels.unserved(model, chosen, facts(G5, model)) == (
+    assert kernel_rules.unserved(model, chosen, Facts()) is None
+    assert kernel_rules.unserved(model, chosen, facts(G5, model)) == (
         "vLLM has no kernel for awq in groups of 16 there, since Marlin takes groups of 32, 64 or 128, not of 16"
     )
-    assert isinstance(kernels.layout_of(Quantize(method="fp8")), Layout)
+    assert isinstance(kernel_rules.layout_of(Quantize(method="fp8")), Layout)

@@ -8,8 +8,8 @@ from typing import Any
 from backend.catalog.bundled import models
 from backend.domain.recipe import recipe
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.target_facts import Facts
 
 
 def checked(*steps: dict[str, Any]) -> Verdict:

@@ -18,8 +18,8 @@ from backend.domain.planner import roofline
 from backend.domain.recipe import recipe, sagemaker_toolkit
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat
-from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.target_facts import Facts
 from backend.service.machines import targets
 from tests.homes import open_home
 from tests.properties import examples

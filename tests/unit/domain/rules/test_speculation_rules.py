@@ -9,8 +9,8 @@ import pytest
 from backend.domain.model.facts import HeadOf
 from backend.domain.recipe.recipe import read
 from backend.domain.rules import check
-from backend.domain.rules.facts import Facts
 from backend.domain.rules.plan import Verdict
+from backend.domain.rules.target_facts import Facts
 from tests.unit.domain.rules.test_check import card
 
 FOR = HeadOf(hidden_size=512, vocabulary=4096)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from backend.domain.errors import RequestError
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import vocabulary
 from backend.engines.drafts.base import Batch
 from backend.engines.drafts.eagle3 import Eagle3, depths, rotation

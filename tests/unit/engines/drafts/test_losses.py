@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.recipe.training import LOSS_NAMES
+from backend.domain.recipe.draft_training import LOSS_NAMES
 from backend.engines.drafts import losses
 from backend.engines.drafts.losses import LOSSES
 from tests.properties import examples

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts.base import Batch
 from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.medusa import Medusa

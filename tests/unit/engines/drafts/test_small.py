@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import small
 from backend.engines.drafts.answers import cut
 from backend.engines.drafts.base import Batch

@@ -10,7 +10,7 @@ import pytest
 
 from backend.domain.errors import RequestError
 from backend.domain.jobs.progress import Silent
-from backend.domain.recipe.training import Kind, Training
+from backend.domain.recipe.draft_training import Kind, Training
 from backend.engines.drafts.train import TrainRequest, TrainResult, rate, train
 from tests.tiny import tiny_llama
 

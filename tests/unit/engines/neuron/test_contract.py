@@ -19,7 +19,7 @@ import pytest
 
 from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Silent
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.compile_plan import CompilePlan
 from backend.engines.libraries import outside
 from backend.engines.neuron import persistent
 from backend.engines.neuron.base import CompileRequest, CompileResult

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.machine import keys
-from backend.domain.neuron.compiling import CompilePlan
+from backend.domain.neuron.compile_plan import CompilePlan
 
 
 class Entry(Frozen):

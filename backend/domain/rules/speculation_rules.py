@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from backend.domain.model.facts import HeadOf, ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import OWN, SPECULATE
-from backend.domain.rules.facts import Facts, Place, Reason
+from backend.domain.rules.target_facts import Facts, Place, Reason
 
 LEVIATHAN = "Leviathan et al. 2023, section 2.3: draft and target share one vocabulary"
 TRIED = "vLLM 0.32.0, docs/decisions/0033-speculation.md"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from backend.domain.figures import figure, streams
 from backend.domain.frozen import Frozen
-from backend.domain.planner.correction import middle
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_correction import middle
 from backend.domain.planner.presets import GOALS, Goal
 
 NOTICED = 0.02

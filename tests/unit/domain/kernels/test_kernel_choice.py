@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.kernels import table
-from backend.domain.kernels.choose import choose, order, preferred, rounds_inputs
 from backend.domain.kernels.conditions import CHANNEL, Chip, Conditions, Layer, Layout, unmet
+from backend.domain.kernels.kernel_choice import choose, order, preferred, rounds_inputs
 from backend.settings import CHECKOUT
 
 A10G, T4, H100, B200 = (Chip("cuda", capability) for capability in ((8, 6), (7, 5), (9, 0), (10, 0)))

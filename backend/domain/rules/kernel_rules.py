@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Literal
 
 from backend.domain.kernels import table
-from backend.domain.kernels.choose import Choice, choose, rounds_inputs
 from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, Layout
+from backend.domain.kernels.kernel_choice import Choice, choose, rounds_inputs
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import methods, precision
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.recipe.techniques import BFLOAT16
-from backend.domain.rules.facts import Facts, Reason
+from backend.domain.rules.target_facts import Facts, Reason
 
 RULES = {"compute-capability": "compute-capability", "group-size": "group-size"}
 """The rule that a condition belongs to; those that have none of their own are `kernel`."""

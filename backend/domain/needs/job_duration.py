@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
-from backend.domain.needs import recovery
-from backend.domain.needs.rates import DISK, Range, Rates
+from backend.domain.needs import recovery_needs
+from backend.domain.needs.hardware_rates import DISK, Range, Rates
 from backend.domain.recipe import methods
-from backend.domain.recipe.fallback import MOST_TRIES
+from backend.domain.recipe.precision_allocation import MOST_TRIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 
 REPORT_SAMPLES, REPORT_TOKENS = 8, 512
@@ -79,7 +79,7 @@ def _optimizing(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> fl
     half = 2.0 * parts.active_linears * passes * tokens + min(tokens, reported(recipe)) * model.layers * squares
     values = TAPPED_VALUES * tokens * model.layers * widths + (ROUNDED_VALUES + _searches(recipe)) * parts.linears
     seconds = half / rates.half[end] / rates.cards + values / rates.values[end]
-    seconds += (_searching(model, recipe) + recovery.operations(model, recipe)) / rates.full[end]
+    seconds += (_searching(model, recipe) + recovery_needs.operations(model, recipe)) / rates.full[end]
     if rates.link is not None:
         states = 2 * 4 * passes * tokens * model.hidden_size * model.layers
         seconds += (states + 4 * parts.linears) / rates.link[end]
@@ -88,7 +88,7 @@ def _optimizing(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> fl
 
 def _scoring(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
     parts, positions = sizes(model), windows(model) * WINDOW_TOKENS
-    scorings = 3 if recovery.asked(recipe) else 2
+    scorings = 3 if recovery_needs.asked(recipe) else 2
     full = 2.0 * (parts.active_linears + parts.embedding) * scorings * positions
     return full / rates.full[end] + SCORED_VALUES * positions * model.vocabulary * (scorings - 1) / rates.values[end]
 

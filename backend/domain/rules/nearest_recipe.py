@@ -13,12 +13,12 @@ from typing import Any
 
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving as memory
+from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
 from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE
-from backend.domain.rules import kernels, neuron_rules, rules, speculation
-from backend.domain.rules.facts import Facts
+from backend.domain.rules import kernel_rules, neuron_rules, rules, speculation_rules
+from backend.domain.rules.target_facts import Facts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
     "llm-int8": ("smoothquant", "w8a8", "fp8"),
@@ -143,7 +143,7 @@ def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
     if isinstance(step, Prune):
         return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
     if isinstance(step, Speculate):
-        return speculation.mended(step, facts)
+        return speculation_rules.mended(step, facts)
     return _mend_quantize(model, step, facts) if isinstance(step, Quantize) else step
 
 
@@ -175,4 +175,4 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: Facts) -> Quantize:
 def _served(method: str, model: ModelFacts, facts: Facts) -> bool:
     """Whether the method by itself has a kernel there."""
     alone = Recipe(steps=(Quantize(method=method),))
-    return not any(reason.rule == "compute-capability" for reason in kernels.served(model, alone, facts))
+    return not any(reason.rule == "compute-capability" for reason in kernel_rules.served(model, alone, facts))

@@ -4,7 +4,7 @@ disk."""
 from __future__ import annotations
 
 from backend.domain.model.facts import ModelCard
-from backend.domain.recipe.training import Training
+from backend.domain.recipe.draft_training import Training
 
 LEARNED_BYTES = 28
 """A parameter: weight, gradient and Adam's two moments in fp32, copies to save and to keep as the best, and one being

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.needs import layout, serving
+from backend.domain.needs import parallel_layout, serving_memory
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe
@@ -79,7 +79,9 @@ def test_replicas_have_all_streams_between_them(workspace: Workspace) -> None:
 @pytest.mark.parametrize("where", [FOUR, "ml.p4d.24xlarge", "ml.g5.48xlarge"])
 def test_no_default_leaves_anything_idle(name: str, where: str) -> None:
     model, device = known(name), target(where).device
-    found = layout.default(model, Recipe(), device, tokens=2048) or layout.default(model, AWQ, device, tokens=2048)
+    found = parallel_layout.default(model, Recipe(), device, tokens=2048) or parallel_layout.default(
+        model, AWQ, device, tokens=2048
+    )
     assert found is not None and found.idle == 0 and found.room.holds(2048)
 
 
@@ -88,7 +90,7 @@ def test_what_does_not_fit_is_an_outcome_of_its_own_with_what_would(workspace: W
     assert case.verdict.outcome == "does-not-fit" and not case.works
     (reason,) = case.verdict.reasons
     assert reason.rule == "memory" and "811.7 GB of weights" in reason.message and "this machine" in reason.message
-    assert reason.source == serving.FORMULA
+    assert reason.source == serving_memory.FORMULA
     found = auto_target.fitting(workspace, case.model, case.recipe)
     prices = [each.price_per_hour for each in found if each.price_per_hour is not None]
     assert found and prices == sorted(prices)
@@ -107,7 +109,7 @@ def test_what_is_wrong_besides_is_refused_and_what_works_is_valid(workspace: Wor
 
 
 def test_no_estimate_has_a_negative_cache() -> None:
-    room = serving.room(known(LLAMA_70B), Recipe(), target("ml.g5.xlarge").device, 1)
+    room = serving_memory.room(known(LLAMA_70B), Recipe(), target("ml.g5.xlarge").device, 1)
     assert room.cache[0] < 0 and room.tokens == (0, 0)
 
 

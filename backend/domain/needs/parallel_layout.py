@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving
-from backend.domain.needs.serving import Room
+from backend.domain.needs import serving_memory
+from backend.domain.needs.serving_memory import Room
 from backend.domain.recipe.recipe import Recipe
 
 
@@ -49,7 +49,10 @@ def layouts(
 ) -> list[Layout]:
     """Every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as there is room
     for."""
-    rooms = (serving.room(model, recipe, device, degree, draft) for degree in serving.degrees(model, recipe, device))
+    rooms = (
+        serving_memory.room(model, recipe, device, degree, draft)
+        for degree in serving_memory.degrees(model, recipe, device)
+    )
     return [Layout(room, device.units // room.tensor_parallel, device.units) for room in rooms if room.holds(tokens)]
 
 

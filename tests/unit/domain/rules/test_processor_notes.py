@@ -6,18 +6,18 @@ import pytest
 
 from backend.catalog.bundled import models
 from backend.domain.recipe import recipe
-from backend.domain.rules import check, processor
-from backend.domain.rules.facts import Facts
+from backend.domain.rules import check, processor_notes
+from backend.domain.rules.target_facts import Facts
 
 
 @pytest.mark.parametrize(
     ("method", "features", "told"),
     [
-        ("awq", ("avx512_vnni", "amx_int8", "amx_bf16"), processor.FOUR_AMX),
-        ("awq", ("avx512_vnni", "avx512_bf16"), processor.FOUR_SLOW),
-        ("w8a8", ("amx_int8",), processor.EIGHT_AMX),
-        ("smoothquant", ("avx512_vnni",), processor.EIGHT_VNNI),
-        ("w8a8", ("avx2",), processor.EIGHT_NONE),
+        ("awq", ("avx512_vnni", "amx_int8", "amx_bf16"), processor_notes.FOUR_AMX),
+        ("awq", ("avx512_vnni", "avx512_bf16"), processor_notes.FOUR_SLOW),
+        ("w8a8", ("amx_int8",), processor_notes.EIGHT_AMX),
+        ("smoothquant", ("avx512_vnni",), processor_notes.EIGHT_VNNI),
+        ("w8a8", ("avx2",), processor_notes.EIGHT_NONE),
     ],
 )
 def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tuple[str, ...], told: str) -> None:
@@ -29,6 +29,6 @@ def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tup
     assert plan is not None and unknown is not None and told in plan.notes and told not in unknown.notes
     odd = card.model_copy(update={"vocabulary": 4096, "intermediate_size": 1544})
     assert (
-        processor.note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",))
-        == processor.EIGHT_ODD
+        processor_notes.note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",))
+        == processor_notes.EIGHT_ODD
     )

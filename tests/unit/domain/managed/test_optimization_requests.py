@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import ImpossibleStack, InvalidOptions, InvalidRecipe
 from backend.domain.machine.device import Hardware
-from backend.domain.managed import instance_types, requests
-from backend.domain.managed.requests import Requests, named
-from backend.domain.managed.settings import AwsSettings, read
+from backend.domain.managed import instance_types, optimization_requests
+from backend.domain.managed.aws_settings import AwsSettings, read
+from backend.domain.managed.optimization_requests import Requests, named
 from backend.domain.recipe import recipe, sagemaker_toolkit
 from tests.fakes.sagemaker import shapes
 from tests.properties import examples
@@ -63,11 +63,11 @@ REFUSED: dict[str, tuple[list[Any], str, str]] = {
 def made(steps: list[Any], instance: str = GPU, *given: str, **serving: Any) -> Requests:
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
     hardware: Hardware = "neuron" if "inf" in instance else "cuda"
-    return requests.requests(chosen, instance, hardware, read((*GIVEN, *given), {}), tensor_parallel=4)
+    return optimization_requests.requests(chosen, instance, hardware, read((*GIVEN, *given), {}), tensor_parallel=4)
 
 
 def validated(found: Requests) -> list[dict[str, Any]]:
-    whole = [named(each, requests.job_name("j-0123456789", 1)) for each in found.create]
+    whole = [named(each, optimization_requests.job_name("j-0123456789", 1)) for each in found.create]
     for each in whole:
         shapes.check(each, shapes.model("sagemaker", "CreateOptimizationJob").input_shape)
     return whole

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from backend.domain.load.options import LevelOptions
-from backend.domain.needs.held import BLOCK, MARGIN, tokens
+from backend.domain.needs.kv_cache_tokens import BLOCK, MARGIN, tokens
 from backend.domain.workload.workload import Prompt
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.recipe import fallback, precision
+from backend.domain.recipe import precision, precision_allocation
 from backend.domain.recipe.precision import Measured
 from backend.domain.recipe.recipe import Limits
 
@@ -31,8 +31,8 @@ GROUPS = st.lists(st.tuples(st.integers(1, 4), SMALL, SMALL, SMALL), min_size=1,
 @given(GROUPS, st.floats(1.0001, 50))
 def test_a_raised_allocation_costs_more_and_should_keep_the_floor(groups: list[Measured], excess: float) -> None:
     last, bits = [CANDIDATES[0]] * len(groups), 0.0
-    while (chosen := fallback.raised(groups, CANDIDATES, last, excess)) is not None:
-        assert fallback.predicted(groups, chosen) <= fallback.predicted(groups, last) / excess
+    while (chosen := precision_allocation.raised(groups, CANDIDATES, last, excess)) is not None:
+        assert precision_allocation.predicted(groups, chosen) <= precision_allocation.predicted(groups, last) / excess
         assert precision.average(groups, chosen) > max(bits, precision.average(groups, last))
         assert any(each != precision.SIXTEEN for each in chosen)
         last, bits = chosen, precision.average(groups, last)
@@ -40,16 +40,19 @@ def test_a_raised_allocation_costs_more_and_should_keep_the_floor(groups: list[M
 
 @given(GROUPS, st.floats(4.2, 16))
 def test_an_allocation_keeps_within_the_average(groups: list[Measured], target: float) -> None:
-    chosen = fallback.within(groups, CANDIDATES, target)
+    chosen = precision_allocation.within(groups, CANDIDATES, target)
     assert precision.average(groups, chosen) <= target
-    assert fallback.predicted(groups, chosen) <= fallback.predicted(groups, [CANDIDATES[0]] * len(groups)) + 1e-12
+    assert (
+        precision_allocation.predicted(groups, chosen)
+        <= precision_allocation.predicted(groups, [CANDIDATES[0]] * len(groups)) + 1e-12
+    )
 
 
 def test_what_loses_most_is_raised_first() -> None:
     groups = [group(0, 1, (1e-4, 1e-5, 1e-6)), group(1, 1, (9e-3, 5e-3, 1e-5))]
-    chosen = fallback.raised(groups, CANDIDATES, [CANDIDATES[0]] * 2, 5.0)
+    chosen = precision_allocation.raised(groups, CANDIDATES, [CANDIDATES[0]] * 2, 5.0)
     assert chosen is not None and [each.name for each in chosen] == ["int4-g128", "w8a8"]
-    record = fallback.record(groups, chosen, CANDIDATES[0], None, [])
+    record = precision_allocation.record(groups, chosen, CANDIDATES[0], None, [])
     assert record["groups"][1] | {"losses": {}} == {
         "name": "g1",
         "linears": 1,
@@ -71,5 +74,5 @@ def test_what_loses_most_is_raised_first() -> None:
     ],
 )
 def test_how_far_a_floor_was_missed(limits: Limits, excess: float, said: str | None) -> None:
-    assert fallback.excess(limits, QUALITY) == pytest.approx(excess)
-    assert fallback.missed(limits, QUALITY) == said
+    assert precision_allocation.excess(limits, QUALITY) == pytest.approx(excess)
+    assert precision_allocation.missed(limits, QUALITY) == said

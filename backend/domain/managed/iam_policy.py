@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from backend.domain.deploy.policy import BUCKET, OBJECTS, allow, key_statement
-from backend.domain.managed.requests import CONTENT
+from backend.domain.deploy.iam_policy import BUCKET, OBJECTS, allow, key_statement
+from backend.domain.managed.optimization_requests import CONTENT
 
 JOB = ("CreateOptimizationJob", "DescribeOptimizationJob", "StopOptimizationJob")
 NAMES = "whetstone-*"

@@ -14,7 +14,7 @@ from backend.domain.errors import ImpossibleStack, InvalidOptions
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.machine.device import Hardware
 from backend.domain.managed import instance_types
-from backend.domain.managed.settings import AwsSettings
+from backend.domain.managed.aws_settings import AwsSettings
 from backend.domain.recipe import sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Quantize, Recipe, Shard, Speculate
 

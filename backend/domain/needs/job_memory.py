@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
-from backend.domain.needs import duration
+from backend.domain.needs import job_duration
 from backend.domain.recipe.recipe import Quantize, Recipe
 
 PROCESS = 550_000_000
@@ -39,7 +39,7 @@ def needed(model: ModelFacts, recipe: Recipe, original: int) -> int:
     holds."""
     step = recipe.step("quantize")
     held = original if isinstance(step, Quantize) and step.engine != "native" else 0
-    states = 2 * min(SPILL_BYTES, 4 * duration.calibration_tokens(recipe) * model.hidden_size)
+    states = 2 * min(SPILL_BYTES, 4 * job_duration.calibration_tokens(recipe) * model.hidden_size)
     probing = isinstance(step, Quantize) and (step.target_bits is not None or recipe.limits.fall_back)
     measuring = _measuring(model) if probing else 0
     return PROCESS + max(on_device(model, recipe) + states + held, _scoring(model), measuring)
@@ -51,7 +51,7 @@ def on_device(model: ModelFacts, recipe: Recipe) -> int:
     layer = 4 * parts.linears // max(model.layers, 1)
     wide = 4 * model.hidden_size + 3 * model.intermediate_size
     largest = max(COPIES * layer, layer + 4 * BATCH_TOKENS * wide, 4 * max(parts.embedding, parts.head))
-    return largest + _grams(model, duration.reported(recipe))
+    return largest + _grams(model, job_duration.reported(recipe))
 
 
 def _scoring(model: ModelFacts) -> int:
@@ -63,10 +63,10 @@ def _scoring(model: ModelFacts) -> int:
 
 def _measuring(model: ModelFacts) -> int:
     """States of all copies, twice, the head, two windows of logits and a block of distributions."""
-    copies, windows = duration.probed(model)
-    tokens = windows * duration.WINDOW_TOKENS
+    copies, windows = job_duration.probed(model)
+    tokens = windows * job_duration.WINDOW_TOKENS
     states = 2 * min(SPILL_BYTES, 4 * (1 + copies) * tokens * model.hidden_size)
-    logits = 2 * 4 * duration.WINDOW_TOKENS * model.vocabulary
+    logits = 2 * 4 * job_duration.WINDOW_TOKENS * model.vocabulary
     return states + logits + MEASURED_COPIES * 8 * MEASURED_ROWS * model.vocabulary + _scoring(model)
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from backend.domain.frozen import Frozen, digest
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving
-from backend.domain.neuron import cores, stacks
-from backend.domain.neuron.stacks import StackName
+from backend.domain.needs import serving_memory
+from backend.domain.neuron import cores, software_stacks
+from backend.domain.neuron.software_stacks import StackName
 from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
 
 SMALLEST = 128
@@ -68,7 +68,7 @@ def plan(
     """For a recipe that no rule refuses. Raises KeyError for an accelerator that is not known."""
     step, quantize, speculate = (recipe.step(name) for name in ("compile", "quantize", "speculate"))
     assert isinstance(step, Compile)
-    stack = stacks.choose(device.name, model.model_type, step.stack)
+    stack = software_stacks.choose(device.name, model.model_type, step.stack)
     assert stack is not None
     positions, batch = cores.positions(model, recipe), cores.batch(recipe)
     buckets = tuple(step.buckets or doubled(min(SMALLEST, positions), positions))
@@ -87,7 +87,7 @@ def plan(
         token_buckets=tuple(doubled(1, batch)) if stack == "vllm-neuron" else buckets,
         dtype=AMP.get(recipe.serving.dtype, "bf16"),
         weights="int8" if isinstance(quantize, Quantize) else None,
-        cache="fp8" if serving.serving_of(recipe).kv_cache_dtype == "fp8" else None,
+        cache="fp8" if serving_memory.serving_of(recipe).kv_cache_dtype == "fp8" else None,
         draft_method=speculate.method if isinstance(speculate, Speculate) else None,
         draft_hash=getattr(draft, "revision", None) if isinstance(speculate, Speculate) else None,
         draft_tokens=speculate.tokens if isinstance(speculate, Speculate) else None,
