@@ -34,7 +34,7 @@ from backend.domain.load.records import RequestRecord  # noqa: E402
 from backend.domain.maths.intervals import percentile  # noqa: E402
 from backend.settings import Settings  # noqa: E402
 from backend.store.tables import EvaluationRow, SupervisorRow  # noqa: E402
-from backend.worker.measuring.records import Measured, write_records  # noqa: E402
+from backend.worker.measuring.records import MeasuredLevel, write_records  # noqa: E402
 from benchmarks import pages_seed  # noqa: E402
 from benchmarks.pages import DASHBOARD, about  # noqa: E402
 from benchmarks.pages_server import Server, Visitor  # noqa: E402
@@ -135,7 +135,7 @@ def seed(home: Path, size: Size) -> None:
         for variant in range(size.variants)
         for level in levels
     }
-    measured = (Measured(variant, Load("closed", level), each) for (variant, level), each in runs.items())
+    measured = (MeasuredLevel(variant, Load("closed", level), each) for (variant, level), each in runs.items())
     write_records(folder / "records.parquet", names, measured)
     document = _document(names, levels, runs, size)
     with opened.store.session() as session:

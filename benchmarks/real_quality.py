@@ -35,7 +35,7 @@ from backend.present.words import loss
 from backend.service.models import models
 from backend.service.plans import cases
 from backend.settings import Settings
-from backend.worker.kinds.optimize import asked, calibration_texts, weight_bytes
+from backend.worker.kinds.optimize import calibration_texts, request_fields, weight_bytes
 
 RESULTS = Path(__file__).parent / "results"
 GROUPS = {"group_size": 64}
@@ -62,7 +62,11 @@ def planned(model: Path, home: Path, name: str) -> dict[str, Any]:
     if verdict.plan is None:
         raise SystemExit(f"{name} is not valid here: {verdict.reasons}")
     (step,) = verdict.plan.steps
-    return asked(step.options) if step.technique == "quantize" else {"method": None, "pruning": Pruning(**step.options)}
+    return (
+        request_fields(step.options)
+        if step.technique == "quantize"
+        else {"method": None, "pruning": Pruning(**step.options)}
+    )
 
 
 def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:

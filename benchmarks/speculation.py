@@ -38,8 +38,8 @@ from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe
 from backend.present.tables.text import table
 from backend.settings import ASSETS
-from backend.worker.kinds.payoff import Measured, Server
-from backend.worker.measuring.servers import ServerPool
+from backend.worker.kinds.payoff import Server, SlotMeasurement
+from backend.worker.measuring.server_pool import ServerPool
 from backend.worker.progress import ChannelProgress
 
 PROMPTS = ASSETS / "workloads" / "assistant.jsonl"
@@ -49,7 +49,7 @@ GOAL = 0.1
 """Of the measured gain: how far a prediction may lie from it."""
 
 
-class Real(Measured):
+class Real(SlotMeasurement):
     """In the target's chat template, as drafts are used."""
 
     asked: ClassVar[Mapping[str, Any]] = {"endpoint": "chat", "temperature": 0.0}
@@ -124,7 +124,7 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         return [row(measured, found, number, at) for number in range(1, len(servers)) for at in streams]
 
 
-def row(measured: Measured, found: PayoffMap, number: int, streams: int) -> dict[str, Any]:
+def row(measured: SlotMeasurement, found: PayoffMap, number: int, streams: int) -> dict[str, Any]:
     server, blocks = measured.servers[number], range(measured.spec.rounds)
     assert server.shape is not None and server.probe is not None
     pairs = [(measured.slots[0, streams, block], measured.slots[number, streams, block]) for block in blocks]

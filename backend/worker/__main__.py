@@ -27,7 +27,7 @@ from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import UNSAID, Event, JobSpec
 from backend.domain.validation import unreadable
 from backend.files import disk_full, stamp
-from backend.worker import stopping
+from backend.worker import stop_watchdog
 from backend.worker.resources import PeakMemory
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
@@ -42,7 +42,7 @@ def main(folder: str) -> int:
     channel = JobChannel(Path(folder))
     _keep_to(channel.granted())
     channel.live()
-    seen = stopping.watch()
+    seen = stop_watchdog.start_watchdog()
     signal.signal(signal.SIGTERM, lambda *_: _cancelled(seen))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from backend.channel import JobChannel
 from backend.domain.jobs.jobs import Event
 
-TOLD = 10
+LOG_LINES = 10
 """Lines of the log a phase, at most."""
 
 
@@ -61,8 +61,8 @@ class ChannelProgress:
         seconds = time.monotonic() - self._phase_begun
         overall = self._overall(share)
         self._unprinted = done
-        if int(share * TOLD) > self._told:  # the log shows what an engine does while it does it, in few lines
-            self._told = int(share * TOLD)
+        if int(share * LOG_LINES) > self._told:  # the log shows what an engine does while it does it, in few lines
+            self._told = int(share * LOG_LINES)
             self._print_last()
         event = Event(
             kind="progress",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from backend.domain.errors import WorkError
 from backend.processes import usage
 
-SAMPLED_EVERY_S, TOLD_EVERY_S = 1.0, 5.0
+SAMPLED_EVERY_S, REPORTED_EVERY_S = 1.0, 5.0
 
 
 class PeakMemory:
@@ -58,4 +58,4 @@ class PeakMemory:
 
 def interval(elapsed_s: float) -> float:
     """Seconds between two points of the resource chart, `elapsed_s` after the start."""
-    return max(TOLD_EVERY_S, elapsed_s / 60)
+    return max(REPORTED_EVERY_S, elapsed_s / 60)

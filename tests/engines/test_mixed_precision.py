@@ -19,7 +19,7 @@ from backend.engines.base import QuantizeRequest
 from backend.engines.native import measure, quantize
 from backend.evaluate.quality import quality
 from backend.layered.outline import Outline
-from backend.worker.optimizing.fitting import Fitting
+from backend.worker.optimizing.precision_search import PrecisionSearch
 from benchmarks import techniques_reference
 from tests.families import logits, tiny
 from tests.tiny import TEXT, tiny_llama
@@ -204,9 +204,9 @@ def test_a_stopped_measuring_goes_on_to_the_same_figures_and_is_then_kept(
 
 def fitting(
     model: Path, out: Path, folder: Path, limits: Limits, progress: Said, target: float | None = None
-) -> Fitting:
+) -> PrecisionSearch:
     asked = request(model, out, folder.with_name(folder.name + "-layers"))
-    return Fitting(asked, {**OPTIONS, "target_bits": target}, limits, folder, progress)
+    return PrecisionSearch(asked, {**OPTIONS, "target_bits": target}, limits, folder, progress)
 
 
 def test_an_average_is_kept_within_and_told(model: Path, tmp_path: Path) -> None:

@@ -35,13 +35,14 @@ from backend.domain.needs.serving_memory import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe, speed
 from backend.serving.base import is_cpu_build
-from backend.worker.measuring import kept, lossless, proving, told
-from backend.worker.measuring.fetched import here
+from backend.worker.measuring import evidence, lossless, served_logprobs
+from backend.worker.measuring.artifact_copies import local_artifacts
+from backend.worker.measuring.continuation import read_earlier, write_runs
 from backend.worker.measuring.measurement import Measurement
-from backend.worker.measuring.quality import compare_answers, measure
+from backend.worker.measuring.quality import compare_answers, measure_quality
 from backend.worker.measuring.records import RECORDS, write_records
-from backend.worker.measuring.servers import ServerPool
-from backend.worker.measuring.tasks import SAMPLES, Tasks
+from backend.worker.measuring.server_pool import ServerPool
+from backend.worker.measuring.tasks import SAMPLES, TaskScoring
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -54,7 +55,7 @@ def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
         channel, 2.0 + 0.5 + 6.0 + (1.5 if scored else 0.0) + (2.2 if asked else 0.0) + 0.5 + spec.options.lossless
     )
     settings = configuration.load()
-    with here(spec.variants, settings, progress) as variants:
+    with local_artifacts(spec.variants, settings, progress) as variants:
         return _run(spec.model_copy(update={"variants": variants}), channel, memory, progress, settings)
 
 
@@ -65,11 +66,11 @@ def _run(
     progress: ChannelProgress,
     settings: configuration.Settings,
 ) -> dict[str, Any]:
-    options, earlier = spec.options, kept.read(spec.continues) if spec.continues else None
+    options, earlier = spec.options, read_earlier(spec.continues) if spec.continues else None
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
     python = partial(engines.server_python, settings)
     on_processor = any(variant.kind != "url" and is_cpu_build(python(variant)) for variant in spec.variants)
-    tasks = Tasks(spec, settings, channel.work, progress)
+    tasks = TaskScoring(spec, settings, channel.work, progress)
     tasks.check()
     tasks.warnings += earlier.task_warnings if earlier else []
     measurement = Measurement(spec, channel, workload, progress, earlier)
@@ -84,7 +85,9 @@ def _run(
         measurement.check_answers()
         tasks.score(pool, measurement.lost)
         kept_answers = (
-            lossless.measure(pool, workload.prompts, measurement.lost, progress) if spec.options.lossless else {}
+            lossless.measure_lossless(pool, workload.prompts, measurement.lost, progress)
+            if spec.options.lossless
+            else {}
         )
     scored = options.quality and not earlier
     qualities = _qualities(measurement, settings) if scored else {}
@@ -96,11 +99,11 @@ def _run(
 
 def _qualities(measurement: Measurement, settings: configuration.Settings) -> dict[int, Quality]:
     spec, folder = measurement.spec, measurement.channel.work
-    scores = measure(
+    scores = measure_quality(
         spec.variants, measurement.progress, folder, kept=settings.kept_scoring, text=spec.options.quality_text
     )
     matches = compare_answers(spec.variants[0], measurement.answers, measurement.again)
-    served = told.figures(measurement.told)
+    served = served_logprobs.quality_figures(measurement.told)
     return {
         index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()
     }
@@ -131,7 +134,7 @@ def _document(
     measurement: Measurement,
     pool: ServerPool,
     qualities: dict[int, Quality],
-    tasks: Tasks,
+    tasks: TaskScoring,
     hardware: dict[str, Any],
     kept_answers: dict[int, Lossless],
 ) -> Evaluation:
@@ -155,7 +158,7 @@ def _document(
                 peak_rss_bytes=max(peaks, default=None),
                 speculates=pool.speculates(index),
                 weights_sha256=before.weights_sha256 if before else folders.served_files(variant),
-                findings=proving.findings(
+                findings=evidence.findings(
                     variant, pool.evidence.get(index, []), levels, before.findings if before else []
                 ),
                 lossless=before.lossless if before else kept_answers.get(index),
@@ -210,8 +213,8 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found += [f"`{result.name}` {words}" for result in results if (words := differs(result.lossless))]
     found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
     found += [f"{variants[index].name}: {why}" for index, why in measurement.spent.items()]
-    found += former_quantization(variants)
-    if options.quality and told.stays_here(variants, options.quality_text):
+    found += former_quantization_notes(variants)
+    if options.quality and served_logprobs.must_stay_local(variants, options.quality_text):
         found.append("The held-out text was not sent to endpoints: what is said as served is of the bundled text.")
     if options.sweep:
         found.append(
@@ -227,13 +230,15 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
         found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
     if not any(variant.kind == "url" for variant in variants):
         found.append(SHARED)
-    found += [words for variant in variants if variant.remote for words in at_sagemaker(variant.name, variant.remote)]
+    found += [
+        words for variant in variants if variant.remote for words in sagemaker_warnings(variant.name, variant.remote)
+    ]
     if disturbed := measurement.disturbed():
         found.append(disturbed)
     return found
 
 
-def at_sagemaker(name: str, remote: Remote) -> list[str]:
+def sagemaker_warnings(name: str, remote: Remote) -> list[str]:
     """What cannot be known of an endpoint there, and what was proven of it when the evaluation was submitted."""
     unseen = (
         f"`{name}` is served at SageMaker in {remote.region} ({remote.instances}): its flags, cache, memory and whoever else "
@@ -243,7 +248,7 @@ def at_sagemaker(name: str, remote: Remote) -> list[str]:
     return [f"{unseen} {seen}" if seen else f"{unseen} Nothing of it was proven, as Whetstone did not deploy it."]
 
 
-def former_quantization(variants: Sequence[Variant]) -> list[str]:
+def former_quantization_notes(variants: Sequence[Variant]) -> list[str]:
     """What the originals lost before they came here, or lose as they are stored, a sentence each: every quality is
     against them as they are."""
     folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
@@ -282,16 +287,16 @@ def _lost(result: VariantResult) -> str:
     return "stopped answering; what was measured before is kept." if result.levels else "could not be measured."
 
 
-def _publish(output: Path, evaluation: Evaluation, measurement: Measurement, tasks: Tasks) -> None:
+def _publish(output: Path, evaluation: Evaluation, measurement: Measurement, tasks: TaskScoring) -> None:
     from backend.evaluate.report.report import write_report
-    from backend.worker.measuring.report_data import extras
+    from backend.worker.measuring.report_data import build_extras
 
     output.mkdir(parents=True)
     (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
     names = [variant.name for variant in measurement.spec.variants]
     write_records(output / RECORDS, names, measurement.rows())
-    kept.write(output, measurement.runs, tasks.warnings)
+    write_runs(output, measurement.runs, tasks.warnings)
     tasks.write(output)
     if measurement.spec.continues and (samples := Path(measurement.spec.continues.folder) / SAMPLES).is_file():
         shutil.copyfile(samples, output / SAMPLES)
-    write_report(evaluation, output, extras(evaluation, measurement))
+    write_report(evaluation, output, build_extras(evaluation, measurement))

@@ -27,8 +27,8 @@ from backend.domain.recipe.methods import TUNED, reads_text
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engines, probe, speed
-from backend.worker.optimizing import neuron, recovery
-from backend.worker.optimizing.fitting import Fitting
+from backend.worker.optimizing import neuron_compile, recovery
+from backend.worker.optimizing.precision_search import PrecisionSearch
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -44,11 +44,11 @@ NOMINAL_FLOPS = 0.2e12
 """16-bit operations/s of a core that was not measured: only the shares of the phases depend on it."""
 TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
-ASKED = ("method", "bits", "group_size", "symmetric", "samples", "length")
+COMMON_OPTIONS = ("method", "bits", "group_size", "symmetric", "samples", "length")
 """Options of that step that every method takes."""
 RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
 """Of the manifest, what the job's own result says too."""
-FITTING = "bits"
+PRECISION_SEARCH = "bits"
 """The name of what is kept to go on from: what groups of linears were measured to lose, and attempts that missed the
 floor."""
 
@@ -65,7 +65,7 @@ class Optimization:
         expected = (
             1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
         )
-        self.progress = ChannelProgress(channel, expected, reckoned(spec))
+        self.progress = ChannelProgress(channel, expected, predicted_seconds(spec))
         self.facts: dict[str, Any] = {}
 
     @property
@@ -92,7 +92,7 @@ class Optimization:
         if draft is not None:
             copy_model(draft, self.channel.output / "draft")
         device = self.spec.target == "local:neuron"
-        self.facts |= neuron.run(
+        self.facts |= neuron_compile.compile_for_neuron(
             plan, Path(self.spec.model.path), draft, self.channel.output, self.progress, device=device
         )
 
@@ -113,7 +113,7 @@ class Optimization:
         request = QuantizeRequest(
             model_dir=model,
             out_dir=self.model,
-            **asked(options),
+            **request_fields(options),
             seed=self.spec.seed,
             pruning=Pruning(**dropped) if dropped else None,
             calibration_texts=calibration_texts(self.spec.calibration_path, model) if reads else [],
@@ -123,7 +123,7 @@ class Optimization:
         make = partial(self._changed, engine, options)
         if pruning and self.recovers:
             recover = Recover(**pruning.options["recover"])
-            quantize, self.facts["recovery"] = recovery.rewrite(request, recover, self.progress, make)
+            quantize, self.facts["recovery"] = recovery.prune_and_recover(request, recover, self.progress, make)
         else:
             quantize = make(request)
         source = self.spec.calibration_path or ("bundled" if reads else "none")
@@ -136,8 +136,8 @@ class Optimization:
         says so."""
         if "eight_bits" not in options:
             return run_engine(engine, request, self.progress)
-        folder = self.channel.resume(FITTING)
-        fitting = Fitting(request, options, self.spec.recipe.limits, folder, self.progress)
+        folder = self.channel.resume(PRECISION_SEARCH)
+        fitting = PrecisionSearch(request, options, self.spec.recipe.limits, folder, self.progress)
         quantize, self.facts["bits"] = fitting.run(self._score)
         shutil.rmtree(folder, ignore_errors=True)
         return quantize
@@ -203,7 +203,7 @@ class Optimization:
             self._score()
         if self.recovers:
             folder, quantized = self.channel.resume(), self._planned("quantize") is not None
-            found = recovery.scored(folder, self.facts["quality"], self._scored, quantized=quantized)
+            found = recovery.score_stages(folder, self.facts["quality"], self._scored, quantized=quantized)
             self.facts["recovery"]["quality"] = found
             self.progress.note(gained(found))
         # beside what was predicted, which leaves out how errors meet, so it is too low
@@ -216,7 +216,7 @@ class Optimization:
             self.progress.warn(ruined)
 
 
-def reckoned(spec: OptimizeSpec) -> dict[str, float]:
+def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
     """Seconds of each phase by the planner's formula, so that progress goes with time; nothing where an engine or a
     recovery has phases of its own."""
     step = spec.recipe.step("prune")
@@ -233,7 +233,7 @@ def reckoned(spec: OptimizeSpec) -> dict[str, float]:
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     """Fill the channel's output with an artifact; the result document's own part."""
     work = Optimization(spec, channel)
-    with recovery.stages(channel.resume()) if work.recovers else nullcontext():
+    with recovery.removing_stages(channel.resume()) if work.recovers else nullcontext():
         began = time.monotonic()
         work.run()
         work.progress.phase("manifest", "Hashing every file", weight=0.5)
@@ -257,9 +257,9 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
 
 
-def asked(options: dict[str, Any]) -> dict[str, Any]:
+def request_fields(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a planned quantization, as fields of a `QuantizeRequest`."""
-    named = {name: options[name] for name in ASKED if name in options}
+    named = {name: options[name] for name in COMMON_OPTIONS if name in options}
     return {**named, "tuning": {name: value for name, value in options.items() if name in TUNING}}
 
 

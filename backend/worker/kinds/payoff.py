@@ -38,8 +38,8 @@ from backend.domain.workload.workload import parse
 from backend.engines.drafts import random as random_drafts
 from backend.hardware import engines, probe
 from backend.worker.measuring import disturbance as neighbours
-from backend.worker.measuring.fetched import here
-from backend.worker.measuring.servers import Endpoint, ServerPool
+from backend.worker.measuring.artifact_copies import local_artifacts
+from backend.worker.measuring.server_pool import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -78,10 +78,10 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
     answered."""
     settings, began = configuration.load(), time.monotonic()
     progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0)
-    with here(spec.variants, settings, progress) as (target,):
+    with local_artifacts(spec.variants, settings, progress) as (target,):
         card = read_card(Path(str(target.model_path)))
         servers = _servers(spec, target, card, channel.work)
-        measured = Measured(spec, servers, channel, progress)
+        measured = SlotMeasurement(spec, servers, channel, progress)
         options = EvaluateOptions(concurrency=spec.streams, max_tokens=measured.longest)
         workload = parse(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
         pool = ServerPool(
@@ -115,7 +115,7 @@ def _servers(spec: PayoffSpec, target: Variant, card: ModelCard, work: Path) -> 
     return servers
 
 
-class Measured:
+class SlotMeasurement:
     """The slots, by (server, streams, round); those that an earlier attempt has kept are not measured again."""
 
     asked: ClassVar[Mapping[str, Any]] = {}
@@ -173,7 +173,7 @@ class Measured:
 
     def disturbed(self) -> list[str]:
         worst = neighbours.worst(slot.disturbance for slot in self.slots.values() if slot.disturbance)
-        words = neighbours.words(worst) if worst else None
+        words = neighbours.describe(worst) if worst else None
         return (
             [f"The machine was not quiet ({words} at the worst): measure again for a narrower interval."]
             if words
@@ -191,7 +191,7 @@ class Measured:
         number, streams, _ = place
         endpoint = pool.use(number)
         self._warm(number, endpoint)
-        watch, before = neighbours.Watch(), endpoint.counters()
+        watch, before = neighbours.DisturbanceMeter(), endpoint.counters()
         records = self._load(endpoint, streams, _tokens(self.servers[number], steps(streams)))
         counted = counters.passed(before, endpoint.counters())
         drafts = counted.get("drafts")
@@ -261,7 +261,7 @@ def _after_first(record: RequestRecord) -> float:
     return max(1.0, float(record.output_tokens or 0) - first)
 
 
-def _map(key: MapKey, target: Variant, card: ModelCard, measured: Measured, seconds: float) -> PayoffMap:
+def _map(key: MapKey, target: Variant, card: ModelCard, measured: SlotMeasurement, seconds: float) -> PayoffMap:
     points = tuple(measured.points())
     return PayoffMap(
         key=key,

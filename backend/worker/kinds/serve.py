@@ -18,17 +18,17 @@ from backend.domain.jobs.jobs import Event, ServeSpec
 from backend.hardware import engines, probe
 from backend.serving.vllm import VllmServer
 from backend.settings import Settings
-from backend.worker.measuring.fetched import here
-from backend.worker.measuring.servers import room
+from backend.worker.measuring.artifact_copies import local_artifacts
+from backend.worker.measuring.server_pool import memory_for_others
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
-LOOK_SECONDS = 2.0
-MISSES = 3
+POLL_SECONDS = 2.0
+ALLOWED_MISSES = 3
 """Looks in a row that a server may leave unanswered: one long prefill on a busy processor is no failure."""
 
 
-class Attention:
+class IdleTimer:
     """How long nobody has asked for anything, by the tokens generated so far. `now` is monotonic, in seconds."""
 
     def __init__(self, now: float) -> None:
@@ -53,11 +53,11 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     """
     settings = configuration.load()
     progress = ChannelProgress(channel, float(len(spec.variants)))
-    with here(spec.variants, settings, progress) as variants, ExitStack() as stack:
+    with local_artifacts(spec.variants, settings, progress) as variants, ExitStack() as stack:
         servers = _start(variants, settings, channel, progress, stack)
         began = time.monotonic()
         channel.emit(_announcement(spec, servers))
-        attention = Attention(began)
+        attention = IdleTimer(began)
         why = _serve(spec, servers, attention, channel)
         print(why, flush=True)
         seconds = time.monotonic() - began
@@ -91,7 +91,7 @@ def _start(
 def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
     """By the largest server that is up, as an evaluation decides whether to keep its servers up together: what it
     holds, and what it held only while it started."""
-    needed = max((room(server, 1) for server in servers), default=0.0)
+    needed = max((memory_for_others(server, 1) for server in servers), default=0.0)
     if (free := probe.free_memory()) < needed:
         raise WorkError(
             f"There is not enough memory to serve {variant.name} as well: it takes about {needed / 1e9:.1f} GB and "
@@ -116,17 +116,17 @@ def _announcement(spec: ServeSpec, servers: Sequence[VllmServer]) -> Event:
     return Event(kind="phase", phase="serve", message=message, progress=1.0, data={"endpoints": endpoints})
 
 
-def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: Attention, channel: JobChannel) -> str:
+def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: IdleTimer, channel: JobChannel) -> str:
     """Look in on the servers until the end; why it came. Raises ServerFailed."""
     misses = 0
     try:
         while attention.idle_s(time.monotonic()) < spec.idle_minutes * 60:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             try:
                 tokens = sum(server.metrics().get("generation_tokens", 0.0) for server in servers)
             except ServerFailed:
                 misses += 1
-                if misses == MISSES:
+                if misses == ALLOWED_MISSES:
                     raise
                 continue
             misses = 0

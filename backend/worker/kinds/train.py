@@ -42,7 +42,7 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
         )
     draft = channel.output / "draft"
     draft.mkdir(parents=True)
-    with recovery.stages(channel.resume()):
+    with recovery.removing_stages(channel.resume()):
         request = TrainRequest(
             target_dir=target,
             out_dir=draft,

@@ -30,7 +30,7 @@ class _Reading(NamedTuple):
     throttled: int | None
 
 
-class Watch:
+class DisturbanceMeter:
     """From its making to `disturbance`, of the tree of this process against the whole machine."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Watch:
         )
 
 
-def words(disturbance: Disturbance) -> str | None:
+def describe(disturbance: Disturbance) -> str | None:
     """Why the machine was not quiet; None where it was."""
     told = []
     if disturbance.others > BUSY_SHARE * disturbance.cores:

@@ -15,13 +15,13 @@ from backend.domain.evaluation.evidence.schema import Lossless
 from backend.domain.jobs.progress import Progress
 from backend.domain.workload.workload import Prompt
 from backend.serving.vllm import VllmServer
-from backend.worker.measuring.servers import ServerPool
+from backend.worker.measuring.server_pool import ServerPool
 
 LONGEST_PROMPT = 512
 """Tokens: longer ones are cut, so that they fit every context."""
 
 
-class Sizes(NamedTuple):
+class AnswerCounts(NamedTuple):
     """How much is asked: greedy answers of so many tokens, `at_once` where the engine is held against itself, and
     samples."""
 
@@ -33,10 +33,10 @@ class Sizes(NamedTuple):
     sampled_tokens: int = 4
 
 
-USUAL = Sizes()
+DEFAULT_COUNTS = AnswerCounts()
 
 
-class Arm(NamedTuple):
+class ServerAnswers(NamedTuple):
     """What one server answered. `drafted`: tokens that were proposed for the greedy answers and for the samples."""
 
     greedy: list[Answer]
@@ -45,7 +45,7 @@ class Arm(NamedTuple):
     drafted: tuple[int, int]
 
 
-def measure(
+def measure_lossless(
     pool: ServerPool, prompts: Sequence[Prompt], lost: dict[int, str], progress: Progress
 ) -> dict[int, Lossless]:
     """By variant index, those that speculate and are served here. A server that goes away costs its own figure
@@ -55,18 +55,20 @@ def measure(
     progress.phase(
         "lossless", "Comparing answers with and without speculation", total=2 * len(asked), unit="servers", weight=1.0
     )
-    arms: dict[int, Arm | None] = {}
+    arms: dict[int, ServerAnswers | None] = {}
     pairs: dict[int, int] = {}
     for number, index in enumerate(asked):  # those that are up first
         arms[index] = _arm(pool, index, prompts, progress)
         progress.advance(number + 1)
     for number, index in enumerate(asked):
-        place = pairs[index] = twin(pool, index)
+        place = pairs[index] = find_or_add_twin(pool, index)
         arms[place] = arms[place] if place in arms else _arm(pool, place, prompts, progress)
         progress.advance(len(asked) + number + 1)
     both = {index: (arms[index], arms[place]) for index, place in pairs.items()}
     return {
-        index: held_against(one, other) for index, (one, other) in both.items() if one is not None and other is not None
+        index: compare_answers(one, other)
+        for index, (one, other) in both.items()
+        if one is not None and other is not None
     }
 
 
@@ -74,32 +76,34 @@ def speculates(variant: Variant) -> bool:
     return variant.kind != "url" and variant.neuron is None and variant.speculation is not None
 
 
-def without(variant: Variant) -> Variant:
+def without_speculation(variant: Variant) -> Variant:
     """The same, but that nothing is guessed; its compile cache is of another graph."""
     return variant.model_copy(
         update={"speculation": None, "compile_cache": None, "name": f"{variant.name} without speculation"}
     )
 
 
-def twin(pool: ServerPool, index: int) -> int:
+def find_or_add_twin(pool: ServerPool, index: int) -> int:
     """A variant of the evaluation that is the same without speculation, else one that is added."""
     wanted = pool.variants[index]
     known = (place for place, each in enumerate(pool.variants) if same_but_speculation(each, wanted))
     place = next(known, None)
-    return pool.add(without(wanted)) if place is None else place
+    return pool.add(without_speculation(wanted)) if place is None else place
 
 
-def _arm(pool: ServerPool, index: int, prompts: Sequence[Prompt], progress: Progress) -> Arm | None:
+def _arm(pool: ServerPool, index: int, prompts: Sequence[Prompt], progress: Progress) -> ServerAnswers | None:
     try:
         server = pool.use(index).server
         assert server is not None
-        return asked_of(server, prompts, index, chat=pool.options.endpoint == "chat")
+        return collect_answers(server, prompts, index, chat=pool.options.endpoint == "chat")
     except ServerFailed as error:
         progress.warn(f"Whether {pool.variants[index].name} keeps its answers is not known: {error}")
         return None
 
 
-def asked_of(server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat: bool, sizes: Sizes = USUAL) -> Arm:
+def collect_answers(
+    server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat: bool, sizes: AnswerCounts = DEFAULT_COUNTS
+) -> ServerAnswers:
     """`number`: no two servers of a comparison have the same. Raises ServerFailed."""
     tokens = [_tokens(server, prompt, chat) for prompt in prompts[: sizes.prompts]]
     start = _drafted(server)
@@ -113,10 +117,10 @@ def asked_of(server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat
     samples = [
         _samples(server, prompt, sizes.samples, sizes.sampled_tokens) for prompt in tokens[: sizes.sampled_prompts]
     ]
-    return Arm(greedy, at_once, samples, (between - start, _drafted(server) - before))
+    return ServerAnswers(greedy, at_once, samples, (between - start, _drafted(server) - before))
 
 
-def held_against(speculating: Arm, plain: Arm, sizes: Sizes = USUAL) -> Lossless:
+def compare_answers(speculating: ServerAnswers, plain: ServerAnswers, sizes: AnswerCounts = DEFAULT_COUNTS) -> Lossless:
     """What the two come to."""
     greedy = Greedy(speculating.greedy, plain.greedy, plain.at_once, sizes.at_once, speculating.drafted[0])
     samples = Sampled(speculating.samples, plain.samples, speculating.drafted[1]) if sizes.sampled_prompts else None
@@ -133,7 +137,7 @@ def _tokens(server: VllmServer, prompt: Prompt, chat: bool) -> list[int]:
     return [int(token) for token in server.answer("/tokenize", asked)["tokens"]][-LONGEST_PROMPT:]
 
 
-def _greedy(server: VllmServer, prompts: Sequence[Sequence[int]], sizes: Sizes) -> list[Answer]:
+def _greedy(server: VllmServer, prompts: Sequence[Sequence[int]], sizes: AnswerCounts) -> list[Answer]:
     """Asked at once, in the order of the prompts."""
     return _answers(server, {"prompt": list(prompts), "max_tokens": sizes.tokens, "temperature": 0})
 

@@ -27,12 +27,12 @@ from backend.evaluate.fresh import FreshLines, Spent, block_of
 from backend.evaluate.load_plans import Found
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
-from backend.worker.measuring import runs, told
-from backend.worker.measuring.kept import Earlier, Key
+from backend.worker.measuring import runs, served_logprobs
+from backend.worker.measuring.continuation import EarlierEvaluation, RunKey
 from backend.worker.measuring.quality import Answers
-from backend.worker.measuring.records import Measured
-from backend.worker.measuring.runs import Run
-from backend.worker.measuring.servers import Endpoint, ServerPool
+from backend.worker.measuring.records import MeasuredLevel
+from backend.worker.measuring.runs import MeasuredRun
+from backend.worker.measuring.server_pool import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
 
 
@@ -45,16 +45,16 @@ class Measurement:
         channel: JobChannel,
         workload: Workload,
         progress: ChannelProgress,
-        earlier: Earlier | None = None,
+        earlier: EarlierEvaluation | None = None,
     ) -> None:
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
         self.earlier = earlier
-        self.runs: dict[Key, list[Run]] = dict(earlier.runs) if earlier else {}
+        self.runs: dict[RunKey, list[MeasuredRun]] = dict(earlier.runs) if earlier else {}
         self.answers: dict[int, Answers] = {}
         """Variant -> its greedy answers."""
         self.again: Answers | None = None
         """The baseline's, asked a second time."""
-        self.told: dict[int, told.Windows] = {}
+        self.told: dict[int, served_logprobs.WindowLogprobs] = {}
         """Variant -> what its server tells of its probabilities."""
         self._asked_tokens: list[list[int]] | None = None
         self.loads = spec.options.loads
@@ -153,11 +153,14 @@ class Measurement:
     def _tell(self, variant: int, endpoint: Endpoint) -> None:
         """The server's own probabilities on the held-out text, where the original's server tells them too."""
         if self._asked_tokens is None:
-            self._asked_tokens = told.windows(self.spec.variants, self.spec.options.quality_text)
+            self._asked_tokens = served_logprobs.held_out_windows(self.spec.variants, self.spec.options.quality_text)
         if variant and 0 not in self.told:
             return
         bearer = self.spec.options.bearer_env if endpoint.server is None else None
-        if self._asked_tokens and (found := told.ask(endpoint, self._asked_tokens, bearer)) is not None:
+        if (
+            self._asked_tokens
+            and (found := served_logprobs.fetch_logprobs(endpoint, self._asked_tokens, bearer)) is not None
+        ):
             self.told[variant] = found
 
     def _sweep_all(self, pool: ServerPool) -> None:
@@ -205,10 +208,10 @@ class Measurement:
             if options.sweep
             else [load for load in self.loads if (variant, load) in self.runs]
         )
-        levels = [runs.level(load, self.runs[variant, load], options, of, self._kinds) for load in done]
+        levels = [runs.summarise_runs(load, self.runs[variant, load], options, of, self._kinds) for load in done]
         return load_plans.mark(levels, found, options) if options.sweep else levels
 
-    def _measured(self) -> Iterator[Key]:
+    def _measured(self) -> Iterator[RunKey]:
         """Every level so far, of a search those that were judged: a server may go away between two looks at one."""
         if self.spec.options.sweep:
             yield from ((variant, each.load) for variant, found in self.swept.items() for each in found)
@@ -230,21 +233,23 @@ class Measurement:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
         own = [key for key in self._measured() if self.spec.variants[key[0]].kind != "url"]
         worst = {key: neighbours.worst(run.disturbance for run in self.runs[key]) for key in own}
-        found = {key: (each, words) for key, each in worst.items() if each and (words := neighbours.words(each))}
+        found = {key: (each, words) for key, each in worst.items() if each and (words := neighbours.describe(each))}
         if not found:
             return None
         (variant, load), (_, words) = max(found.items(), key=lambda row: row[1][0].others + row[1][0].stolen)
         where = f"while `{self.spec.variants[variant].name}` was measured at {load.words}"
         return f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {words}): small differences may be chance."
 
-    def rows(self) -> Iterator[Measured]:
+    def rows(self) -> Iterator[MeasuredLevel]:
         """All that was measured, level by level."""
         for variant, load in self._measured():
-            yield Measured(variant, load, [run.records for run in self.runs[variant, load]])
+            yield MeasuredLevel(variant, load, [run.records for run in self.runs[variant, load]])
 
-    def _run(self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None) -> Run:
+    def _run(
+        self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None
+    ) -> MeasuredRun:
         """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""
-        before, watch, joules_before = endpoint.counters(), neighbours.Watch(), energy.read()
+        before, watch, joules_before = endpoint.counters(), neighbours.DisturbanceMeter(), energy.read()
         plan = self._plan(variant, endpoint, load, self._prompts(), requests).model_copy(
             update={"first_line": first_line}
         )
@@ -254,7 +259,7 @@ class Measurement:
         after = endpoint.counters()
         counted = counters.passed(before, after)
         hits = self.fresh.sent(variant, plan, records, counted, block_of(after))
-        run = Run(records, audit, disturbance, joules, counted, hits)
+        run = MeasuredRun(records, audit, disturbance, joules, counted, hits)
         self.runs.setdefault((variant, load), []).append(run)
         return run
 

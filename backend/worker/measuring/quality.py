@@ -24,7 +24,7 @@ Scores = dict[str, Any]
 """What `quality.score` gives, as the manifest of an artifact keeps it."""
 
 
-def measure(
+def measure_quality(
     variants: Sequence[Variant], progress: Progress, folder: Path, *, kept: Path | None = None, text: str | None = None
 ) -> dict[int, Quality]:
     """Quality by variant index, on the bundled text of that name or a file (None: what suits the original). A URL's

@@ -19,7 +19,7 @@ from backend.domain.load.records import RequestRecord
 RECORDS = "records.parquet"
 
 
-class Measured(NamedTuple):
+class MeasuredLevel(NamedTuple):
     """One level of one variant: `runs` has a list of records a block."""
 
     variant: int
@@ -27,7 +27,7 @@ class Measured(NamedTuple):
     runs: Sequence[Sequence[RequestRecord]]
 
 
-def write_records(path: Path, names: Sequence[str], measured: Iterable[Measured]) -> None:
+def write_records(path: Path, names: Sequence[str], measured: Iterable[MeasuredLevel]) -> None:
     """One row a request, warm-up included and marked, by rising load; of one load at a time in memory."""
     import pyarrow.parquet
 
@@ -53,7 +53,7 @@ def read_records(path: Path) -> dict[tuple[str, str, int], list[RequestRecord]]:
     return request_records
 
 
-def _rows(names: Sequence[str], level: Measured) -> Iterator[dict[str, Any]]:
+def _rows(names: Sequence[str], level: MeasuredLevel) -> Iterator[dict[str, Any]]:
     """A latency is None where the request gave none, and where it failed."""
     for block, requests in enumerate(level.runs):
         head = {"variant": names[level.variant], "load": level.load.key, "block": block}

@@ -10,23 +10,25 @@ from backend.domain.load.records import RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.present.report import Extras, Pair, Spread, gather, spreads
 from backend.worker.measuring.measurement import Measurement
-from backend.worker.measuring.records import Measured
+from backend.worker.measuring.records import MeasuredLevel
 
 Runs = Sequence[Sequence[RequestRecord]]
 
 
-def extras(evaluation: Evaluation, measurement: Measurement) -> Extras:
+def build_extras(evaluation: Evaluation, measurement: Measurement) -> Extras:
     names = [variant.name for variant in measurement.spec.variants]
     return Extras(
-        requests=gather(evaluation, InMemory(names, list(measurement.rows()), measurement.workload, evaluation.options))
+        requests=gather(
+            evaluation, InMemorySource(names, list(measurement.rows()), measurement.workload, evaluation.options)
+        )
     )
 
 
-class InMemory:
+class InMemorySource:
     """A `Source` over the runs of an evaluation."""
 
     def __init__(
-        self, names: Sequence[str], rows: Sequence[Measured], workload: Workload, options: EvaluateOptions
+        self, names: Sequence[str], rows: Sequence[MeasuredLevel], workload: Workload, options: EvaluateOptions
     ) -> None:
         self._names, self._workload, self._options = names, workload, options
         self._runs = {(names[row.variant], row.load): row.runs for row in rows}

@@ -17,7 +17,7 @@ from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.worker.measuring import disturbance as neighbours
 
 
-class Run(NamedTuple):
+class MeasuredRun(NamedTuple):
     """One run of one load. `joules` by counter, None of a server that was not started here; `counted` what the server's
     own counters say of its time; `hits` of its prefix cache."""
 
@@ -29,8 +29,12 @@ class Run(NamedTuple):
     hits: Hits
 
 
-def level(
-    load: Load, runs: Sequence[Run], options: EvaluateOptions, variant: Variant, kinds: Sequence[str | None] = ()
+def summarise_runs(
+    load: Load,
+    runs: Sequence[MeasuredRun],
+    options: EvaluateOptions,
+    variant: Variant,
+    kinds: Sequence[str | None] = (),
 ) -> Level:
     """All its runs as one level, with who disturbed them most and the energy they took. `kinds`: of the workload's
     lines."""

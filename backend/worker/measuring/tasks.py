@@ -18,12 +18,12 @@ from backend.evaluate.tasks import tasks
 from backend.hardware import engines
 from backend.layered import tokenizers
 from backend.settings import Settings
-from backend.worker.measuring.servers import Endpoint, ServerPool
+from backend.worker.measuring.server_pool import Endpoint, ServerPool
 
 SAMPLES = "task_samples.jsonl"
 
 
-class Tasks:
+class TaskScoring:
     """What is scored, variant by variant. A variant that cannot be scored takes nothing of the measurement with it."""
 
     def __init__(self, spec: EvaluateSpec, settings: Settings, folder: Path, progress: Progress) -> None:

@@ -36,7 +36,7 @@ class _Done(Left):
     result: dict[str, Any]
 
 
-def rewrite(
+def prune_and_recover(
     request: QuantizeRequest,
     options: Recover,
     progress: Progress,
@@ -118,7 +118,7 @@ def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> Qu
     return pruned
 
 
-def scored(
+def score_stages(
     folder: Path, quality: dict[str, Any], score: Callable[[Path], dict[str, Any]], *, quantized: bool
 ) -> dict[str, dict[str, float]]:
     """Perplexity and mean KL of the `original`, `pruned` and `recovered` weights in 16 bit, on held-out text.
@@ -136,7 +136,7 @@ def scored(
 
 
 @contextmanager
-def stages(folder: Path) -> Iterator[None]:
+def removing_stages(folder: Path) -> Iterator[None]:
     """What lies between the steps goes when the job has succeeded, and where it would only stay in the way of another
     attempt."""
     try:

@@ -73,7 +73,7 @@ def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice
             work_dir=tmp_path / f"{name}-work",
         )
         quantize = partial(native.quantize, progress=progress)
-        return recovery.rewrite(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
+        return recovery.prune_and_recover(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
 
     whole = made("whole", Silent())
     for stop in (StoppingAt("optimize", 1, 1), StoppingAt("recover", 1, 2), StoppingAt("optimize", 1, 1)):

@@ -13,7 +13,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.workload.workload import parse
 from backend.worker.measuring.measurement import Measurement
-from backend.worker.measuring.servers import Endpoint, ServerPool
+from backend.worker.measuring.server_pool import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
 from tests.fakes.running import running, write_prompts
 

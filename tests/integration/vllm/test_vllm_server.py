@@ -31,7 +31,7 @@ from backend.serving.vllm import VllmServer
 from backend.serving.vllm_plugin.whetstone_ngrams import ON_CPU, Looking
 from backend.settings import ASSETS, PLUGIN
 from backend.worker.measuring import lossless
-from backend.worker.measuring.proving import config_of
+from backend.worker.measuring.evidence import read_config
 from tests import simulated
 from tests.tiny import tiny_llama
 
@@ -139,7 +139,7 @@ def test_what_a_real_server_shows_proves_how_it_serves(
         eager(starter_target, speculation=draft),
         eager(starter_target, speculation=draft.model_copy(update={"tokens": 2})),
     )
-    found = findings(asked, config_of(asked), [drafted_server.evidence()], [level])
+    found = findings(asked, read_config(asked), [drafted_server.evidence()], [level])
     assert {each.what for each in found if each.proven} >= {
         "quantization",
         "speculation",
@@ -148,10 +148,10 @@ def test_what_a_real_server_shows_proves_how_it_serves(
         "context",
     }
     assert off(found) == []
-    assert [each.what for each in off(findings(fewer, config_of(fewer), [drafted_server.evidence()], [level]))] == [
+    assert [each.what for each in off(findings(fewer, read_config(fewer), [drafted_server.evidence()], [level]))] == [
         "speculation"
     ]
-    plain = findings(asked, config_of(asked), [vllm_server.evidence()], [])
+    plain = findings(asked, read_config(asked), [vllm_server.evidence()], [])
     assert "It does not speculate: the engine started without the draft." in [each.words for each in off(plain)]
     assert level.drafting is not None and len(level.drafting.rates) == 4
 
@@ -161,12 +161,12 @@ def test_a_draft_changes_no_more_greedy_answers_than_the_engine_itself(
     vllm_server: VllmServer, drafted_server: VllmServer
 ) -> None:
     prompts = parse("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts
-    sizes = lossless.Sizes(prompts=6, tokens=16, at_once=3, sampled_prompts=0)
+    sizes = lossless.AnswerCounts(prompts=6, tokens=16, at_once=3, sampled_prompts=0)
     speculating, plain = (
-        lossless.asked_of(server, prompts, number, chat=False, sizes=sizes)
+        lossless.collect_answers(server, prompts, number, chat=False, sizes=sizes)
         for number, server in enumerate((drafted_server, vllm_server))
     )
-    found = lossless.held_against(speculating, plain, sizes)
+    found = lossless.compare_answers(speculating, plain, sizes)
     assert found.is_tested and found.prompts == 6
     assert found.p_value > 0.01, found
 
@@ -205,7 +205,7 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
         together = complete(server, [each["prompt_token_ids"] for each in own] * 4, 16, temperature=1, seed=3)[
             "choices"
         ]
-        found = findings(variant, config_of(variant), [server.evidence()], [])
+        found = findings(variant, read_config(variant), [server.evidence()], [])
     assert [each["token_ids"] for each in own] == [each["token_ids"] for each in plain]
     looking = Looking(8, ON_CPU)
     steps = [step for each in own for step in replayed(each["prompt_token_ids"], each["token_ids"], looking)]

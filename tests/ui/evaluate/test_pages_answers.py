@@ -18,8 +18,8 @@ from backend.evaluate.report import tables
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, request_pairs
 from backend.store import history
-from backend.worker.measuring.records import Measured, write_records
-from backend.worker.measuring.report_data import InMemory
+from backend.worker.measuring.records import MeasuredLevel, write_records
+from backend.worker.measuring.report_data import InMemorySource
 from tests import simulated, studio
 
 NAMES, RATE = ("original", "w8a8"), 4.0
@@ -69,10 +69,12 @@ def document(talks: workload.Workload, tmp_path: Path) -> Evaluation:
     )
 
 
-def runs() -> list[Measured]:
+def runs() -> list[MeasuredLevel]:
     """The baseline twice as sent; the variant once in each order."""
     orders = (("as sent", "as sent"), ("the second first", "as sent"))
-    return [Measured(v, Load("rate", RATE), [run(order, NAMES[v]) for order in own]) for v, own in enumerate(orders)]
+    return [
+        MeasuredLevel(v, Load("rate", RATE), [run(order, NAMES[v]) for order in own]) for v, own in enumerate(orders)
+    ]
 
 
 def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
@@ -96,7 +98,7 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
         assert pair.turn is not None
         assert pair.prompt_text == (f"Turn 2: {turns[1]}" if pair.turn else turns[0])
         assert (pair.baseline_s, pair.variant_s) == (1.0, 1.0), "from when it was due, as its clock says"
-    source = InMemory(NAMES, runs(), talks, document.options)
+    source = InMemorySource(NAMES, runs(), talks, document.options)
     reported = list(source.pairs(document.variants[0].levels[0], "w8a8"))
     assert sorted(reported) == sorted((p.block, p.prompt_text, p.baseline, p.variant) for p in found)
 

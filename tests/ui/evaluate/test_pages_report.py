@@ -15,7 +15,7 @@ from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, imported_results, reports
 from backend.store import history
-from backend.worker.measuring.records import Measured, write_records
+from backend.worker.measuring.records import MeasuredLevel, write_records
 from tests import simulated, studio
 from tests.unit.domain.imported.test_importer import CONCURRENT, RECORDED
 from tests.unit.present.test_report_extras import record
@@ -26,7 +26,9 @@ def stored(home: Workspace, tmp_path: Path) -> str:
     """An evaluation with its single requests and without a report."""
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=2, levels=(1, 4))
     rows = [
-        Measured(v, Load("closed", c), [[record(n, n % c, f"answer {v * n}") for n in range(4 * c)] for _ in range(2)])
+        MeasuredLevel(
+            v, Load("closed", c), [[record(n, n % c, f"answer {v * n}") for n in range(4 * c)] for _ in range(2)]
+        )
         for v in range(2)
         for c in (1, 4)
     ]

@@ -21,7 +21,7 @@ from backend.present.words.costs import NEVER
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, request_pairs, workloads
 from backend.store import history
-from backend.worker.measuring.records import Measured, write_records
+from backend.worker.measuring.records import MeasuredLevel, write_records
 from tests import simulated, studio
 
 LEVELS, BLOCKS, REQUESTS = (1, 2), 2, 4
@@ -72,7 +72,7 @@ def stored(home: Workspace, tmp_path: Path) -> str:
     )
     texts = ("the answer is", "the answer was")
     records = [
-        Measured(v, Load("closed", c), [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS
+        MeasuredLevel(v, Load("closed", c), [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS
     ]
     write_records(tmp_path / "records.parquet", [result.name for result in document.variants], records)
     return keep(home, document, tmp_path)
@@ -105,7 +105,7 @@ def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> N
 
 def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: Path) -> None:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
-    records = [Measured(v, Load("closed", 1), [run(1, "same")]) for v in range(2)]
+    records = [MeasuredLevel(v, Load("closed", 1), [run(1, "same")]) for v in range(2)]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
     found = request_pairs.pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Load("closed", 1))
     assert found and all(pair.prompt_text is None and pair.same for pair in found)

@@ -32,7 +32,7 @@ from backend.store.leases import Lease
 from backend.store.tables import ArtifactRow, JobRow
 from backend.supervisor.registry import NotPlaced, Staged
 from backend.supervisor.uploads import Uploads
-from backend.worker.measuring.fetched import here
+from backend.worker.measuring.artifact_copies import local_artifacts
 from tests.buckets import empty_bucket, faults, keys
 from tests.fakes.running import ask, running
 from tests.homes import DATABASE, eventually, open_home
@@ -402,7 +402,7 @@ def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_
         def phase(self, name: str, message: str, **_: Any) -> None:
             told.append(message)
 
-    with here([variant], home.settings, Told()) as (found,):
+    with local_artifacts([variant], home.settings, Told()) as (found,):
         assert found.model_path == str(local / "model") and (local / "model" / "model.safetensors").is_file()
         Cache(home.settings.cache / "artifacts", 0).make_room(0)
         assert (local / "model" / "model.safetensors").is_file(), "what is used stays"

@@ -21,7 +21,7 @@ from backend.hardware import engines
 from backend.service.models import models
 from backend.settings import Settings
 from backend.worker.kinds import evaluate, serve
-from backend.worker.measuring.fetched import here
+from backend.worker.measuring.artifact_copies import local_artifacts
 from backend.worker.resources import PeakMemory
 from tests.homes import open_home
 
@@ -61,11 +61,11 @@ def test_a_flipped_bit_is_found_before_anything_is_served(made: tuple[Path, Mani
     folder, manifest = made
     settings = Settings(home=tmp_path / "home")
     variant = Variant(name="x", source=manifest.id, kind="artifact", model_path=str(folder / "model"))
-    with here([variant], settings, Silent()):
+    with local_artifacts([variant], settings, Silent()):
         pass
     flip(folder / "model" / "model.safetensors")
     wrong = r"model/model\.safetensors of artifact is not the file the manifest describes"
-    with pytest.raises(ArtifactCorrupt, match=wrong), here([variant], settings, Silent()):
+    with pytest.raises(ArtifactCorrupt, match=wrong), local_artifacts([variant], settings, Silent()):
         pass
 
 

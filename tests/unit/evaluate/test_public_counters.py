@@ -12,7 +12,7 @@ import pytest
 
 from backend.domain.evaluation.document import Speculation, Variant, VariantResult
 from backend.evaluate.public_counters import PublicCounters
-from backend.worker.measuring.servers import Endpoint
+from backend.worker.measuring.server_pool import Endpoint
 from tests.fakes.running import running
 
 OF = Variant(name="v", source="s", kind="model")

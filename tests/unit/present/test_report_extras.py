@@ -34,8 +34,8 @@ from backend.present.report import (
     spread_of,
 )
 from backend.present.words import costs
-from backend.worker.measuring.records import Measured
-from backend.worker.measuring.report_data import InMemory
+from backend.worker.measuring.records import MeasuredLevel
+from backend.worker.measuring.report_data import InMemorySource
 from tests.simulated import evaluation, level, result
 from tests.unit.domain.imported.test_importer import BENCH, CONCURRENT, imported
 from tests.unit.evaluate.test_report import _Page
@@ -70,11 +70,13 @@ def requests(document: Evaluation, *, answers: Sequence[str] = ("the same words"
     names = [variant.name for variant in document.variants]
     options = EvaluateOptions(concurrency=(1, 4, 16), repeats=2)
     rows = [
-        Measured(v, Load("closed", c), [[record(n, n % c, answers[min(v, 1)]) for n in range(4 * c)] for _ in range(2)])
+        MeasuredLevel(
+            v, Load("closed", c), [[record(n, n % c, answers[min(v, 1)]) for n in range(4 * c)] for _ in range(2)]
+        )
         for v in range(len(names))
         for c in options.concurrency
     ]
-    found = gather(document, InMemory(names, rows, LINES, options))
+    found = gather(document, InMemorySource(names, rows, LINES, options))
     assert found is not None
     return found
 
@@ -205,11 +207,11 @@ def test_a_large_evaluation_stays_a_small_file() -> None:
     results = [result(f"variant {n}", [level(c, 1 + n / 50, repeats=3, seed=n) for c in levels]) for n in range(40)]
     document = evaluation().model_copy(update={"variants": results, "comparison": []})
     rows = [
-        Measured(v, Load("closed", c), [[record(n, n % c, "word " * 2000) for n in range(20 * c)]])
+        MeasuredLevel(v, Load("closed", c), [[record(n, n % c, "word " * 2000) for n in range(20 * c)]])
         for v in (0, 1)
         for c in (1, 8, 32)
     ]
-    found = gather(document, InMemory([r.name for r in results], rows, LINES, document.options))
+    found = gather(document, InMemorySource([r.name for r in results], rows, LINES, document.options))
     text = render(document, Extras(requests=found))
     assert len(text.encode()) < 9_000_000
 
@@ -273,4 +275,4 @@ def test_a_search_shows_which_levels_kept_the_objectives() -> None:
 
 def test_nothing_measured_has_no_requests() -> None:
     document = evaluation().model_copy(update={"variants": [result("one", [])], "comparison": []})
-    assert gather(document, InMemory(["one"], [], LINES, document.options)) is None
+    assert gather(document, InMemorySource(["one"], [], LINES, document.options)) is None

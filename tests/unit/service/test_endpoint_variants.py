@@ -17,7 +17,7 @@ from backend.present.words import costs, headline
 from backend.service import Workspace
 from backend.service.evaluations import bench, evaluations
 from backend.service.models import endpoint_variants, variants
-from backend.worker.kinds.evaluate import at_sagemaker
+from backend.worker.kinds.evaluate import sagemaker_warnings
 from backend.worker.measuring import runs
 from tests import simulated
 from tests.endpoints_in_service import in_service
@@ -155,7 +155,7 @@ def test_one_of_somebody_else_is_measured_unproven_and_never_where_others_reach_
     aws.tables["tags"].clear()
     found = of(f"sagemaker:{name}", home).remote
     assert found is not None and (found.findings, found.artifact) == ((), None)
-    assert at_sagemaker("v", found) == [
+    assert sagemaker_warnings("v", found) == [
         "`v` is served at SageMaker in us-east-1 (2 x ml.g6.12xlarge): its flags, cache, memory and whoever else asks it cannot "
         "be seen from here, and its latencies include the network. Nothing of it was proven, as Whetstone did not deploy it."
     ]

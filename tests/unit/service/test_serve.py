@@ -17,7 +17,7 @@ from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs
 from backend.service.models import variants
 from backend.service.serving import serve
-from backend.worker.kinds.serve import Attention
+from backend.worker.kinds.serve import IdleTimer
 from tests import studio
 from tests.homes import open_home
 
@@ -34,7 +34,7 @@ def spec(*sources: str) -> ServeSpec:
 
 
 def test_attention_is_renewed_by_every_token() -> None:
-    attention = Attention(now=100.0)
+    attention = IdleTimer(now=100.0)
     assert attention.idle_s(160.0) == 60
     assert attention.hear(12.0, now=160.0)
     assert not attention.hear(12.0, now=170.0)

@@ -20,7 +20,7 @@ from backend.engines.neuron.base import CompileRequest
 from backend.hardware import neuron
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, CHECKOUT
-from backend.worker.measuring.servers import ServerPool
+from backend.worker.measuring.server_pool import ServerPool
 
 pytestmark = pytest.mark.process
 FAKES = Path(__file__).parents[2] / "fakes" / "neuron"

@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.load.records import Disturbance
 from backend.worker.measuring import disturbance
-from backend.worker.measuring.disturbance import Watch
+from backend.worker.measuring.disturbance import DisturbanceMeter
 from tests.homes import eventually
 
 pytestmark = pytest.mark.process
@@ -44,16 +44,16 @@ def test_throttling_is_summed_over_processors_and_unknown_without_counters(tmp_p
 
 
 def test_a_quiet_machine_says_nothing_and_a_busy_one_what_it_was() -> None:
-    assert disturbance.words(QUIET) is None
-    assert disturbance.words(like(others=1.5)) == "other programs used 1.50 of 4 cores"
-    both = disturbance.words(like(stolen=0.5, throttled=3))
+    assert disturbance.describe(QUIET) is None
+    assert disturbance.describe(like(others=1.5)) == "other programs used 1.50 of 4 cores"
+    both = disturbance.describe(like(stolen=0.5, throttled=3))
     assert both == "the hypervisor withheld 0.50 of 4 cores and the processor was throttled 3 times for heat"
     assert disturbance.worst([QUIET, like(others=2.0)]) == like(others=2.0)
     assert disturbance.worst([]) is None
 
 
 def test_work_of_a_process_that_is_not_ours_is_seen_and_our_own_is_not() -> None:
-    watch = Watch()
+    watch = DisturbanceMeter()
     # reparented away
     spinning = subprocess.run([sys.executable, "-c", SPIN], stdout=subprocess.PIPE, text=True, check=True)
     pid = int(spinning.stdout)

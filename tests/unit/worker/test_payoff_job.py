@@ -16,8 +16,8 @@ from backend.domain.jobs.progress import Silent
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import Probe, Shape
 from backend.engines.drafts import random as random_drafts
-from backend.worker.kinds.payoff import Measured, Server, Slot
-from backend.worker.measuring.servers import ServerPool
+from backend.worker.kinds.payoff import Server, Slot, SlotMeasurement
+from backend.worker.measuring.server_pool import ServerPool
 from backend.worker.progress import ChannelProgress
 from tests.payoffs import TARGET
 
@@ -46,7 +46,7 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
                 )
                 (kept / f"{server}-{streams}-{block}.json").write_text(slot.model_dump_json())
     progress = ChannelProgress(channel, 1.0)
-    measured = Measured(spec, servers, channel, progress)
+    measured = SlotMeasurement(spec, servers, channel, progress)
     never_started = ServerPool(
         [server.variant for server in servers],
         EvaluateOptions(),

@@ -13,7 +13,7 @@ from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.recipe import recipe
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import Facts
-from backend.worker.kinds.optimize import reckoned
+from backend.worker.kinds.optimize import predicted_seconds
 from backend.worker.progress import ChannelProgress
 
 
@@ -70,7 +70,7 @@ def test_a_job_reckons_its_phases_before_it_starts() -> None:
     chosen = recipe.read({"name": "r", "steps": [{"quantize": {"method": "awq"}}]})
     plan = check.check(card, chosen, Facts()).plan
     assert plan is not None
-    found = reckoned(OptimizeSpec(model=card, recipe=chosen, plan=plan, target="local"))
+    found = predicted_seconds(OptimizeSpec(model=card, recipe=chosen, plan=plan, target="local"))
     assert set(found) == {"load", "optimize", "quality", "write"}
     assert 0.1 < found["load"] / sum(found.values()) < 0.6, "loading is no seventieth of a small job"
 

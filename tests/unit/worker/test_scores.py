@@ -69,13 +69,15 @@ def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
     )
     folders.write_manifest(made.parent, manifest)
     progress = Phases()
-    found = quality.measure([variant(original, original), variant(made, original)], progress, tmp_path)
+    found = quality.measure_quality([variant(original, original), variant(made, original)], progress, tmp_path)
     assert progress.seen == [], "neither of the two is computed"
     assert (found[1].perplexity, found[1].kl_p999, found[1].same_top, found[1].text) == (41.0, 0.2, 0.95, "code")
     assert (found[0].perplexity, found[0].kl_mean, found[0].scored) == (40.0, 0.0, "original")
     mine = tmp_path / "mine.txt"
     mine.write_text(TEXT * 40)
-    other = quality.measure([variant(original, original), variant(made, original)], progress, tmp_path, text=str(mine))
+    other = quality.measure_quality(
+        [variant(original, original), variant(made, original)], progress, tmp_path, text=str(mine)
+    )
     assert progress.seen and other[1].text == "mine.txt" and other[1].perplexity != 41.0
 
 

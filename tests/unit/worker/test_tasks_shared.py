@@ -12,8 +12,8 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.progress import Silent
 from backend.service.evaluations import evaluations
-from backend.worker.measuring.servers import Endpoint
-from backend.worker.measuring.tasks import Tasks
+from backend.worker.measuring.server_pool import Endpoint
+from backend.worker.measuring.tasks import TaskScoring
 
 
 def test_an_address_is_not_scored_for_others(tmp_path: Path) -> None:
@@ -21,4 +21,4 @@ def test_an_address_is_not_scored_for_others(tmp_path: Path) -> None:
     variant = Variant(name="theirs", source=address, kind="url", url=address)
     spec = EvaluateSpec(variants=(variant,), options=evaluations.options(), shared=True)
     with pytest.raises(WorkError, match="others reach this studio, and lm-eval follows redirects"):
-        Tasks(spec, settings.load(), tmp_path, Silent())._server(variant, Endpoint(address, None, None))
+        TaskScoring(spec, settings.load(), tmp_path, Silent())._server(variant, Endpoint(address, None, None))

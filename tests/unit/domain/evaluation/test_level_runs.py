@@ -21,7 +21,7 @@ from backend.evaluate import load_plans
 from backend.evaluate.load_plans import Found
 from backend.worker.measuring import runs
 from backend.worker.measuring.measurement import Measurement
-from backend.worker.measuring.runs import Run
+from backend.worker.measuring.runs import MeasuredRun
 from backend.worker.progress import ChannelProgress
 from tests import simulated
 
@@ -32,7 +32,7 @@ SEARCHED = EvaluateOptions(concurrency=(1,), sweep=("latency_p90<=5s",), quality
 KEPT, MISSED = Check("kept", (1.0,), ((0.9, 1.0),)), Check("missed", (0.1,), ((0.0, 0.2),))
 
 
-def run(disturbance: Disturbance = QUIET, **changed: Any) -> Run:
+def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
     """One answer of 8 tokens in a second."""
     record = RequestRecord(
         index=0,
@@ -65,7 +65,7 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> Run:
         usage="continuous",
         client_limited=False,
     )
-    made = Run([record], audit, disturbance, None, {}, Hits(None, 0, 10))
+    made = MeasuredRun([record], audit, disturbance, None, {}, Hits(None, 0, 10))
     return made._replace(**changed)
 
 
@@ -108,8 +108,8 @@ def test_the_knee_is_looked_for_among_sound_levels_only() -> None:
 def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() -> None:
     told = [{"accepted_tokens": 10, "drafted_tokens": 40}, {}, {"accepted_tokens": 20, "drafted_tokens": 20}]
     counted = [run(counted=each) for each in told]
-    assert runs.level(Load("closed", 1.0), counted, SEARCHED, PLAIN).acceptance_rate == 0.5
-    assert runs.level(Load("closed", 1.0), [run()], SEARCHED, PLAIN).acceptance_rate is None
+    assert runs.summarise_runs(Load("closed", 1.0), counted, SEARCHED, PLAIN).acceptance_rate == 0.5
+    assert runs.summarise_runs(Load("closed", 1.0), [run()], SEARCHED, PLAIN).acceptance_rate is None
     assert counters.passed({"a": 1.0, "b": 4.0}, {"a": 11.0, "b": 44.0}) == {"a": 10, "b": 40}
     assert counters.passed({}, {"a": 1.0}) == counters.passed({"a": 1.0}, {}) == {}
     assert counters.passed({"a": 10.0, "b": 40.0}, {"a": 3.0, "b": 80.0}) == {}, (
@@ -118,13 +118,13 @@ def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() 
 
 
 def test_a_level_has_its_worst_disturbance_and_the_energy_of_servers_here() -> None:
-    made = runs.level(
+    made = runs.summarise_runs(
         Load("closed", 1.0), [run(joules={"GPU 0": 3.0}), run(BUSY, joules={"GPU 0": 5.0})], SEARCHED, PLAIN
     )
     assert made.audit.disturbance == BUSY
     assert made.energy is not None
     assert (made.energy.total, made.energy.output_tokens) == (8.0, 16)
-    assert runs.level(Load("closed", 1.0), [run()], SEARCHED, PLAIN).energy is None
+    assert runs.summarise_runs(Load("closed", 1.0), [run()], SEARCHED, PLAIN).energy is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from backend.domain.load.records import RequestRecord
 from backend.domain.maths.intervals import wilson
 from backend.service.evaluations import latencies
 from backend.service.evaluations.evaluations import EvaluationView
-from backend.worker.measuring.records import Measured, write_records
+from backend.worker.measuring.records import MeasuredLevel, write_records
 from tests import simulated
 
 LEVELS = (1, 4)
@@ -79,7 +79,7 @@ def test_counts_are_those_of_every_request_looked_at_alone(
 ) -> None:
     folder = tmp_path_factory.mktemp("records")
     keys = [(variant, Load("closed", level)) for variant in range(2) for level in LEVELS]
-    measured = [Measured(variant, load, own) for (variant, load), own in zip(keys, runs, strict=True)]
+    measured = [MeasuredLevel(variant, load, own) for (variant, load), own in zip(keys, runs, strict=True)]
     write_records(folder / "records.parquet", ["a", "b"], measured)
     expected = {}
     for (variant, load), own in zip(keys, runs, strict=True):

@@ -13,7 +13,9 @@ from backend.settings import Settings
 
 
 @contextmanager
-def here(variants: Sequence[Variant], settings: Settings, progress: Progress) -> Iterator[tuple[Variant, ...]]:
+def local_artifacts(
+    variants: Sequence[Variant], settings: Settings, progress: Progress
+) -> Iterator[tuple[Variant, ...]]:
     """The variants with their artifacts' paths on this machine, which stay for as long as they are used.
 
     Raises ArtifactCorrupt, and what `artifacts.base.Place.use` does.

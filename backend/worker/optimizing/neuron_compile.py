@@ -16,7 +16,7 @@ from backend.hardware import engines
 from backend.serving.neuron import FOLDER
 
 
-def run(
+def compile_for_neuron(
     plan: CompilePlan, model: Path, draft: Path | None, output: Path, progress: Progress, *, device: bool
 ) -> dict[str, Any]:
     """Fill `output`/compiled; what the manifest says of it. `device`: the job has one to show it on.

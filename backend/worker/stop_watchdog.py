@@ -17,7 +17,7 @@ PATIENCE_S = 2.0
 EXIT_CODE = 130
 
 
-def watch(patience_s: float = PATIENCE_S) -> Callable[[], None]:
+def start_watchdog(patience_s: float = PATIENCE_S) -> Callable[[], None]:
     """From now on SIGTERM ends the process with EXIT_CODE unless its handler has called what is returned within
     `patience_s`.
 

@@ -21,7 +21,7 @@ TOGETHER = 2
 """Servers that start at a time."""
 
 
-def room(server: VllmServer, others: int, together: int = 1) -> float:
+def memory_for_others(server: VllmServer, others: int, together: int = 1) -> float:
     """Bytes that so many others like this one take beside it: what each holds once it is up, and what so many at a time
     hold only while they start."""
     held = server.held_bytes()
@@ -126,7 +126,10 @@ class ServerPool:
 
     def _fits(self, ours: list[int], together: int = 1) -> bool:
         degrees = sum((self.variants[index].neuron or {}).get("tensor_parallel", 0) for index in ours)
-        return degrees <= neuron.cores() and room(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()
+        return (
+            degrees <= neuron.cores()
+            and memory_for_others(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()
+        )
 
     def _together(self, ours: list[int]) -> int:
         """How many of the others start at a time: on a processor two, where memory allows and nobody asked for the time

@@ -15,22 +15,22 @@ from backend.domain.evaluation.prefix_cache import Hits
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance
 from backend.worker.measuring.records import RECORDS, read_records
-from backend.worker.measuring.runs import Run
+from backend.worker.measuring.runs import MeasuredRun
 
 RUNS = "runs.json"
-Key = tuple[int, Load]
+RunKey = tuple[int, Load]
 """(variant index, load)"""
 
 
-class Earlier(NamedTuple):
+class EarlierEvaluation(NamedTuple):
     """An evaluation that is continued."""
 
     document: Evaluation
-    runs: dict[Key, list[Run]]
+    runs: dict[RunKey, list[MeasuredRun]]
     task_warnings: list[str]
 
 
-def write(folder: Path, runs: Mapping[Key, Sequence[Run]], task_warnings: Iterable[str]) -> None:
+def write_runs(folder: Path, runs: Mapping[RunKey, Sequence[MeasuredRun]], task_warnings: Iterable[str]) -> None:
     """All of each run but its requests, which `records` keeps."""
     kept = [
         {
@@ -49,7 +49,7 @@ def write(folder: Path, runs: Mapping[Key, Sequence[Run]], task_warnings: Iterab
     (folder / RUNS).write_text(json.dumps({"task_warnings": list(task_warnings), "runs": kept}))
 
 
-def read(continued: Continued) -> Earlier:
+def read_earlier(continued: Continued) -> EarlierEvaluation:
     """Raises NotContinued where a file is gone or damaged, Unreadable."""
     folder = Path(continued.folder)
     try:
@@ -58,11 +58,11 @@ def read(continued: Continued) -> Earlier:
         kept = json.loads((folder / RUNS).read_bytes())
         names = [result.name for result in document.variants]
         loads = {load.key: load for load in document.loads}
-        runs: dict[Key, list[Run]] = {}
+        runs: dict[RunKey, list[MeasuredRun]] = {}
         for each in sorted(kept["runs"], key=lambda each: int(each["block"])):
             records = requests[names[each["variant"]], each["load"], each["block"]]
             runs.setdefault((each["variant"], loads[each["load"]]), []).append(
-                Run(
+                MeasuredRun(
                     records,
                     Audit.model_validate(each["audit"]),
                     Disturbance.model_validate(each["disturbance"]),
@@ -75,4 +75,4 @@ def read(continued: Continued) -> Earlier:
         raise NotContinued(
             f"What {continued.evaluation} measured can no longer be read ({type(error).__name__}): measure again."
         ) from error
-    return Earlier(document, runs, kept["task_warnings"])
+    return EarlierEvaluation(document, runs, kept["task_warnings"])

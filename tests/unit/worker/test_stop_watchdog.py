@@ -26,13 +26,13 @@ PAUSED = 'print("ready", flush=True)\nsignal.pause()'
 LOOPING = 'print("ready", flush=True)\nwhile True: pass'
 CODE = """
 import hashlib, signal, sys, threading, time
-from backend.worker import stopping
+from backend.worker import stop_watchdog
 
 def heard(*_):
     seen()
     sys.exit(7)
 
-seen = stopping.watch(0.2)
+seen = stop_watchdog.start_watchdog(0.2)
 signal.signal(signal.SIGTERM, heard)
 {busy}
 """

@@ -24,10 +24,10 @@ def findings(
     draft's."""
     files = list(Path(variant.model_path).glob("*.safetensors")) if variant.model_path else []
     asked = variant.model_copy(update={"bytes_on_disk": sum(file.stat().st_size for file in files) or None})
-    return worst([before, judged.findings(asked, config_of(variant), starts, levels)])
+    return worst([before, judged.findings(asked, read_config(variant), starts, levels)])
 
 
-def config_of(variant: Variant) -> dict[str, Any]:
+def read_config(variant: Variant) -> dict[str, Any]:
     """Its config.json, the part of the language model where it has several; empty where it cannot be read."""
     try:
         document = json.loads((Path(variant.model_path or "") / "config.json").read_bytes())

@@ -12,7 +12,7 @@ from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.progress import Silent
 from backend.settings import CHECKOUT
-from backend.worker.measuring.servers import HEADROOM, ServerPool, room
+from backend.worker.measuring.server_pool import HEADROOM, ServerPool, memory_for_others
 from tests.tiny import tiny_llama
 
 pytestmark = pytest.mark.process
@@ -81,5 +81,5 @@ def test_room_is_what_each_holds_and_what_it_held_only_while_it_started(
         assert server is not None
         server._peak = server.held_bytes() + 1_000_000_000
         held = server.held_bytes()
-        assert room(server, 1) == pytest.approx(HEADROOM * held + 1e9, rel=0.05)
-        assert room(server, 2, 2) == pytest.approx(2 * HEADROOM * held + 2e9, rel=0.05)
+        assert memory_for_others(server, 1) == pytest.approx(HEADROOM * held + 1e9, rel=0.05)
+        assert memory_for_others(server, 2, 2) == pytest.approx(2 * HEADROOM * held + 2e9, rel=0.05)

@@ -30,7 +30,7 @@ Score = Callable[[], Mapping[str, Any]]
 """Scores what lies in the request's `out_dir`: `kl_mean`, `perplexity_before`, `perplexity_after`."""
 
 
-class Fitting:
+class PrecisionSearch:
     """`options` are the planned step's, with `eight_bits` and perhaps `target_bits`; `folder` outlives an attempt of
     the job."""
 

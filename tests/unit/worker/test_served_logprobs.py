@@ -15,8 +15,8 @@ import pytest
 
 from backend.domain.evaluation.document import Variant
 from backend.settings import ASSETS
-from backend.worker.measuring import told
-from backend.worker.measuring.servers import Endpoint
+from backend.worker.measuring import served_logprobs
+from backend.worker.measuring.server_pool import Endpoint
 
 
 @contextmanager
@@ -54,20 +54,27 @@ def server(share: float | None) -> Iterator[Endpoint]:
 
 def test_two_servers_are_compared_on_the_held_out_text() -> None:
     baseline = Variant(name="s", source="starter", kind="model", model_path=str(ASSETS / "starter" / "target"))
-    windows = told.windows([baseline], "code")
-    assert len(windows) == told.WINDOWS and {len(window) for window in windows} == {told.LENGTH}
+    windows = served_logprobs.held_out_windows([baseline], "code")
+    assert len(windows) == served_logprobs.WINDOWS and {len(window) for window in windows} == {served_logprobs.LENGTH}
     with server(0.6) as first, server(0.5) as second:
-        found = told.figures({0: told.ask(first, windows, None) or [], 1: told.ask(second, windows, None) or []})
+        found = served_logprobs.quality_figures(
+            {
+                0: served_logprobs.fetch_logprobs(first, windows, None) or [],
+                1: served_logprobs.fetch_logprobs(second, windows, None) or [],
+            }
+        )
     assert found[1]["served_kl"] == pytest.approx(0.6 * math.log(0.6 / 0.5) + 0.4 * math.log(0.4 / 0.5), rel=1e-4)
     assert found.keys() == {1} and found[1]["served_same_top"] == 1
 
 
 def test_a_server_that_tells_nothing_costs_nothing_else() -> None:
     with server(None) as silent:
-        assert told.ask(silent, [[1, 2, 3]], None) is None
-    assert told.ask(silent, [[1, 2, 3]], None) is None, "nor one that is gone"
-    assert told.windows([Variant(name="u", source="http://a", kind="url", url="http://a")], None) == []
-    assert told.figures({1: []}) == {}
+        assert served_logprobs.fetch_logprobs(silent, [[1, 2, 3]], None) is None
+    assert served_logprobs.fetch_logprobs(silent, [[1, 2, 3]], None) is None, "nor one that is gone"
+    assert (
+        served_logprobs.held_out_windows([Variant(name="u", source="http://a", kind="url", url="http://a")], None) == []
+    )
+    assert served_logprobs.quality_figures({1: []}) == {}
 
 
 def test_a_text_of_ones_own_goes_to_no_address(tmp_path: Path) -> None:
@@ -76,6 +83,12 @@ def test_a_text_of_ones_own_goes_to_no_address(tmp_path: Path) -> None:
     address = Variant(name="u", source="http://a", kind="url", url="http://a")
     own = tmp_path / "own.txt"
     own.write_text("private words " * 4000)
-    assert told.windows([baseline], str(own)) != told.windows([baseline], None)
-    assert told.windows([baseline, address], str(own)) == told.windows([baseline], None) != []
-    assert told.windows([baseline, address], "prose") == told.windows([baseline], "prose")
+    assert served_logprobs.held_out_windows([baseline], str(own)) != served_logprobs.held_out_windows([baseline], None)
+    assert (
+        served_logprobs.held_out_windows([baseline, address], str(own))
+        == served_logprobs.held_out_windows([baseline], None)
+        != []
+    )
+    assert served_logprobs.held_out_windows([baseline, address], "prose") == served_logprobs.held_out_windows(
+        [baseline], "prose"
+    )

@@ -14,16 +14,16 @@ from backend.domain.limits import served_divergence
 from backend.domain.limits.served_divergence import Told
 from backend.domain.load.openai_json import first_choice
 from backend.endpoint import completion, models
-from backend.worker.measuring.servers import Endpoint
+from backend.worker.measuring.server_pool import Endpoint
 
 WINDOWS, LENGTH = 12, 256
 """Of the held-out text: an answer tells each position's tokens in words, so it is large."""
-MOST = 20
+LOGPROBS = 20
 """Tokens a position: what vLLM tells unless it is started with another --max-logprobs."""
-Windows = Sequence[Sequence[Told]]
+WindowLogprobs = Sequence[Sequence[Told]]
 
 
-def windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
+def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
     """Token ids to ask with; none where the baseline's tokenizer is not at hand or the text is too short.
 
     The first variant is the baseline. A person's own text is not sent to an address: then the bundled text is taken for
@@ -34,7 +34,7 @@ def windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
     from backend.evaluate.quality import quality
 
     folder = Path(variants[0].model_path)
-    sent = None if stays_here(variants, text) else text
+    sent = None if must_stay_local(variants, text) else text
     try:
         found: list[list[int]] = quality.window_tokens(
             folder, held_out.read(sent, folder).documents, LENGTH, WINDOWS
@@ -44,12 +44,14 @@ def windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
     return found
 
 
-def stays_here(variants: Sequence[Variant], text: str | None) -> bool:
+def must_stay_local(variants: Sequence[Variant], text: str | None) -> bool:
     """Whether the text is a person's own and some variant is a server elsewhere, which is not to read it."""
     return text is not None and text not in held_out.BUNDLED and any(variant.kind == "url" for variant in variants)
 
 
-def ask(endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | None) -> Windows | None:
+def fetch_logprobs(
+    endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | None
+) -> WindowLogprobs | None:
     """Of each window; None where the server does not tell."""
     try:
         name = endpoint.served_name or models(endpoint.url, bearer_env)[0]
@@ -60,11 +62,11 @@ def ask(endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | N
 
 
 def _one(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[Told]:
-    body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": MOST}
+    body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": LOGPROBS}
     return served_divergence.read(first_choice(completion(endpoint.url, body, bearer_env)))
 
 
-def figures(told: dict[int, Windows]) -> dict[int, dict[str, Any]]:
+def quality_figures(told: dict[int, WindowLogprobs]) -> dict[int, dict[str, Any]]:
     """The served figures of `Quality` by variant index, against the first variant's."""
     found = {}
     for index, windows in told.items():
