@@ -3,7 +3,6 @@ only."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import threading
@@ -19,8 +18,6 @@ import psutil
 
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-ENV_START = 47
-"""The place, after the name, of where the first environment lies (proc_pid_stat(5), field 50)."""
 LOOK_S = 0.05
 KILLED_S = 10.0
 """How long a process may take to go after SIGKILL."""
@@ -147,23 +144,6 @@ def marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
             if there and pid != os.getpid():
                 found.append((psutil.Process(pid), prefix + os.fsdecode(rest.partition(b"\0")[0])))
     return found
-
-
-def remark(name: str, value: str) -> None:
-    """Give this process that variable, also for whoever looks it up from outside (`marked`): /proc/PID/environ shows
-    the memory in which the kernel put the first environment, so the value is written there, over one of the same
-    length.
-
-    Raises ValueError where the process was not started with a variable of that name and length.
-    """
-    first, entry = b"\0" + Path("/proc/self/environ").read_bytes(), f"\0{name}=".encode()
-    at = first.find(entry)
-    held = first[at + len(entry) :].partition(b"\0")[0]
-    if at < 0 or len(held) != len(value.encode()):
-        raise ValueError(f"{name} has no place for {value!r} in the environment that this process was started with")
-    begins = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[ENV_START])
-    ctypes.memmove(begins + at + len(entry) - 1, value.encode(), len(held))
-    os.environ[name] = value
 
 
 def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:

@@ -73,8 +73,6 @@ class Settings(BaseModel):
     """A worker whose process shows no sign of life for so long is ended."""
     idle_s: float = 3600.0
     """So is one that says nothing of its work and uses no processor for so long."""
-    warm_workers: bool = False
-    """Workers of this machine are forked from a process that has imported what they need."""
     bearer_env: tuple[str, ...] = ()
     """Environment variables besides `TOKEN_PREFIX...` whose value may be sent to an endpoint as its bearer token;
     NAME@HOST: only to that host."""
@@ -174,8 +172,7 @@ def load() -> Settings:
     of AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB, WHETSTONE_MAX_IMPORTS_GB,
     WHETSTONE_MAX_UPLOADS_GB, WHETSTONE_QUALITY_FLOOR, WHETSTONE_PRICE_PER_HOUR, WHETSTONE_DISCOUNT (percent),
     WHETSTONE_SILENT_S, WHETSTONE_IDLE_S, WHETSTONE_ARTIFACTS, WHETSTONE_ARTIFACTS_QUOTA, WHETSTONE_ARTIFACTS_CACHE,
-    WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST, WHETSTONE_RAY_ADDRESS, WHETSTONE_NODE, WHETSTONE_WARM_WORKERS,
-    WHETSTONE_PROPOSERS."""
+    WHETSTONE_METRICS_PORT, WHETSTONE_METRICS_HOST, WHETSTONE_RAY_ADDRESS, WHETSTONE_NODE, WHETSTONE_PROPOSERS."""
     environment = os.environ
     home = Path(environment.get("WHETSTONE_HOME") or "~/.whetstone").expanduser().resolve()
     return Settings(
@@ -208,7 +205,6 @@ def load() -> Settings:
         max_uploads_gb=_number(environment.get("WHETSTONE_MAX_UPLOADS_GB")),
         silent_s=_number(environment.get("WHETSTONE_SILENT_S")) or 300.0,
         idle_s=_number(environment.get("WHETSTONE_IDLE_S")) or 3600.0,
-        warm_workers=environment.get("WHETSTONE_WARM_WORKERS", "") not in {"", "0"},
         artifact_store=environment.get("WHETSTONE_ARTIFACTS") or None,
         artifacts_quota=environment.get("WHETSTONE_ARTIFACTS_QUOTA") or None,
         artifacts_cache=environment.get("WHETSTONE_ARTIFACTS_CACHE") or None,

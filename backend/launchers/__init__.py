@@ -19,7 +19,7 @@ def chosen(settings: Settings) -> Launcher:
 
 def ours(settings: Settings, python: str = sys.executable) -> Launcher:
     """Of the jobs whose workers are ours: on this machine, or on the nodes of a cluster. `python` starts them."""
-    local = LocalLauncher(settings.home, python, warm=settings.warm_workers)
+    local = LocalLauncher(settings.home, python)
     if settings.ray_address is None:
         return local
     from backend.launchers.cluster.launcher import RayLauncher

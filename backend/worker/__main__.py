@@ -31,7 +31,7 @@ from backend.worker import stop_watchdog
 from backend.worker.resources import PeakMemory
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
-"""Made as this module is imported, which warm workers share."""
+"""Made once, as this module is imported."""
 KINDS = ("evaluate", "import", "install", "optimize", "payoff", "serve", "train")
 MODULES = {kind: f"backend.worker.kinds.{'import_' if kind == 'import' else kind}" for kind in KINDS}
 """Of each kind of job: `run` of the specification, the channel and the memory makes the result's document."""

@@ -100,9 +100,7 @@ class Site:
         self.artifacts = f"s3://{BUCKET}/{folder.name}" if s3 else None
         self.driver = Settings(home=folder / "driver", database_url=self.database, artifact_store=self.artifacts)
         self.store: Store = open_store(self.driver)
-        warm = Random(f"warm {seed}").random() < 0.5
         common = {
-            "warm": warm,
             "artifacts": self.artifacts,
             "bucket_url": lane.bucket,
             "ray": self.cluster and self.cluster.address,

@@ -66,8 +66,6 @@ class Start:
     hold_s: float = 0.0
     boot: str | None = None
     silent_s: float = SILENT_S
-    warm: bool = False
-    """Workers are forked (`launchers.warm`)."""
     ray: str | None = None
     """The address of the cluster on whose nodes its jobs run; None for this machine."""
     artifacts: str | None = None
@@ -90,7 +88,6 @@ def supervise(start: Start) -> None:
     }
     if start.artifacts is not None:
         os.environ |= {"WHETSTONE_ARTIFACTS": start.artifacts, "AWS_ENDPOINT_URL": str(start.bucket_url)}
-    os.environ["WHETSTONE_WARM_WORKERS"] = str(int(start.warm))
     if start.ray is not None:
         os.environ |= {"WHETSTONE_RAY_ADDRESS": start.ray, **RAY_CLOCKS}
     follower.LOOK_S, follower.GONE_S, follower.AWAY_S, follower.ALONE_S = LOOK_S, GONE_S, AWAY_S, ALONE_S
@@ -110,7 +107,7 @@ def supervise(start: Start) -> None:
 
 def interpreter(home: Path) -> None:
     """The program that the launcher of that home takes for Python: it runs the campaign's worker on the channel it is
-    given, or its template where it is given none. A script, such as the one that stands over workers on a node, it runs
+    given. A script, such as the one that stands over workers on a node, it runs
     as it is."""
     home.mkdir(parents=True, exist_ok=True)
     worker = f'PYTHONPATH={ROOT} exec {sys.executable} -m tests.faults.worker "$3"'

@@ -1,7 +1,7 @@
 """A worker of the fault campaign: the real top level (`backend.worker`), with work of milliseconds in place of a
 kind's.
 
-    python -m tests.faults.worker CHANNEL    (an empty one: the template of warm workers)
+    python -m tests.faults.worker CHANNEL
 
 Its steps are a chain of hashes, kept after each to go on from, so that what it publishes says whether a step was left
 out, done twice or done for another job.
@@ -22,7 +22,6 @@ from backend import files
 from backend.channel import JobChannel
 from backend.domain.jobs.jobs import Event
 from backend.worker import __main__ as worker
-from backend.worker import warm
 from backend.worker.resources import PeakMemory
 from tests.small_artifacts import publish
 
@@ -63,6 +62,6 @@ def work(channel: JobChannel, _memory: PeakMemory) -> dict[str, Any]:
 if __name__ == "__main__":
     channels.PULSE_S = PULSE_S
     worker._run = work
-    ended = worker.main(sys.argv[1]) if sys.argv[1] else warm.main()
+    ended = worker.main(sys.argv[1])
     sys.stdout.flush()
     os._exit(ended)
