@@ -5,9 +5,9 @@ from pathlib import Path
 import streamlit as st
 
 from app import shell
-from app.jobs import ends
+from app.jobs import finished_toasts
 
 LOGO = Path(__file__).resolve().parent.parent / "assets" / "logo.svg"
 
 st.set_page_config(page_title="Whetstone", page_icon=str(LOGO), layout="wide")
-shell.run(ends.tell)
+shell.run(finished_toasts.tell)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import addresses, floor, navigation, once, shell
+from app import idempotency, navigation, quality_confirmation, shell, url_parameters
+from app.formatting import message, plain, size
 from app.navigation import own
 from app.session import frozen
-from app.words import message, plain, size
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import code
@@ -65,16 +65,16 @@ def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
     able = variant.kind != "artifact" or not variants.unserved(opened, source)
     pair = [each for each in dict.fromkeys([baseline, source]) if each]
     options = {"help": "Starts vLLM with it on this machine and opens the job.", **frozen(opened)}
-    anyway = floor.accepted(opened, [source], "next", say=False)
+    anyway = quality_confirmation.accepted(opened, [source], "next", say=False)
     if st.button(
         "Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not (able and anyway), **options}
     ):
-        with shell.said():
-            mark = once.key("serve", source, for_s=once.DOUBLE_CLICK_S)
+        with shell.errors_inline():
+            mark = idempotency.key("serve", source, for_s=idempotency.DOUBLE_CLICK_S)
             job = serve.start(opened, [source], submission=mark, anyway=anyway)
             navigation.go("job", id=job.id)
     if able and not opened.read_only:
-        navigation.link("playground", "Chat with it", ":material/chat:", **addresses.playground(pair))
+        navigation.link("playground", "Chat with it", ":material/chat:", **url_parameters.playground(pair))
     if able:
         label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
         navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(*pair))

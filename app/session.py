@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.words import message, plain
+from app.formatting import message, plain
 from backend import service
 from backend.domain.errors import NotAllowed, WhetstoneError
 from backend.domain.roles import Action, Actor

@@ -10,9 +10,9 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
-from app.labels import sentence
+from app.field_labels import sentence
+from app.formatting import message, plain
 from app.session import account, banner, frozen, settle, workspace
-from app.words import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace, unreadable_rows
@@ -79,7 +79,7 @@ def run(beside: Callable[[Workspace], None]) -> None:
     opened = workspace()
     account(opened)
     try:
-        with told():
+        with errors_on_page():
             banner(opened)
             beside(opened)
             page.run()
@@ -88,7 +88,7 @@ def run(beside: Callable[[Workspace], None]) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def errors_on_page() -> Iterator[None]:
     """What Whetstone itself refuses or fails at is one sentence on the page, never a traceback."""
     try:
         yield
@@ -98,7 +98,7 @@ def told() -> Iterator[None]:
 
 
 @contextmanager
-def said(draw: Callable[..., Any] = st.error) -> Iterator[None]:
+def errors_inline(draw: Callable[..., Any] = st.error) -> Iterator[None]:
     """A refusal of what a person just asked is said where they look, or with `st.toast`; the rest of the block is left
     out."""
     try:
@@ -108,7 +108,7 @@ def said(draw: Callable[..., Any] = st.error) -> Iterator[None]:
 
 
 @contextmanager
-def kept(key: str) -> Iterator[None]:
+def errors_in_session(key: str) -> Iterator[None]:
     """A refusal is kept in the session under `key` for the run that draws the page anew."""
     try:
         yield
@@ -116,8 +116,8 @@ def kept(key: str) -> Iterator[None]:
         st.session_state[key] = sentence(error)
 
 
-def say(key: str) -> None:
-    """What `kept` has there, once."""
+def show_session_error(key: str) -> None:
+    """Show the message that `errors_in_session` stored under `key`, once."""
     if refused := st.session_state.pop(key, None):
         st.error(message(refused), icon=":material/error:")
 
@@ -138,7 +138,7 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
 
     @st.fragment(run_every=every if active else None, key=navigation.own(f"live-{name}"))  # type: ignore[untyped-decorator]
     def panel() -> None:
-        with told():
+        with errors_on_page():
             mark = body()
             if seen and seen[0] != mark:
                 st.rerun()

@@ -3,16 +3,16 @@
 import streamlit as st
 
 from app import charts
-from app.build import elsewhere, form, life, verdict, yaml_text
-from app.build import model as recipe_model
-from app.build import target as recipe_target
-from app.drafts import payoff
+from app.builder import aws_settings, job_terms, readiness, recipe_form, yaml_editor
+from app.builder import model_choice as recipe_model
+from app.builder import target_choice as recipe_target
+from app.drafts import payoff_panel
+from app.formatting import message, plain
 from app.session import workspace
-from app.words import message, plain
 from backend.domain.model.facts import ModelCard
 
 opened = workspace()
-st.html(verdict.stays_in_view(charts.theme()))
+st.html(readiness.stays_in_view(charts.theme()))
 head = st.container(horizontal=True, vertical_alignment="bottom", key="build_head")
 head.title("Build", width="stretch")
 action = head.container(width="content")
@@ -30,42 +30,44 @@ st.caption(plain(recipe_model.about(model)))
 with load:
     streams = recipe_target.streams()
 aws = (
-    elsewhere.settings(opened, here=isinstance(model, ModelCard)) if recipe_target.place(target) == "sagemaker" else ()
+    aws_settings.settings(opened, here=isinstance(model, ModelCard))
+    if recipe_target.place(target) == "sagemaker"
+    else ()
 )
 asked = recipe_target.expected(target, streams, aws)
 
-draft = form.current()
-form.remember_names(opened)
+draft = recipe_form.current()
+recipe_form.remember_names(opened)
 told = st.container()  # always there: what comes and goes in it must not close what is open below
-if refused := form.error():
+if refused := recipe_form.error():
     told.error(message(refused), icon=":material/error:")
-judgement = verdict.Judgement()
+judgement = readiness.Judgement()
 if draft.recipe is not None:
-    judgement = verdict.judge(opened, model, draft.recipe, asked)
+    judgement = readiness.judge(opened, model, draft.recipe, asked)
     with told:
         if not refused:  # what was refused just now is not the recipe that the verdict is of
-            verdict.summary(opened, model, judgement)
-lived = life.choose(target)
+            readiness.summary(opened, model, judgement)
+lived = job_terms.choose(target)
 left, right = st.columns([3, 2], gap="large")
 right = right.container(key="build_side")
 
 with left:
-    form.goals(opened, model, judgement.place)
+    recipe_form.goals(opened, model, judgement.place)
     if draft.recipe is not None:
-        form.name(draft.recipe)
-        form.steps(opened, draft.recipe)
-        payoff.beside(opened, judgement.case)
-        form.add(opened, model, draft.recipe, judgement.case)
-        form.serving(draft.recipe)
-        form.limits(draft.recipe)
+        recipe_form.name(draft.recipe)
+        recipe_form.steps(opened, draft.recipe)
+        payoff_panel.beside(opened, judgement.case)
+        recipe_form.add(opened, model, draft.recipe, judgement.case)
+        recipe_form.serving(draft.recipe)
+        recipe_form.limits(draft.recipe)
     else:
         st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
     plan = judgement.case.verdict.plan if judgement.case else None
-    elsewhere.dry_run(judgement.shown, plan.notes if plan else ())
-    yaml_text.view(draft)
+    aws_settings.dry_run(judgement.shown, plan.notes if plan else ())
+    yaml_editor.view(draft)
 with right:
-    verdict.validity(judgement.case)
-    verdict.estimated(opened, judgement)
+    readiness.validity(judgement.case)
+    readiness.estimated(opened, judgement)
 with action:
-    verdict.submit_button(opened, judgement, lived)
-form.settled()
+    readiness.submit_button(opened, judgement, lived)
+recipe_form.settled()

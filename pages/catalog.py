@@ -3,9 +3,9 @@
 import streamlit as st
 
 from app import charts, navigation
-from app.models import filters, table
+from app.formatting import message, plain
+from app.models import catalog_filters, catalog_table
 from app.session import workspace
-from app.words import message, plain
 from backend.domain.model.facts import ModelFacts
 from backend.service.models import catalog
 from backend.service.plans import token_prices
@@ -33,7 +33,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 stale = catalog.refresh(opened)
 if stale:
     st.warning(message(stale), icon=":material/sync_problem:")
-chosen = filters.choose(opened)
+chosen = catalog_filters.choose(opened)
 with st.spinner("Holding the models against the rules"):
     total = catalog.count(opened, chosen)
 if not total:
@@ -44,7 +44,7 @@ if not total:
     st.stop()
 
 with st.container(horizontal=True, vertical_alignment="center"):
-    chosen = filters.order(chosen)
+    chosen = catalog_filters.order(chosen)
     number, first = navigation.paged(total, catalog.PER_PAGE)
     lines = catalog.page(opened, chosen, number)
     st.caption(f"{first + 1} to {first + len(lines)} of {total}. Click a model to open it.")
@@ -52,16 +52,18 @@ everything = st.session_state.get("catalog_columns", st.query_params.get("catalo
 place = None if chosen.target == "local" else chosen.target
 models = [(line.entry.source, line.entry.model) for line in lines]
 prices = [priced(source, place, model) for source, model in models]
-rows = [table.row(line, cheapest(*each), price) for line, each, price in zip(lines, models, prices, strict=True)]
+rows = [
+    catalog_table.row(line, cheapest(*each), price) for line, each, price in zip(lines, models, prices, strict=True)
+]
 picked = st.dataframe(
-    table.linked(rows, charts.theme()),
+    catalog_table.linked(rows, charts.theme()),
     hide_index=True,
     key=f"catalog_models-{first}",
     on_select="rerun",
     selection_mode="single-cell",
-    column_config=table.columns(pinned=everything),
-    column_order=None if everything else table.COMPACT,
-    height=table.height(len(lines)),
+    column_config=catalog_table.columns(pinned=everything),
+    column_order=None if everything else catalog_table.COMPACT,
+    height=catalog_table.height(len(lines)),
     alt="The models, with what works of each technique where you chose, what fits, and what is published",
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
@@ -69,16 +71,16 @@ if picked.selection.cells:
     navigation.go(
         "model", id=lines[picked.selection.cells[0][0]].entry.source, **({"model_on": place} if place else {})
     )
-st.caption(plain(table.priced([price for price in prices if price])))
+st.caption(plain(catalog_table.priced([price for price in prices if price])))
 st.toggle(
     "All columns",
     key="catalog_columns",
     bind="query-params",
     help="Each technique, what is published, licence and more.",
 )
-st.caption(table.legend(chosen.target))
+st.caption(catalog_table.legend(chosen.target))
 if st.toggle("Say why not", key="catalog_why", bind="query-params"):
-    refused = table.why_not(lines)
+    refused = catalog_table.why_not(lines)
     if refused:
         st.dataframe(refused, hide_index=True, alt="Every technique that does not work, with the reason and its source")
     else:

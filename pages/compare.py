@@ -3,12 +3,12 @@
 import streamlit as st
 
 from app import charts, navigation
-from app.compare import address, form, side_by_side
-from app.compare import presets as compare_presets
-from app.compare import slo as compare_slo
-from app.results import evaluation, imported, shown_variants, tables, verdict
+from app.compare import form, side_by_side, what_if_url
+from app.compare import preset_comparison as compare_presets
+from app.compare import slo_sliders as compare_slo
+from app.formatting import plain
+from app.results import evaluation_page, figure_tables, imported_results, variant_choice, verdict_panel
 from app.session import workspace
-from app.words import plain
 from backend.domain.limits import chart_selection, slo
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import tradeoffs
@@ -28,17 +28,17 @@ if presets:
 if not views:
     if not presets:
         st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
-    imported.show(opened, None)
+    imported_results.show(opened, None)
     st.stop()
 
-address.follow()
+what_if_url.follow()
 top = st.container()
 asked = form.what_if(views)
 documents = [document for _, document in asked]
 whole = side_by_side.merged(views, documents)
 theme = charts.theme()
 with top:
-    shown = shown_variants.choose(whole, "shown")
+    shown = variant_choice.choose(whole, "shown")
     chart = st.container()
     limits = compare_slo.choose(documents)
     best = slo.best(whole, limits)
@@ -89,21 +89,21 @@ else:
     st.caption("Everything recorded about the conditions is the same.")
 st.subheader("Figures")
 st.dataframe(
-    tables.readable(side_by_side.table(whole, only=only)),
+    figure_tables.readable(side_by_side.table(whole, only=only)),
     hide_index=True,
     alt="Every metric, one row a variant and concurrency",
 )
 if len(views) > 1:
     st.caption("Evaluations were measured apart, so nothing is tested between them: a verdict holds within one.")
 
-imported.show(opened, whole)
+imported_results.show(opened, whole)
 
 st.subheader("Verdicts")
 for view, (wanted, document) in zip(views, asked, strict=True):
     st.markdown(f"**{plain(view.title)}**")
-    verdict.show(view.document, chart_selection.only(view.document, chart_selection.foremost(view.document)))
+    verdict_panel.show(view.document, chart_selection.only(view.document, chart_selection.foremost(view.document)))
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        verdict.say_sentences(chart_selection.only(view.document, chart_selection.foremost(view.document)))
+        verdict_panel.say_sentences(chart_selection.only(view.document, chart_selection.foremost(view.document)))
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
-    evaluation.downloads(opened, view, wanted, document)
+    evaluation_page.downloads(opened, view, wanted, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from app import floor, navigation, shell
-from app.evaluate import endpoint_form, form, live, tasks_field
-from app.evaluate import workload as workload_form
-from app.results import evaluation, past
+from app import navigation, quality_confirmation, shell
+from app.evaluate import endpoint_token, form, live_progress, tasks_field
+from app.evaluate import workload_choice as workload_form
+from app.formatting import plain, short
+from app.results import evaluation_page, past_evaluations
 from app.session import workspace
-from app.words import plain, short
 from backend.domain.errors import NotFound
 from backend.service.evaluations import evaluations
 from backend.service.models import variants
@@ -32,15 +32,15 @@ if wanted:
         navigation.link("evaluate", "All evaluations", ":material/history:")
         navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
         navigation.link("evaluate", "Measure again", ":material/refresh:", **form.again(view.document))
-    evaluation.show(opened, view)
+    evaluation_page.show(opened, view)
 elif job_id:
-    live.show(opened, job_id)
+    live_progress.show(opened, job_id)
 else:
     outlook = st.container()
     sources = form.variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)
-    fields = form.load() | tasks_field.choose(opened) | endpoint_form.bearer(sources)
-    fields["anyway"] = floor.accepted(opened, sources, "evaluate")
+    fields = form.load() | tasks_field.choose(opened) | endpoint_token.bearer(sources)
+    fields["anyway"] = quality_confirmation.accepted(opened, sources, "evaluate")
     sources = form.measured(sources, fields)
     asked = form.ask(opened, sources, workload, fields)
     with outlook:
@@ -48,4 +48,4 @@ else:
     with action:
         form.submit_button(opened, asked)
     form.command(asked, sources, ruined=bool(variants.below_floor(opened, sources)))
-    past.show(opened)
+    past_evaluations.show(opened)

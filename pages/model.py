@@ -3,12 +3,12 @@
 import streamlit as st
 
 from app import navigation, shell
-from app.labels import sentence
-from app.models import importing_remote, page, table
-from app.models.rows import facts, figures, quantized_words
-from app.presets.presets import model_presets
+from app.field_labels import sentence
+from app.formatting import plain
+from app.models import catalog_table, import_remote, model_page
+from app.models.model_rows import facts, figures, quantized_words
+from app.presets.preset_page import model_presets
 from app.session import workspace
-from app.words import plain
 from backend.domain.errors import RequestError
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.service.models import catalog
@@ -27,34 +27,34 @@ except RequestError as error:
 model = entry.model
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    st.title(plain(table.title(entry)), width="stretch")
+    st.title(plain(catalog_table.title(entry)), width="stretch")
     if isinstance(model, PublishedModel):
         if st.button("Import", icon=":material/download:", shortcut="Alt+I"):
-            importing_remote.ask(model.hf_repo)
+            import_remote.ask(model.hf_repo)
             navigation.go("import", import_folder=model.hf_repo)
         if st.button("Plan a recipe", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-            navigation.go("build", model=entry.source, **page.chosen(opened, model))
+            navigation.go("build", model=entry.source, **model_page.chosen(opened, model))
     elif st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-        navigation.go("build", model=entry.source, **page.chosen(opened, model))
+        navigation.go("build", model=entry.source, **model_page.chosen(opened, model))
 if isinstance(model, PublishedModel):
-    page.published(model)
+    model_page.published(model)
 shell.figures(figures(model))
 price = st.container()
 
 st.subheader("Techniques")
-target = page.cells(opened, entry)
+target = model_page.cells(opened, entry)
 with price:
-    page.price(opened, model, target)
+    model_page.price(opened, model, target)
 if model.quantization:
     st.info(plain(quantized_words(model)), icon=":material/info:")
-page.draft(entry)
+model_page.draft(entry)
 
 model_presets(opened, entry.source)
 
 st.subheader("Memory on each instance")
-page.memory(opened, entry)
+model_page.memory(opened, entry)
 
 if isinstance(model, ModelCard):
-    page.tried(opened, model, entry.source)
+    model_page.tried(opened, model, entry.source)
 with st.expander("The card", icon=":material/description:"):
     st.dataframe(facts(model), hide_index=True, alt="Facts of the model")

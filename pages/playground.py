@@ -3,14 +3,14 @@
 import streamlit as st
 
 from app import navigation
-from app.playground import chat, pick, servers
+from app.playground import chat, pair_choice, servers
 from app.session import workspace
 from backend.service.serving import serve
 
 opened = workspace()
 st.title("Playground")
 st.markdown("Ask the original and the optimized model the same thing, and see where their answers part.")
-pair = pick.pair(opened)
+pair = pair_choice.pair(opened)
 alone = len(pair) == 1
 served = servers.ready(opened, pair) if pair else None
 if alone and serve.is_address(pair[0][1]):

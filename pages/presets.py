@@ -3,11 +3,11 @@
 import streamlit as st
 
 from app import navigation, shell
-from app.compare import presets as compare_presets
+from app.compare import preset_comparison as compare_presets
+from app.formatting import plain
 from app.navigation import NARROWS
-from app.presets import presets as shown
+from app.presets import preset_page as shown
 from app.session import workspace
-from app.words import plain
 from backend.domain.planner.presets import GOALS
 from backend.service.presets import presets
 from backend.service.presets.presets import Filter

@@ -3,10 +3,10 @@
 import streamlit as st
 
 from app import navigation
-from app.outcomes import source
+from app.formatting import message, plain
 from app.session import workspace
+from app.summaries import source
 from app.train import form
-from app.words import message, plain
 from backend.present.words import drafts
 from backend.service.jobs import artifacts
 

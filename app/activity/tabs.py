@@ -7,15 +7,19 @@ from typing import Any, NamedTuple, get_args
 import streamlit as st
 
 from app import navigation
-from app.activity import rows
-from app.jobs.rows import ICONS
-from app.words import plain
+from app.formatting import plain, seconds, short, when
+from app.jobs.job_text import ICONS, status
 from backend.domain.roles import Origin
 from backend.service import Workspace
 from backend.service.jobs import jobs, running_jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.jobs.running_jobs import Running
 from backend.service.studio import audit
+from backend.service.studio.audit import Record
 
 PER_PAGE = 25
+LONGEST = 240
+"""Characters of a reason or a detail in a table."""
 TABS = (":material/dns: Running", ":material/error: Ended badly", ":material/history: Changes")
 
 
@@ -42,8 +46,8 @@ def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(f"**{plain(job.title)}** · {ICONS[job.state]} {job.state}", width="stretch")
                 navigation.link("job", "Open", ":material/open_in_new:", id=job.id)
-            st.markdown(f":material/dns: {rows.place(job)}")
-            st.caption(rows.times(job))
+            st.markdown(f":material/dns: {place_text(job)}")
+            st.caption(times_text(job))
             if job.silent:
                 told = "Nobody looks after it now: another supervisor gives it up once its lease has run out."
                 st.markdown(f":material/warning: {told}")
@@ -62,7 +66,7 @@ def ended_badly(opened: Workspace, chosen: Chosen) -> None:
         nothing(chosen.any, "No job has failed, was lost or cancelled.")
         return
     picked = _table(
-        [rows.ended(job) for job in found],
+        [ended_row(job) for job in found],
         f"bad_{page}_{found[0].id}",
         "Jobs that failed, were lost or cancelled, latest first",
     )
@@ -83,7 +87,7 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
         nothing(chosen.any or bool(origins), "Nobody has changed anything yet.")
         return
     picked = _table(
-        [rows.change(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first"
+        [change_row(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first"
     )
     if picked is not None and records[picked].kind == "job":
         navigation.go("job", id=records[picked].target)
@@ -108,3 +112,44 @@ def _table(shown: list[dict[str, Any]], key: str, alt: str) -> int | None:
     )
     st.caption("Choose a row to open its job.")
     return int(picked.selection.cells[0][0]) if picked.selection.cells else None
+
+
+def place_text(job: Running) -> str:
+    """`host, accelerator, process 71` and its home."""
+    parts = [
+        f"**{plain(job.host or 'no host yet')}**",
+        *map(plain, job.devices),
+        *([plain(job.place)] if job.place else []),
+    ]
+    return " · ".join([*parts, plain(job.home)])
+
+
+def times_text(job: Running) -> str:
+    """Whose it is, since when, which attempt, and how sure its place is."""
+    lease = "no lease" if job.lease_s is None else f"lease {seconds(job.lease_s)}"
+    late = "lease run out" if job.lease_s is not None and job.lease_s < 0 else lease
+    heard = "supervisor not heard" if job.heard_s is None else f"supervisor heard {seconds(job.heard_s)} ago"
+    whose = (f"`{job.id}`", job.kind, f"for {plain(job.owner)}", f"attempt {job.attempt}")
+    return " · ".join([*whose, f"since {when(job.since)}", late, heard])
+
+
+def ended_row(job: JobView) -> dict[str, Any]:
+    return {
+        "Job": job.title,
+        "Ended": status(job).partition(" ")[2],
+        "Why": short(job.error or (f"by {job.cause}" if job.cause else ""), LONGEST),
+        "Owner": job.owner,
+        "At": when(job.finished_at or job.created_at),
+        "Id": job.id,
+    }
+
+
+def change_row(record: Record) -> dict[str, Any]:
+    return {
+        "Who": record.who,
+        "Did": record.action,
+        "To": f"{record.kind} {record.target}",
+        "At": when(record.at),
+        "From": record.origin,
+        "Detail": short(record.detail or "", LONGEST),
+    }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation
-from app.compare import address, side_by_side
-from app.words import plain, when
+from app.compare import side_by_side, what_if_url
+from app.formatting import plain, when
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.what_if import costs
@@ -83,7 +83,7 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
                     max_value=1e12,
                     value=value if value is not None else stored,
                     format="%.4f",
-                    key=address.key(f"compare_price_{view.id}"),
+                    key=what_if_url.key(f"compare_price_{view.id}"),
                     placeholder="none",
                     help=f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. In one currency for all.",
                 )
@@ -94,7 +94,7 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
             0.0,
             side_by_side.MOST_DISCOUNT,
             _discount(views),
-            key=address.key("compare_discount"),
+            key=what_if_url.key("compare_discount"),
             help="Off every hourly price.",
         )
     _write_prices(views, prices, discount)
@@ -113,7 +113,7 @@ def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[
 def _discount(views: list[EvaluationView]) -> float:
     """Of the URL, 0 where that is none; else as the first was measured."""
     asked = st.query_params.get("discount")
-    return _stored_discount(views) if asked is None else address.number(asked, side_by_side.MOST_DISCOUNT) or 0.0
+    return _stored_discount(views) if asked is None else what_if_url.number(asked, side_by_side.MOST_DISCOUNT) or 0.0
 
 
 def _stored_discount(views: list[EvaluationView]) -> float:
@@ -125,6 +125,6 @@ def _write_prices(views: list[EvaluationView], prices: list[float | None], disco
     words = ",".join(
         "" if price is None or price == own else f"{price:g}" for price, own in zip(prices, stored, strict=True)
     )
-    address.write("prices", words if words.strip(",") else "")
+    what_if_url.write("prices", words if words.strip(",") else "")
     own = _stored_discount(views)
-    address.write("discount", "" if discount == own else f"{discount:g}")
+    what_if_url.write("discount", "" if discount == own else f"{discount:g}")

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from app.compare import address
-from app.outcomes import differing
-from app.words import moment
+from app.compare import what_if_url
+from app.formatting import moment
+from app.summaries import differing
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
@@ -34,7 +34,7 @@ MOST_DISCOUNT = 99.9
 
 def prices_in(words: str, count: int) -> list[float | None]:
     """`?prices=1.2,,0.8` as one a evaluation; what is no price is None."""
-    return [address.number(part, 1e12) for part in [*words.split(","), *[""] * count][:count]]
+    return [what_if_url.number(part, 1e12) for part in [*words.split(","), *[""] * count][:count]]
 
 
 def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from app import navigation, shell
-from app.endpoints import update
+from app.endpoints import update_form
+from app.formatting import UNKNOWN, ago, message, plain
 from app.session import by, frozen
-from app.words import UNKNOWN, ago, message, plain
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.machine import pricelist
 from backend.domain.roles import Action
@@ -58,7 +58,7 @@ def managed(opened: Workspace) -> None:
     if st.button("Ask AWS again", key="endpoints_ask", icon=":material/refresh:"):
         st.session_state.pop(HELD, None)
     if HELD not in st.session_state:
-        with shell.said(), st.spinner("Asking AWS"):
+        with shell.errors_inline(), st.spinner("Asking AWS"):
             st.session_state[HELD] = (endpoints.listing(opened), datetime.now(UTC))
     if HELD not in st.session_state:
         return
@@ -95,7 +95,7 @@ def _card(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) 
             )
             prove = _asked(opened, found, made)
         if prove:
-            update.prove(opened, found)
+            update_form.prove(opened, found)
         if found.reason:
             st.error(plain(found.reason), icon=":material/error:")
         if found.idle:
@@ -113,7 +113,7 @@ def _card(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) 
         )
         asked = words.requests(found.traffic)
         st.markdown(plain(f"{asked[0].upper()}{asked[1:]}."))
-        update.proven(found)
+        update_form.proven(found)
         with st.expander("How a client asks it"):
             st.code(serve_command.boto3(found.name, found.region), language="python")
 
@@ -123,7 +123,7 @@ def _asked(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView])
     prove: bool = st.button(
         "Prove", icon=":material/fact_check:", key=f"endpoints_prove-{found.id}", **frozen(opened, Action.ASK)
     )
-    if update.popover(opened, found, made):
+    if update_form.popover(opened, found, made):
         _again()
     with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{found.id}"):
         st.markdown(
@@ -137,7 +137,7 @@ def _asked(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView])
 
 def _delete(opened: Workspace, endpoint: EndpointView) -> None:
     """Waits until AWS has it no longer: until then it costs money."""
-    with shell.said():
+    with shell.errors_inline():
         with st.spinner("Deleting it: this takes some minutes"):
             endpoints.delete(opened, endpoint.id, endpoint.region)
         st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")

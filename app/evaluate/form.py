@@ -10,13 +10,13 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import navigation, once, shell
-from app.evaluate import fields
-from app.evaluate import load as evaluate_load
-from app.evaluate.load import RAMP, RATE, SEARCH, STREAMS, TRACE
-from app.evaluate.workload import Chosen
-from app.labels import LABELS, sentence
-from app.words import between, message, when
+from app import idempotency, navigation, shell
+from app.evaluate import load_fields as evaluate_load
+from app.evaluate import option_fields
+from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
+from app.evaluate.workload_choice import Chosen
+from app.field_labels import LABELS, sentence
+from app.formatting import between, message, when
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
@@ -85,7 +85,7 @@ def load() -> dict[str, Any]:
     if found["way"] != RAMP:
         found["requests"] = right.number_input(
             LABELS["requests"],
-            **fields.limits("requests"),
+            **option_fields.limits("requests"),
             value=None,
             key="evaluate_requests",
             placeholder=_usual(found["way"]),
@@ -124,7 +124,7 @@ def load() -> dict[str, Any]:
             "was too restless to trust small differences.",
         )
     with st.expander("More of the load"):
-        more = fields.rest(found["way"])
+        more = option_fields.rest(found["way"])
     if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
     return {**found, **more, "quality": quality}
@@ -253,15 +253,15 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
     if clicked and asked.spec:
         _submit(opened, asked.spec)
         st.rerun()
-    shell.say(REFUSED)
+    shell.show_session_error(REFUSED)
 
 
 def _submit(opened: Workspace, spec: EvaluateSpec) -> None:
     """A job of this very question that has ended is no double click: the question is asked anew."""
     mark = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
-    with shell.kept(REFUSED):
-        job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
+    with shell.errors_in_session(REFUSED):
+        job = evaluations.submit(opened, spec, submission=idempotency.key(PURPOSE, mark))
         if job.ended:
-            once.renew(PURPOSE)
-            job = evaluations.submit(opened, spec, submission=once.key(PURPOSE, mark))
+            idempotency.renew(PURPOSE)
+            job = evaluations.submit(opened, spec, submission=idempotency.key(PURPOSE, mark))
         st.query_params.from_dict({"job": job.id})

@@ -6,8 +6,8 @@ from typing import Any
 
 import streamlit as st
 
-from app.labels import LABELS
-from app.words import message
+from app.field_labels import LABELS
+from app.formatting import message
 from backend.service import Workspace
 from backend.service.evaluations import tasks
 

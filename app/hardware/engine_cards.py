@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import navigation, once
-from app.hardware.rows import engine_line, failure, offered, removable, why_not
+from app import idempotency, navigation
+from app.field_labels import sentence
+from app.formatting import ago, plain
+from app.hardware.machine_rows import engine_line, failure, offered, removable, why_not
 from app.jobs.cards import cancel_button
-from app.jobs.rows import progress_text
-from app.labels import sentence
+from app.jobs.job_text import progress_text
 from app.session import frozen
-from app.words import ago, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -75,7 +75,7 @@ def _do(opened: Workspace, verb: Callable[..., JobView], name: str, after: str) 
     """One job a click, however fast it is clicked again; a refusal is told and changes nothing."""
     purpose = f"{PURPOSE}-{name}"
     try:
-        job = verb(opened, name, submission=once.key(purpose, f"{verb.__name__} after {after}"))
+        job = verb(opened, name, submission=idempotency.key(purpose, f"{verb.__name__} after {after}"))
     except WhetstoneError as error:
         st.toast(plain(sentence(error)), icon=":material/error:")
         return

@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from app import shell
-from app.hardware import instances
-from app.hardware.instances import COLUMNS, SORTS
+from app.formatting import message, plain
+from app.hardware import instance_rows
+from app.hardware.instance_rows import COLUMNS, SORTS
 from app.session import frozen
-from app.words import message, plain
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import prices
@@ -25,10 +25,10 @@ def draw(opened: Workspace) -> None:
     if not priced:
         st.info("No instance matches these filters: take one away.", icon=":material/filter_alt_off:")
         return
-    st.caption(plain(f"{len(priced)} of {known} instances. {instances.summary(priced)}"))
+    st.caption(plain(f"{len(priced)} of {known} instances. {instance_rows.summary(priced)}"))
     config = {name: st.column_config.NumberColumn(format=shape) for name, shape in COLUMNS.items()}
     st.dataframe(
-        instances.lines(priced),
+        instance_rows.lines(priced),
         hide_index=True,
         column_config={"Instance": st.column_config.TextColumn(pinned=True), **config},
         alt="Instances with accelerators, memory, bandwidth and hourly price, with region, day and source of the price",
@@ -37,7 +37,7 @@ def draw(opened: Workspace) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
             "CSV",
-            instances.as_csv(priced, discount),
+            instance_rows.as_csv(priced, discount),
             "instances.csv",
             "text/csv",
             icon=":material/download:",
@@ -96,7 +96,7 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
         family = st.multiselect("Family", families, key="hardware_family", bind="query-params", width=160)
         accelerator = st.multiselect("Accelerator", cards, key="hardware_accelerator", bind="query-params", width=150)
         sort = st.selectbox("Sort by", list(SORTS), key="hardware_sort", bind="query-params", width=140)
-    priced = instances.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
+    priced = instance_rows.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
     return priced, len(rows), percent / 100
 
 
@@ -118,7 +118,7 @@ def _refresh(opened: Workspace) -> None:
 
 
 def _ask(opened: Workspace, region: str | None) -> None:
-    with shell.said():
+    with shell.errors_inline():
         with st.spinner("Asking the AWS Pricing API"):
             found = prices.refresh(opened, region)
         left = f" Left out: {'; '.join(found.skipped[:3])}." if found.skipped else ""

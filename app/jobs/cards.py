@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from app import navigation, shell
-from app.jobs import managed
-from app.jobs.rows import can_cancel, headline, places, progress_text, summary, verbs, why
+from app.formatting import message, plain
+from app.jobs import sagemaker_panel
+from app.jobs.job_text import can_cancel, headline, places, progress_text, summary, verbs, why
 from app.session import by, frozen
-from app.words import message, plain
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -67,7 +67,7 @@ VERBS = {
 def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     """Do it and say so; a refusal is told and changes nothing."""
     after: JobView | None = None
-    with shell.said(st.toast):
+    with shell.errors_inline(st.toast):
         after = VERBS[verb].act(opened, job_id)
         st.toast(VERBS[verb].done.format(id=after.id), icon=VERBS[verb].icon)
     return after
@@ -121,7 +121,7 @@ def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
                 cancel_button(opened, job)
             st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
             if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
-                st.caption(plain(managed.line(opened, job)))
+                st.caption(plain(sagemaker_panel.line(opened, job)))
             if job.state is JobState.QUEUED:
                 st.caption(why(reasons.get(job.id), titles))
     if len(job_views) > SHOWN:

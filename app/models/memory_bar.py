@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from typing import NamedTuple
 
-from app.words import size
+from app.formatting import size
 from backend.domain.planner.estimate import Estimate
 from backend.present.charts.theme import COLOURS, Theme
 

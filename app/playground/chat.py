@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from app import navigation
-from app.differences import Piece, differences, markup, speed, verdict
-from app.labels import sentence
+from app.answer_differences import Piece, differences, markup, speed, verdict
+from app.field_labels import sentence
+from app.formatting import plain
 from app.session import frozen
-from app.words import plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import floor, navigation, once, shell
+from app import idempotency, navigation, quality_confirmation, shell
+from app.field_labels import sentence
+from app.formatting import ago, message, plain, seconds
 from app.jobs.cards import cancel_button
-from app.jobs.rows import elapsed, headline, progress_text
-from app.labels import sentence
-from app.playground.pick import Pair, share
+from app.jobs.job_text import elapsed, headline, progress_text
+from app.playground.pair_choice import Pair, share
 from app.session import frozen
-from app.words import ago, message, plain, seconds
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
@@ -80,7 +80,7 @@ def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     wanted = sorted(source for _, source in pair if not serve.is_address(source))
     mark = f"{','.join(wanted)} after {last.id if last else 'none'}"
     label = "Start both" if len(wanted) > 1 else "Start it"
-    anyway = floor.accepted(opened, wanted, "start")
+    anyway = quality_confirmation.accepted(opened, wanted, "start")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             label if last is None else f"{label} again",
@@ -123,9 +123,11 @@ def _ended(last: JobView) -> None:
 
 def _start(opened: Workspace, pair: Pair, mark: str, anyway: bool) -> None:
     share(pair)
-    with shell.kept("playground_refused"):
-        job = serve.start(opened, [source for _, source in pair], submission=once.key(PURPOSE, mark), anyway=anyway)
-        once.remember(PURPOSE, job.id)
+    with shell.errors_in_session("playground_refused"):
+        job = serve.start(
+            opened, [source for _, source in pair], submission=idempotency.key(PURPOSE, mark), anyway=anyway
+        )
+        idempotency.remember(PURPOSE, job.id)
 
 
 def _panel(opened: Workspace, job_id: str) -> tuple[str, bool, bool]:

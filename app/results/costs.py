@@ -9,8 +9,8 @@ from typing import Any
 import streamlit as st
 
 from app import charts
+from app.formatting import plain
 from app.navigation import own
-from app.words import plain
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure, finite
 from backend.domain.limits import chart_selection

@@ -8,10 +8,10 @@ from __future__ import annotations
 import streamlit as st
 
 from app import charts
-from app.compare import slo
-from app.labels import sentence
+from app.compare import slo_sliders
+from app.field_labels import sentence
+from app.formatting import plain
 from app.navigation import own
-from app.words import plain
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
@@ -53,7 +53,7 @@ def choose(document: Evaluation) -> Limits:
         if highest is None:
             column.caption(f"{label}: not measured")
             continue
-        top, step = slo.scale(highest)
+        top, step = slo_sliders.scale(highest)
         value = column.slider(label, 0.0, top, top, step, key=own(key), bind="query-params")
         found[metric] = value if value < top else None
     return Limits(**found)

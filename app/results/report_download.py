@@ -7,10 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from app.compare import address, slo
+from app.compare import slo_sliders, what_if_url
 from app.navigation import own
 from app.results import goodput
-from app.results import imported as imported_view
+from app.results import imported_results as imported_view
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.what_if.costs import WhatIf
 from backend.service import Workspace
@@ -35,8 +35,8 @@ def _request_limits(document: Evaluation) -> dict[str, float]:
     """Of the sliders of goodput; one that is all the way to the right is no limit."""
     found = {}
     for metric, (key, _) in goodput.FIELDS.items():
-        highest, value = goodput.largest(document, metric), address.number(_field(key), 1e15)
-        if highest is not None and value is not None and value < slo.scale(highest)[0]:
+        highest, value = goodput.largest(document, metric), what_if_url.number(_field(key), 1e15)
+        if highest is not None and value is not None and value < slo_sliders.scale(highest)[0]:
             found[metric] = value
     return found
 

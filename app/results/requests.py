@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app import charts
-from app.differences import differences, markup
-from app.labels import sentence
+from app.answer_differences import differences, markup
+from app.field_labels import sentence
+from app.formatting import plain, short
 from app.navigation import own as named
-from app.words import plain, short
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
 from backend.domain.load.load import Load

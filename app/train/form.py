@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import streamlit as st
 from pydantic import ValidationError
 
-from app import navigation, once, shell
-from app.build.calibration_upload import upload
-from app.labels import sentence
+from app import idempotency, navigation, shell
+from app.builder.calibration_upload import upload
+from app.field_labels import sentence
+from app.formatting import message
 from app.session import frozen
-from app.words import message
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import TrainSpec
 from backend.domain.recipe.draft_training import KINDS, LOSS_NAMES, LOSS_TITLES, TITLES, Training
@@ -157,10 +157,10 @@ def read(opened: Workspace, source: str, given: dict[str, Any], path: str | None
 def submit_button(opened: Workspace, asked: Asked) -> None:
     """One job for one request, however often it is clicked; then the way to it."""
     fingerprint = asked.spec.model_dump_json() if asked.spec else ""
-    job_id = once.made(PURPOSE, fingerprint) if fingerprint else None
+    job_id = idempotency.made(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
-        st.button("Run it once more", key="train_again", on_click=once.renew, args=(PURPOSE,))
+        st.button("Run it once more", key="train_again", on_click=idempotency.renew, args=(PURPOSE,))
         return
     options = {
         "disabled": asked.spec is None,
@@ -168,9 +168,9 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
         **frozen(opened),
     }
     if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **options) and asked.spec:
-        with shell.kept(REFUSED):
-            job = training.submit(opened, asked.spec, submission=once.key(PURPOSE, fingerprint))
-            once.remember(PURPOSE, job.id)
+        with shell.errors_in_session(REFUSED):
+            job = training.submit(opened, asked.spec, submission=idempotency.key(PURPOSE, fingerprint))
+            idempotency.remember(PURPOSE, job.id)
             navigation.go("job", id=job.id)
         st.rerun()
-    shell.say(REFUSED)
+    shell.show_session_error(REFUSED)

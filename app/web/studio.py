@@ -8,10 +8,10 @@ from pathlib import Path
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
-from app.web import errors
-from app.web.gate import Gate
-from app.web.guard import Guard
-from app.web.uploads import Uploads
+from app.web import error_page
+from app.web.origin_guard import Guard
+from app.web.sign_in_gate import Gate
+from app.web.upload_limits import Uploads
 from backend.service.studio import sign_in
 from backend.service.studio.studio import begin_log, hosts, uploads
 
@@ -25,5 +25,5 @@ actor, most_bytes = uploads()
 layers.append(Middleware(Uploads, actor=actor, most=most_bytes))
 secrets = None if asked is None else {"auth": asked[1]}
 app = App(
-    Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=errors.show
+    Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=error_page.show
 )

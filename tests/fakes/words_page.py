@@ -5,7 +5,7 @@ import os
 
 import streamlit as st
 
-from app.words import message, plain
+from app.formatting import message, plain
 
 for number, words in enumerate(json.loads(os.environ["WORDS"])):
     with st.container(key=f"text-{number}"):

@@ -151,7 +151,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
 
 
 def package(name: str) -> str:
-    """`backend.domain.recipe` -> `domain`, `app.words` -> `app`."""
+    """`backend.domain.recipe` -> `domain`, `app.formatting` -> `app`."""
     parts = name.split(".")
     return parts[1] if parts[0] == "backend" and len(parts) > 1 else parts[0]
 

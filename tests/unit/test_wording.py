@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from app import labels
+from app import field_labels
 from backend.cli import flag_names
 from backend.cli.main import app
 from backend.domain import errors
@@ -70,7 +70,7 @@ def test_the_same_error_for_both_readers(fields: dict[str, Any], command: str, p
     with pytest.raises(errors.InvalidOptions) as refused:
         evaluations.options(**fields)
     assert flag_names.sentence(refused.value) == command
-    assert labels.sentence(refused.value) == page
+    assert field_labels.sentence(refused.value) == page
     assert "--" not in str(refused.value)
 
 
@@ -84,7 +84,7 @@ def test_every_load_option_has_a_flag_of_the_command_and_a_label() -> None:
     options = {name for each in commands.commands["evaluate"].params for name in (*each.opts, *each.secondary_opts)}  # type: ignore[attr-defined]
     for field in EvaluateOptions.model_fields:
         assert flag_names.flag(field) in options, field
-        assert field in labels.LABELS
+        assert field in field_labels.LABELS
 
 
 def test_no_flag_stands_in_a_message_outside_the_command_line() -> None:

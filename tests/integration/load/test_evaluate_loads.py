@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from app.results.tables import servers
+from app.results.figure_tables import servers
 from backend.cli.verbs.evaluate import summary
 from backend.domain.errors import GateFailed, InvalidWorkload
 from backend.domain.evaluation.document import Evaluation

@@ -14,8 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from app import charts, navigation
 from app.compare import side_by_side
-from app.evaluate import load
-from app.results import conditions
+from app.evaluate import load_fields
+from app.results import measurement_conditions
 from backend.domain.errors import InvalidWorkload, NotFound, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobState
@@ -398,7 +398,7 @@ def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
     document = simulated.evaluation(["a"], [1.0]).model_copy(
         update={"variants": [simulated.result("a", [failing, limited])]}
     )
-    rows = conditions.validity(document)
+    rows = measurement_conditions.validity(document)
     assert [row["Valid"] for row in rows] == ["no", "no"]
     assert "timeout 30" in rows[0]["Errors"]
     assert "lagged" in rows[1]["Why not"]
@@ -465,11 +465,11 @@ def test_what_is_downloaded_has_the_prices_that_are_shown(home: Workspace) -> No
     def script() -> None:
         import streamlit as st
 
-        from app.compare import address, form
+        from app.compare import form, what_if_url
         from app.session import workspace
         from backend.service.evaluations import evaluations
 
-        address.follow()
+        what_if_url.follow()
         views = [evaluations.show(workspace(), name) for name in ("e-1", "e-2")]
         for asked, document in form.what_if(views):
             st.text(f"{asked.per_hour} {asked.discount} {document.options.price_per_hour} {document.options.discount}")
@@ -560,10 +560,10 @@ def test_the_live_chart_takes_the_mean_of_the_runs() -> None:
 
 def test_words_of_the_url_are_read_in_order_and_once() -> None:
     assert navigation.listed(["a,b", "b, c ,"]) == ["a", "b", "c"]
-    assert load.levels_in("1, 4 16") == (1, 4, 16)
+    assert load_fields.levels_in("1, 4 16") == (1, 4, 16)
     assert side_by_side.prices_in("1,,2", 4) == [1.0, None, 2.0, None]
     with pytest.raises(RequestError):
-        load.levels_in("four")
+        load_fields.levels_in("four")
 
 
 def test_merged_documents_keep_every_provenance(home: Workspace) -> None:

@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from app.compare import side_by_side
-from app.results import evaluation, past, tables
+from app.results import evaluation_page, figure_tables, past_evaluations
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.evidence.schema import Finding
@@ -42,7 +42,7 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
     assert more.label.split()[1] in first
     more.click().run()
     studio.check(at)
-    assert "e-1 cannot be continued: its evaluation.json is no longer in none; measure again." in at.error[
+    assert "e-1 cannot be continued: its evaluation_page.json is no longer in none; measure again." in at.error[
         0
     ].value.replace("\\", "")
     next(button for button in at.button if button.label == "Measure anew").click().run()
@@ -76,7 +76,7 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
         studio.evaluation(home, noisy(), f"e-{number}", f"Number {number}")
     at = studio.open_page("evaluate")
     assert "Remove" not in [button.label for button in at.button] and read == []
-    shown = evaluations.titles(home, limit=past.PER_PAGE)
+    shown = evaluations.titles(home, limit=past_evaluations.PER_PAGE)
     with home.store.session() as session:
         row = session.get(EvaluationRow, shown[3].id)
         assert row is not None
@@ -138,7 +138,7 @@ def test_each_tab_is_drawn_alone_and_stands_in_the_address(
     said = studio.says(at)
     assert there in said and elsewhere not in said
     assert at.success[0].value.startswith("**w8a8-draft** is"), "the verdict stands over every tab"
-    assert tuple(each.label for each in at.tabs) == evaluation.TABS
+    assert tuple(each.label for each in at.tabs) == evaluation_page.TABS
 
 
 def test_a_limit_that_was_set_in_one_tab_is_in_the_report_of_another(home: Workspace) -> None:
@@ -148,7 +148,7 @@ def test_a_limit_that_was_set_in_one_tab_is_in_the_report_of_another(home: Works
 
 
 def test_tables_have_digits_that_a_person_reads_and_still_sort() -> None:
-    (row,) = tables.readable(
+    (row,) = figure_tables.readable(
         [{"Variant": "a", "TTFT": 10.3872, "TPOT": 0.012345, "Rate": 1234.5, "Repeats": 5, "None": None}]
     )
     assert row == {"Variant": "a", "TTFT": 10.4, "TPOT": 0.0123, "Rate": 1234.0, "Repeats": 5, "None": None}
@@ -162,7 +162,9 @@ def test_past_evaluations_are_listed_with_their_line(home: Workspace) -> None:
     (listed,) = [frame.value for frame in at.dataframe if "Verdict" in frame.value.columns]
     assert len(listed) == 2 and set(listed["Evaluation"]) == {"starter, w8a8"}
     assert any(words.startswith("w8a8-draft is ") for words in listed["Verdict"])
-    assert past.row(evaluations.show(home, "e-2"))["Verdict"].startswith("Nothing is shown to be faster than original")
+    assert past_evaluations.row(evaluations.show(home, "e-2"))["Verdict"].startswith(
+        "Nothing is shown to be faster than original"
+    )
 
 
 def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
@@ -261,7 +263,7 @@ def test_time_to_ready_is_a_chart_of_its_own_where_servers_were_started(home: Wo
 HOSTILE = "http://127.0.0.1:1/`![seen](http://evil.example/p.png) [go](http://evil.example) <b>x</b> **y**"
 
 
-@pytest.mark.parametrize("view", evaluation.TABS)
+@pytest.mark.parametrize("view", evaluation_page.TABS)
 def test_a_name_of_others_draws_nothing_of_its_own(home: Workspace, view: str) -> None:
     """A backtick in an address would end the code span that it stands in."""
     made = simulated.evaluation(names=("original", HOSTILE), speeds=(1.0, 1.5), levels=(1, 4))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
-from app.words import plain
+from app.formatting import plain
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import Event, JobState
 from backend.service import Workspace

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.models import filters
-from app.models import table as catalog_table
+from app.models import catalog_filters
+from app.models import catalog_table as catalog_table
 from backend.catalog.bundled import published
 from backend.domain.jobs.jobs import JobState
 from backend.domain.rules.catalog_filter import CatalogFilter
@@ -37,7 +37,7 @@ def test_the_catalog_shows_what_is_published_beside_what_is_checked(home: Worksp
     table = shown(at)
     assert list(table["Model"])[:2] == ["starter", "starter-draft"] and "1 to 20 of 75" in studio.says(at)
     assert table.loc[0, "INT8 (W8A8)"] == "✓ works" and table.loc[1, "Draft model"] == "✗ no"
-    cells = [filters.CELLS[name] for name in filters.CELLS]
+    cells = [catalog_filters.CELLS[name] for name in catalog_filters.CELLS]
     assert [list(table.loc[0, name]) for name in cells] == [[], [], []]  # no page lists the starter
     falcon = table[table["Id"] == "huggingface-llm-falcon-180b-chat-bf16"].iloc[0]
     assert [list(falcon[name]) for name in cells] == [["No"], ["Yes"], ["No"]] and falcon["Fits"] == "✗ no"

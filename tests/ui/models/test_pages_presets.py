@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 
 from streamlit.testing.v1 import AppTest
 
-from app.compare import presets as compare_presets
-from app.presets import rows as preset_rows
-from app.presets.rows import AT
+from app.compare import preset_comparison as compare_presets
+from app.presets import preset_rows as preset_rows
+from app.presets.preset_rows import AT
 from backend.domain.planner.presets import GOALS, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.present.charts.parts import places

@@ -6,13 +6,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import navigation
-from app.jobs import ends
+from app.jobs import finished_toasts
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from tests import simulated, studio
 
 PAGES = [entry.name for entries in navigation.present().values() for entry in entries]
-SHARED = {navigation.HERE, ends.WATCHED}
+SHARED = {navigation.HERE, finished_toasts.WATCHED}
 """Keys of the session that belong to no page."""
 
 

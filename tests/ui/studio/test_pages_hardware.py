@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.hardware import rows
+from app.hardware import machine_rows
 from backend.domain.errors import NotNow
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, InstallSpec, JobState, ServeSpec
@@ -143,16 +143,16 @@ def status(*, installed: bool, reason: str | None, name: str = "serve") -> Engin
 
 
 def test_engine_status_is_icon_and_word() -> None:
-    assert rows.engine_line(status(installed=True, reason=None)) == ":material/check_circle: installed, 0.32.0"
-    assert "but needs more" in rows.engine_line(status(installed=True, reason="needs more"))
+    assert machine_rows.engine_line(status(installed=True, reason=None)) == ":material/check_circle: installed, 0.32.0"
+    assert "but needs more" in machine_rows.engine_line(status(installed=True, reason="needs more"))
 
 
 def test_an_engine_this_machine_cannot_run_is_not_offered_and_says_why() -> None:
     unfit = status(installed=False, reason=f"needs {SERVE.hardware}; this machine has neither")
-    assert rows.offered(unfit) is None
-    assert rows.why_not(unfit) == f"Needs {SERVE.hardware}; this machine has neither."
+    assert machine_rows.offered(unfit) is None
+    assert machine_rows.why_not(unfit) == f"Needs {SERVE.hardware}; this machine has neither."
     absent = status(installed=False, reason="not installed: run `whetstone engines install serve`")
-    assert rows.offered(absent) == "Install" and rows.why_not(absent) is None
+    assert machine_rows.offered(absent) == "Install" and machine_rows.why_not(absent) is None
 
 
 def test_gpus_stand_in_a_table_of_their_own() -> None:
@@ -171,9 +171,9 @@ def test_gpus_stand_in_a_table_of_their_own() -> None:
         compiler=False,
         accelerators=(gpu,),
     )
-    assert rows.accelerator_rows(machine)[0]["Memory"] == "150 GB"
-    assert rows.figures(machine)[0] == ("Accelerators", "1", "H200")
-    assert [row["Instruction set"] for row in rows.instruction_sets(machine)] == ["avx2", "unheard_of"]
+    assert machine_rows.accelerator_rows(machine)[0]["Memory"] == "150 GB"
+    assert machine_rows.figures(machine)[0] == ("Accelerators", "1", "H200")
+    assert [row["Instruction set"] for row in machine_rows.instruction_sets(machine)] == ["avx2", "unheard_of"]
 
 
 def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:

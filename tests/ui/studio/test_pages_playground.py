@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import addresses
-from app.playground import chat, pick
+from app import url_parameters
+from app.playground import chat, pair_choice
 from app.playground.chat import Reply, Turn
-from app.playground.pick import Choice
+from app.playground.pair_choice import Choice
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, JobKind, JobState, ServeSpec
@@ -61,7 +61,7 @@ def answers(at: AppTest) -> list[str]:
 def test_without_artifacts_one_model_is_asked_alone_and_the_way_to_a_second_is_shown(home: Workspace) -> None:
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
-    assert at.selectbox(key="playground_optimized").value == addresses.NOTHING
+    assert at.selectbox(key="playground_optimized").value == url_parameters.NOTHING
     assert at.button(key="playground_start").label == "Start it" and at.button(key="playground_ask").disabled
     assert "Optimize it" in studio.links(at)
     assert "Start the servers first" in studio.says(at)
@@ -136,16 +136,16 @@ FAMILY = [choice("m", "m"), choice("a-2", "m"), choice("a-1", "m"), choice("n", 
 
 
 def test_partners_are_of_the_same_model_artifacts_first() -> None:
-    assert [found.source for found in pick.partners(FAMILY, "m")] == ["a-2", "a-1"]
-    assert [found.source for found in pick.partners(FAMILY, "a-1")] == ["a-2", "m"]
-    assert pick.partners(FAMILY, "url") == FAMILY
+    assert [found.source for found in pair_choice.partners(FAMILY, "m")] == ["a-2", "a-1"]
+    assert [found.source for found in pair_choice.partners(FAMILY, "a-1")] == ["a-2", "m"]
+    assert pair_choice.partners(FAMILY, "url") == FAMILY
 
 
 def test_the_suggestion_is_the_newest_artifact_whose_model_is_there() -> None:
-    assert pick.suggestion(FAMILY, ["a-gone", "a-3", "a-2"]) == ("n", "a-3")
-    assert pick.suggestion(FAMILY, []) == ("m", addresses.NOTHING)
-    assert pick.suggestion([choice("a-9", "gone")], ["a-9"]) == ("a-9", addresses.NOTHING)
-    assert pick.suggestion([], []) == (pick.URL, addresses.NOTHING)
+    assert pair_choice.suggestion(FAMILY, ["a-gone", "a-3", "a-2"]) == ("n", "a-3")
+    assert pair_choice.suggestion(FAMILY, []) == ("m", url_parameters.NOTHING)
+    assert pair_choice.suggestion([choice("a-9", "gone")], ["a-9"]) == ("a-9", url_parameters.NOTHING)
+    assert pair_choice.suggestion([], []) == (pair_choice.URL, url_parameters.NOTHING)
 
 
 # Servers

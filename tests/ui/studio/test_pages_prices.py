@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.hardware import instances
+from app.hardware import instance_rows
 from backend.domain.jobs.demonstration import MARK, Demonstration
 from backend.domain.jobs.jobs import JobState
 from backend.hardware import neuron, probe, speed
@@ -93,7 +93,7 @@ def test_odd_words_in_the_address_leave_a_page(home: Workspace, wanted: str) -> 
 
 def test_the_csv_is_what_is_shown_with_units(home: Workspace) -> None:
     rows = prices.listing(home, family="g5", discount=0.25)
-    read = list(csv.DictReader(io.StringIO(instances.as_csv(rows, 0.25))))
+    read = list(csv.DictReader(io.StringIO(instance_rows.as_csv(rows, 0.25))))
     assert [row["Instance"] for row in read] == [row.instance for row in rows]
     assert float(read[0]["After discount (USD/h, 25% off)"]) == pytest.approx(
         0.75 * float(read[0]["On demand (USD/h)"])

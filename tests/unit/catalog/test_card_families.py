@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.models import rows
+from app.models import model_rows
 from backend.catalog.cards import config as configuration
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import InvalidModel
@@ -400,15 +400,15 @@ def test_deepseek_v3_keeps_70_kilobytes_a_token() -> None:
 def test_the_page_says_how_the_cache_comes_about_and_every_note() -> None:
     sizes = {**PLAIN, **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2}
     latent = facts(architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", **sizes)
-    assert rows.cache_formula(latent) == "2 layers x 24 x 2 bytes, one latent vector a token in 16 bit"
+    assert model_rows.cache_formula(latent) == "2 layers x 24 x 2 bytes, one latent vector a token in 16 bit"
     window = facts(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=8, **PLAIN)
-    assert rows.cache_of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
-    shown = {label: (value, how) for label, value, how in rows.figures(window)}
-    assert shown["KV cache, full context"] == ("1.02 kB", rows.cache_of_context(window))
+    assert model_rows.cache_of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
+    shown = {label: (value, how) for label, value, how in model_rows.figures(window)}
+    assert shown["KV cache, full context"] == ("1.02 kB", model_rows.cache_of_context(window))
     bloom = facts(
         architectures=["BloomForCausalLM"], model_type="bloom", n_embed=32, n_layer=2, n_head=4, vocab_size=320
     )
-    assert rows.facts(bloom)[-1]["Fact"] == "Note" and "assumed" in rows.facts(bloom)[-1]["Value"]
+    assert model_rows.facts(bloom)[-1]["Fact"] == "Note" and "assumed" in model_rows.facts(bloom)[-1]["Value"]
 
 
 def test_layers_of_a_hybrid_that_keep_no_cache_are_not_counted() -> None:

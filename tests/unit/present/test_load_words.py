@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.results.conditions import validity
+from app.results.measurement_conditions import validity
 from backend.cli.text.levels import levels_table
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.evaluate.report.report import render

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from app.jobs.resources import in_words
+from app.jobs.resource_panel import in_words
 from backend.cli.verbs import jobs as verbs
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.blocks.sequential_tests import Continued

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import differences as playground
-from app.differences import MAX_COMPARED, Piece, differences, markup, verdict
+from app import answer_differences as playground
+from app.answer_differences import MAX_COMPARED, Piece, differences, markup, verdict
 from backend.service.serving.playground import Timing
 
 answers = st.text() | st.lists(st.sampled_from(["self", ".", "x", " ", "\n    ", "<b>", "&amp;", "def"])).map("".join)

@@ -8,8 +8,8 @@ from html import unescape
 
 import pytest
 
-from app.compare import slo as compare_slo
-from app.results import conditions
+from app.compare import slo_sliders as compare_slo
+from app.results import measurement_conditions
 from backend.cli.text.levels import levels_table
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.comparison import compare
@@ -48,7 +48,7 @@ def document(*levels: Level) -> Evaluation:
 def test_validity_says_how_many_answers_came_without_a_count(made: Level, count: str) -> None:
     words = f"{count} answers came without a token count, so tokens/s and prices are not known"
     assert (valid(made), reasons(made)) == ("in part", [words])
-    assert [row["Valid"] for row in conditions.validity(document(made))] == ["yes", "in part"]
+    assert [row["Valid"] for row in measurement_conditions.validity(document(made))] == ["yes", "in part"]
     assert (valid(level(4)), reasons(level(4))) == ("yes", [])
     limited = made.model_copy(update={"client_limited": True})
     assert valid(limited) == "no" and len(reasons(limited)) == 2

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.words import between
+from app.formatting import between
 from backend.domain.jobs.eta import FEWEST_STEPS, Reading, Runs, from_earlier, from_paces, from_rates, from_runs
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compare import slo as compare_slo
+from app.compare import slo_sliders as compare_slo
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.limits import slo
 from backend.domain.limits.slo import Slo

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as graph
 import pytest
 
-from app.build import options as recipe_options
+from app.builder import recipe_options as recipe_options
 from backend.catalog.bundled import models
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import GIB, Device

@@ -1,0 +1,53 @@
+"""Two answers beside each other: the words in which they differ, marked, and what one answer's own time was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from app.formatting import seconds
+from backend.domain.figures import figure
+from backend.present.words.differences import MAX_COMPARED, Piece, Words, differences, shared, words
+from backend.service.serving.playground import Timing
+
+__all__ = ["MAX_COMPARED", "Piece", "differences", "markup", "shared", "speed", "verdict", "words"]
+
+_PRE = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospace;font-size:0.875rem;line-height:1.6"
+_MARK = "color:inherit;background:rgba(214,140,0,0.28);text-decoration:underline;text-decoration-thickness:2px"
+
+
+def markup(pieces: Sequence[Piece]) -> str:
+    """HTML of an answer: every character of it inert, white space kept, differences marked by background and
+    underline."""
+    body = "".join(
+        f'<mark style="{_MARK}">{escape(text)}</mark>' if differs else escape(text) for text, differs in pieces
+    )
+    return f'<pre style="{_PRE}">{body}</pre>'
+
+
+def verdict(first: str, second: str) -> str:
+    """Whether and where two answers part, in words."""
+    if first == second:
+        return "The answers are identical, character by character."
+    mine, theirs = Words(first).keys, Words(second).keys
+    if mine == theirs:
+        return "The answers have the same words and differ in spaces or line breaks only."
+    parted = [
+        sum(len(Words(piece.text).keys) for piece in side if piece.differs) for side in differences(first, second)
+    ]
+    same = shared(mine, theirs)
+    start = f"The first {same} words are the same" if same else "They differ from the first word on"
+    return f"{start}; {parted[0]} of {len(mine)} words on the left and {parted[1]} of {len(theirs)} on the right are marked."
+
+
+def speed(timing: Timing) -> str:
+    """One answer's own time, so far or in the end: time to first token, tokens, tokens a second."""
+    first = "no token yet" if timing.first_s is None else f"first token after {timing.first_s * 1000:.0f} ms"
+    parts = [first]
+    if timing.tokens is not None:
+        parts.append(f"{timing.tokens} {'token' if timing.tokens == 1 else 'tokens'}")
+    if timing.tokens_per_s is not None:
+        parts.append(f"{figure(timing.tokens_per_s)} tokens/s")
+    if timing.total_s is not None:
+        parts.append(f"{timing.total_s:.1f} s" if timing.total_s < 60 else seconds(timing.total_s))
+    return " · ".join(parts)

@@ -1,0 +1,44 @@
+"""Uploading a calibration text into a quantization step: kept in the home, its path put into the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from app import shell
+from app.formatting import message
+from app.session import frozen
+from backend.domain.roles import Action
+from backend.service import Workspace
+from backend.service.plans import calibration
+
+REFUSED = "build_calibration_refused"
+
+
+def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
+    """A file to choose; `put` gets the path of what was kept. A file that will not do is refused with its sentence."""
+    with st.popover("Upload calibration text", icon=":material/upload:", key=f"{key}-ask"):
+        st.caption(
+            "Text like your own traffic, a few hundred kilobytes: JSONL or Parquet with `text` or `prompt`, or plain text."
+        )
+        st.file_uploader(
+            "Calibration file",
+            type=list(calibration.TYPES),
+            max_upload_size=calibration.MAX_MB,
+            key=key,
+            on_change=_take,
+            args=(opened, key, put),
+            **frozen(opened, Action.UPLOAD),
+        )
+        if refused := st.session_state.get(REFUSED):
+            st.error(message(refused), icon=":material/error:")
+
+
+def _take(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
+    file = st.session_state.get(key)
+    st.session_state.pop(REFUSED, None)
+    if file is None:
+        return
+    with shell.errors_in_session(REFUSED):
+        put(str(calibration.save(opened, file.name, file.getvalue())))

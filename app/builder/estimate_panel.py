@@ -1,0 +1,153 @@
+"""The estimate beside the recipe: speed, memory, the job, what is unknown, and on request how each figure comes
+about."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, navigation, shell
+from app.builder import estimate_figures
+from app.builder.estimate_figures import Figure
+from app.formatting import between, moment, plain, size
+from app.models import memory_bar
+from app.session import frozen
+from backend.domain.figures import streams
+from backend.domain.planner.estimate import Estimate, Need
+from backend.domain.planner.target_choice import Choice
+from backend.domain.roles import Action
+from backend.service import Workspace
+from backend.service.machines import machine
+
+
+def show(opened: Workspace, found: Estimate) -> None:
+    """Everything that is estimated, ranges with their units."""
+    load = found.load
+    where = "this machine" if found.target == "local" else found.target
+    st.caption(
+        f"Estimated for {plain(where)}: {load.input_tokens:,} tokens in, {load.output_tokens:,} out, "
+        f"{streams(load.concurrency)}. {plain(_basis(found))}"
+    )
+    if found.ttft_ms is not None:
+        st.markdown(_table("At this load", estimate_figures.speeds(found)))
+    elif found.target.startswith("local"):
+        _measure(opened)
+    _calibrated(found)
+    if found.max_context is not None and load.input_tokens + load.output_tokens > found.max_context:
+        st.warning(
+            f"A request of this load is longer than the {found.max_context:,} tokens that fit.",
+            icon=":material/warning:",
+        )
+    if bar := memory_bar.html(found, charts.theme()):
+        st.html(bar)
+    st.markdown(_table("While serving", estimate_figures.memory(found)))
+    st.markdown(_table("To make it", estimate_figures.job(found)))
+    st.caption(f"Price: {plain(estimate_figures.price(found))}.")
+    for reason in found.unknown:
+        st.caption(f":material/help: Unknown: {plain(reason)}.")
+    _formulas(found)
+
+
+def _basis(estimate: Estimate) -> str:
+    if estimate.calibration is not None:
+        return "Corrected by a measurement."
+    if estimate.mapped is not None:
+        return f"What speculation costs was measured here on {estimate.mapped[:10]} (payoff map), nothing else of it."
+    return "Nothing of it is measured."
+
+
+def needs(need: Need) -> None:
+    """What can be told of a recipe that is not valid there."""
+    rows = [
+        ("Weights after", size(need.weights_bytes)),
+        ("Disk", size(need.disk_bytes)),
+        ("Memory", size(need.memory_bytes)),
+    ]
+    st.markdown(_table("To make it", rows))
+    with st.expander("Formulas and sources"):
+        for name, formula in need.formulas.items():
+            st.markdown(f"- **{name}**: {plain(formula)}")
+
+
+def _table(title: str, rows: list[Figure]) -> str:
+    lines = [f"| {plain(label)} | {plain(value)} |" for label, value in rows]
+    return "\n".join([f"| {title} | estimated |", "|:--|:--|", *lines])
+
+
+def _calibrated(estimate: Estimate) -> None:
+    """By which evaluation it was corrected, and how far it lay from each measured level."""
+    held = estimate.calibration
+    if held is None:
+        return
+    when = moment(held.measured_at)
+    st.markdown(
+        f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}."
+    )
+    if held.evaluation:
+        navigation.link("evaluate", f"Evaluation {held.evaluation}", ":material/open_in_full:", id=held.evaluation)
+    with st.expander("Error before and after the correction"):
+        st.markdown("\n".join(f"- {plain(line)}" for line in estimate_figures.calibrated(held)))
+
+
+def _measure(opened: Workspace) -> None:
+    """This machine's speed is measured on request: it takes seconds and all cores."""
+    st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
+    clicked = st.button(
+        "Measure this machine",
+        key="build_measure-here",
+        icon=":material/speed:",
+        **{
+            "help": "Takes some seconds. Then speed and job duration can be estimated.",
+            **frozen(opened, Action.MEASURE),
+        },
+    )
+    if clicked:
+        with shell.errors_inline():
+            with st.spinner("Measuring memory and matrix products"):
+                machine.measure(opened)
+            st.rerun()
+
+
+def _formulas(estimate: Estimate) -> None:
+    with st.expander("Formulas and sources"):
+        for name, formula in estimate.formulas.items():
+            st.markdown(f"- **{plain(name.replace('_', ' '))}**: {plain(formula)}")
+        st.caption(plain(SOURCES))
+
+
+SOURCES = (
+    "Roofline: Williams et al. 2009; transformer inference: Pope et al. 2022; speculation: Leviathan et al. 2023; tensor "
+    "parallelism: Shoeybi et al. 2019. Rates are the datasheets' nominal peaks, on this machine what was measured; what is "
+    "assumed stands in docs/decisions/0010-planner.md."
+)
+
+
+def elsewhere(found: Choice) -> None:
+    """What a million tokens would cost where that is least, with the load and the place beside it."""
+    best = found.winner
+    if best is None or best.price_per_million_output is None:
+        return
+    at = f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
+    price = estimate_figures.span(best.price_per_million_output, "USD")
+    st.markdown(
+        f":material/payments: **{price} a million output tokens** on {plain(best.target)}, the cheapest for it."
+    )
+    st.caption(f"Estimated at {at}; {plain(estimate_figures.price(best))}.")
+
+
+def choice(found: Choice) -> None:
+    """Where `auto` would serve it, and why not elsewhere."""
+    mark = ":material/star:" if found.winner else ":material/block:"
+    st.markdown(f"{mark} **{plain(estimate_figures.chosen(found))}**")
+    if found.job is not None:
+        took = f"{between(*found.job.seconds)}, {estimate_figures.span(found.job.cost, 'USD')}"
+        st.caption(f"The optimize job itself would cost least on {plain(found.job.target)}: {plain(took)}, estimated.")
+    fits = sum(loser.fits for loser in found.losers)
+    with st.expander(
+        f"The others: {fits} could do it, {len(found.losers) - fits} could not", expanded=found.winner is None
+    ):
+        st.dataframe(
+            estimate_figures.others(found.losers),
+            hide_index=True,
+            height=260,
+            alt="Instances that lost, with price and reason",
+        )

@@ -1,0 +1,115 @@
+"""How the job that Build submits runs: whether an evaluation comes after it, its priority, its limit of time, its
+share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import streamlit as st
+
+from app.field_labels import sentence
+from app.formatting import message
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs import terms
+from backend.domain.jobs.jobs import OptimizeSpec
+from backend.domain.jobs.terms import Priority, Terms
+from backend.service import Workspace
+from backend.service.evaluations import follow_up
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import optimize, sagemaker_jobs
+from backend.service.plans.cases import Case
+from backend.service.plans.optimize import Prepared
+from backend.service.plans.sagemaker_jobs import ManagedPreview
+
+
+class Life(NamedTuple):
+    """`then`: an evaluation after it. `obstacle`: why it cannot be submitted so."""
+
+    terms: Terms = Terms()
+    then: bool = False
+    obstacle: str | None = None
+
+    @property
+    def mark(self) -> str:
+        return f"{self.terms.text} {self.then}"
+
+
+class Ready(NamedTuple):
+    """What can be submitted. `mark` is the same for the same job; `submit` takes the submission's key; `spec`: of a job
+    that runs here."""
+
+    mark: str
+    submit: Callable[[str, Life], JobView]
+    spec: OptimizeSpec | None = None
+
+
+def choose(target: str) -> Life:
+    """One line: the second job, and behind a button what few ask for. AWS's own jobs take nothing of this machine."""
+    aws = sagemaker_jobs.asked(target)
+    with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
+        then = st.checkbox(
+            "Then evaluate it against the original",
+            key="build_then",
+            bind="query-params",
+            disabled=aws,
+            help="What SageMaker makes lies in S3: it is measured once it is here."
+            if aws
+            else "A second job, which starts once this one has succeeded and is cancelled where it does not.",
+        )
+        with st.popover("Priority and limits", icon=":material/tune:", key="build_limits"):
+            priority = st.segmented_control(
+                "Priority",
+                [str(each) for each in Priority],
+                default=str(Priority.NORMAL),
+                key="build_priority",
+                required=True,
+                bind="query-params",
+                help="A head start of a working day, or the opposite: none is overtaken for ever.",
+            )
+            limit = st.text_input(
+                "Ends after", key="build_run-limit", placeholder="no limit; 30m, 2h", max_chars=20, bind="query-params"
+            )
+            cores = st.number_input(
+                "Cores",
+                min_value=1,
+                max_value=4096,
+                value=None,
+                key="build_cores",
+                placeholder="all",
+                bind="query-params",
+                disabled=aws,
+                help="Jobs that fit run beside each other; a measurement has the machine to itself.",
+            )
+    try:
+        run_s = terms.seconds(limit, "run_timeout_s") if limit and limit.strip() else None
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return Life(then=then and not aws, obstacle=sentence(error))
+    asked = Terms(
+        priority=Priority(priority or Priority.NORMAL),
+        run_timeout_s=run_s,
+        cores=int(cores) if cores and not aws else None,
+    )
+    return Life(asked, then and not aws)
+
+
+def ready(opened: Workspace, prepared: Prepared) -> Ready:
+    """A job of this machine."""
+    spec = prepared.spec
+    where = spec.deployment.target if spec.deployment else spec.target
+
+    def submit(key: str, life: Life) -> JobView:
+        then = follow_up.follower(follow_up.prepare(opened, spec)) if life.then else None
+        return optimize.submit(opened, prepared, submission=key, terms=life.terms, then=then)
+
+    return Ready(f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}", submit, spec)
+
+
+def ready_at_aws(opened: Workspace, case: Case, given: Sequence[str], found: ManagedPreview) -> Ready:
+    """A job of AWS's."""
+
+    def submit(key: str, life: Life) -> JobView:
+        return sagemaker_jobs.submit(opened, case, given, submission=key, terms=life.terms)
+
+    return Ready(f"{case.model.id} {case.recipe.hash} {case.recipe.name} {found.target} {sorted(given)}", submit)

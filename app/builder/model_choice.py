@@ -1,0 +1,55 @@
+"""Which model the recipe being built is for: one whose weights are here, or one that is known by published facts
+alone."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import shell
+from app.formatting import count, size
+from backend.domain.model.facts import ModelFacts, PublishedModel
+from backend.domain.planner import estimate
+from backend.service import Workspace
+from backend.service.models import catalog_sync, models
+
+MODEL = "build_model"
+
+
+def choose(opened: Workspace) -> ModelFacts | None:
+    """Choose the model; the sentence that says why not where there is none."""
+    present = {known.source: known.card for known in models.known(opened) if known.present}
+    known = list(present)
+    published = catalog_sync.names(opened)
+    wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
+    choices = list(dict.fromkeys([*known, *published]))
+    choices = choices if wanted in choices else [wanted, *choices]
+    chosen = st.selectbox(
+        "Model",
+        choices,
+        index=choices.index(wanted),
+        accept_new_options=True,
+        key=f"build-model-{wanted}",
+        format_func=lambda name: (
+            f"{present[name].id} ({name})" if name in present and present[name].id != name else name
+        ),
+        help="A model of the catalog, the path of a folder with config.json and safetensors, or a published id to plan with.",
+    )
+    chosen = chosen or wanted
+    if st.query_params.get("model") != chosen:
+        st.query_params["model"] = chosen
+    model_facts: ModelFacts | None = None
+    with shell.errors_inline():
+        model_facts = models.facts(opened, chosen)
+        st.session_state[MODEL] = chosen
+    return model_facts
+
+
+def about(model: ModelFacts) -> str:
+    """A model in one line."""
+    weights = size(estimate.original_bytes(model))
+    said = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"
+    return (
+        f"{said}. Known by published facts, no weights here: for planning"
+        if isinstance(model, PublishedModel)
+        else said
+    )

@@ -1,0 +1,314 @@
+"""What can be set in a recipe, in words, and how one setting changes a recipe. Pure: no widgets here."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from app.builder import recovery_options as recovering
+from app.builder.option import TRI, Option
+from backend.domain.recipe import methods, speculation
+from backend.domain.recipe import recipe as recipes
+from backend.domain.recipe.quantization_engines import ENGINES
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step
+from backend.domain.recipe.speculation import SPECULATE
+from backend.domain.recipe.techniques import supported
+
+
+class Goal(NamedTuple):
+    """A way to start. `starts` are bundled recipes; the first that is valid for the model is taken."""
+
+    title: str
+    help: str
+    starts: tuple[str, ...]
+
+
+GOALS = {
+    "cost": Goal(
+        "Lower cost",
+        "8-bit weights and activations: meant to give more answers from the same machine. The evaluation says how many.",
+        ("w8a8", "awq"),
+    ),
+    "latency": Goal(
+        "Lower latency",
+        "A small draft model proposes tokens and the model only checks them: meant to answer one user sooner.",
+        ("w8a8-draft", "draft", "ngram-adaptive", "ngram"),
+    ),
+    "size": Goal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),
+}
+
+
+def _methods(technique: str) -> tuple[str, ...]:
+    """Those that this version can do."""
+    return tuple(method for name, method, _, _ in supported() if name == technique and method)
+
+
+STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "quantize": (
+        Option(
+            "method",
+            "Method",
+            "What the weights become, and how it is found; see the line above.",
+            "choice",
+            _methods("quantize"),
+        ),
+        Option("bits", "Bits", "Bits a weight; empty is the method's own.", "choice", (None, 4, 8)),
+        Option(
+            "group_size",
+            "Group size",
+            "Weights that share one scale (128 where empty); smaller is truer and takes more bytes.",
+            "choice",
+            (None, 32, 64, 128),
+        ),
+        Option(
+            "symmetric",
+            "Symmetric",
+            "Yes leaves out zero points: a little smaller and a little less true.",
+            "choice",
+            TRI,
+        ),
+        Option("act_order", "Activation order", "Rounds the columns with the largest inputs first.", "choice", TRI),
+        Option(
+            "awq_scales", "AWQ scales first", "Searches AWQ's scales before GPTQ rounds; takes longer.", "choice", TRI
+        ),
+        Option(
+            "clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", TRI
+        ),
+        Option(
+            "activations",
+            "Activations",
+            "Dynamic scales each token while serving; static takes one scale from the calibration text, faster and less true.",
+            "choice",
+            (None, "dynamic", "static"),
+        ),
+        Option(
+            "strength",
+            "Strength",
+            "How much of the difficulty moves from activations to weights; 0.5 where empty.",
+            "share",
+            low=0.0,
+            high=1.0,
+        ),
+        Option(
+            "target_bits",
+            "Average bits",
+            "At most so many bits a weight, scales counted: each group of linears gets 4, 8 or 16 "
+            "by what it was measured to lose. Empty makes all alike. Measure whether it pays: of SmolLM2-135M-Instruct "
+            "5.0 bits lost hardly less than GPTQ at 4.3 (KL 0.073 against 0.084).",
+            "bits",
+            low=2.0,
+            high=16.0,
+        ),
+        Option(
+            "eight_bits",
+            "What 8 bits are",
+            "int8 is weights only, for GPUs; w8a8 activations too, for processors too. Empty is what the target serves.",
+            "choice",
+            (None, "int8", "w8a8"),
+        ),
+        Option(
+            "kv_cache",
+            "Key-value cache",
+            "fp8 stores scales for a cache of half the size, which the server then uses.",
+            "choice",
+            (None, "fp8"),
+        ),
+        Option(
+            "format",
+            "File format",
+            "autoawq only where a pipeline asks for it; both are served.",
+            "choice",
+            ("compressed-tensors", "autoawq"),
+        ),
+        Option(
+            "engine",
+            "Engine",
+            " ".join(f"**{engine.title}**: {engine.prefer}" for engine in ENGINES.values()),
+            "choice",
+            tuple(ENGINES),
+        ),
+        Option(
+            "calibration",
+            "Calibration text",
+            "`bundled`, or the path of a JSONL, Parquet or text file like your own traffic.",
+            "text",
+        ),
+        Option(
+            "samples",
+            "Sequences",
+            "Calibration sequences; more take longer and rarely help.",
+            "whole",
+            low=1,
+            high=4096,
+        ),
+        Option("length", "Tokens a sequence", "Length of a calibration sequence.", "whole", low=8, high=32768),
+    ),
+    "speculate": (
+        Option(
+            "method",
+            "Method",
+            "Who proposes the tokens: a draft model, n-grams of the text so far, or a head that was trained for this model.",
+            "choice",
+            tuple(SPECULATE),
+        ),
+        Option(
+            "draft",
+            "Draft or head",
+            "`auto` is the provided draft; else a folder, an artifact's id, or a model.",
+            "text",
+        ),
+        Option(
+            "proposer",
+            "Class",
+            "package.module.Class of the folder WHETSTONE_PROPOSERS. Its code runs in the server.",
+            "text",
+        ),
+        Option(
+            "tokens",
+            "Tokens a guess",
+            "How many tokens are proposed at once; many help only where most are accepted.",
+            "whole",
+            low=1,
+            high=16,
+        ),
+        Option(
+            "prompt_lookup_min",
+            "Shortest n-gram",
+            "Tokens that must repeat before a guess is made; 2 where empty.",
+            "whole",
+            low=1,
+            high=32,
+        ),
+        Option(
+            "prompt_lookup_max",
+            "Longest n-gram",
+            "Longest run of tokens that is looked up; 4 where empty.",
+            "whole",
+            low=1,
+            high=32,
+        ),
+        Option(
+            "tokens_by_batch",
+            "Tokens by load",
+            "`1: 4, 8: 0` guesses 4 tokens while up to 7 sequences run together and none from 8 on. Empty is the same always.",
+            "text",
+        ),
+        Option(
+            "heterogeneous_vocab",
+            "Other tokenizer",
+            "For a draft of another vocabulary: only tokens that both have are proposed, so fewer are accepted.",
+            "flag",
+        ),
+    ),
+    "prune": (
+        Option(
+            "method", "Method", "How the weights to drop are chosen; see the line above.", "choice", _methods("prune")
+        ),
+        Option("sparsity", "Sparsity", "Share of the weights set to zero.", "share", low=0.05, high=0.95),
+        Option(
+            "pattern",
+            "Pattern",
+            "2:4 keeps two of every four; some hardware could skip the rest, no server here does.",
+            "choice",
+            ("unstructured", "2:4", "4:8"),
+        ),
+        Option(
+            "engine",
+            "Engine",
+            "Another library can prune, for comparison; only the native engine prunes and quantizes in one pass.",
+            "choice",
+            ("native", "llm-compressor"),
+        ),
+        Option(recovering.SWITCH, "Recover", recovering.HELP, "flag"),
+    ),
+    "compile": (),
+}
+
+
+def value(recipe: Recipe, where: int | str, name: str) -> Any:
+    """What is set now. `where`: the number of a step, `serving` or `limits`."""
+    if name.partition(".")[0] == recovering.SWITCH and isinstance(where, int):
+        return recovering.value(recipe.steps[where], name)
+    found = getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
+    return speculation.written(found) if name == "tokens_by_batch" and found else found
+
+
+def shown(step: Step) -> tuple[Option, ...]:
+    """The options that say something for this step."""
+    hidden: set[str] = set()
+    if isinstance(step, Quantize):
+        hidden = _not_taken(step)
+    if isinstance(step, Prune) and step.pattern != "unstructured":
+        hidden = {"sparsity"}
+    if isinstance(step, Speculate):
+        hidden = set(speculation.OPTIONS) - SPECULATE[step.method].options
+    own = tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+    return own + (recovering.OPTIONS if isinstance(step, Prune) and step.recover else ())
+
+
+def _not_taken(step: Quantize) -> set[str]:
+    method = methods.of(step)
+    hidden = set(methods.TUNED) - method.defaults.keys()
+    if method.group_size is None:
+        hidden |= {"group_size", "symmetric", "format", *methods.MIXED}
+    if step.target_bits is None and step.eight_bits is None:
+        hidden |= {"eight_bits"}
+    if len(method.bits) == 1:
+        hidden |= {"bits"}
+    return hidden | ({"kv_cache"} if step.method == "kv_cache" else set())
+
+
+def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
+    """The recipe with one setting changed; options that another method does not take go with the method.
+
+    Raises InvalidRecipe.
+    """
+    document = recipe.model_dump(mode="json")
+    if isinstance(where, int):
+        step = recipe.steps[where]
+        ((technique, options),) = document["steps"][where].items()
+        if name == "method":
+            options = _kept(step, new, options)
+        if name == "pattern" and new != "unstructured":
+            options = {key: value for key, value in options.items() if key != "sparsity"}
+        if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
+            name, new = recovering.SWITCH, recovering.changed(step, name, new)
+        if isinstance(step, Speculate):
+            options |= speculation.beside(step.tokens_by_batch, step.tokens, name, new)
+        document["steps"][where] = {technique: {**options, name: new}}
+    else:
+        document[where][name] = new
+    return recipes.read(document)
+
+
+def _kept(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
+    if step.technique == "speculate":
+        kept = {k: v for k, v in options.items() if k != "draft" and k in {"tokens", *SPECULATE[method].options}}
+        if SPECULATE[method].usual != SPECULATE[step.method].usual:  # what is usual for one is not for the other
+            kept.pop("tokens", None)
+        return {**kept, "draft": "auto"} if method == "draft" else kept
+    dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
+    dropped |= {"kv_cache"} if method == "kv_cache" else set()
+    dropped |= set(methods.MIXED) if method not in methods.GROUP_SIZE else set()
+    return {k: v for k, v in options.items() if k not in dropped}
+
+
+def renamed(recipe: Recipe, name: str) -> Recipe:
+    """Raises InvalidRecipe where the name is empty or too long."""
+    return recipes.read({**recipe.model_dump(mode="json"), "name": name.strip()})
+
+
+def with_step(recipe: Recipe, step: Step) -> Recipe:
+    return recipe.model_copy(update={"steps": (*recipe.steps, step)})
+
+
+def without_step(recipe: Recipe, index: int) -> Recipe:
+    return recipe.model_copy(update={"steps": recipe.steps[:index] + recipe.steps[index + 1 :]})
+
+
+def moved(recipe: Recipe, index: int, by: int) -> Recipe:
+    """One step up (-1) or down (1); unchanged at either end."""
+    steps = list(recipe.steps)
+    target = index + by
+    if 0 <= target < len(steps):
+        steps[index], steps[target] = steps[target], steps[index]
+    return recipe.model_copy(update={"steps": tuple(steps)})

@@ -1,0 +1,78 @@
+"""The recovery of a prune step as options of the form: a switch, and below it what it can be told. Pure: no widgets
+here.
+
+Their names have a dot, `recover.rank`: they stand one level deeper in the recipe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.builder.option import Option
+from backend.domain.recipe.recipe import Prune
+
+SWITCH = "recover"
+OPTIONS = (
+    Option(
+        "recover.rank",
+        "Recovery rank",
+        "Of the two factors learned beside each matrix; higher can win back more.",
+        "whole",
+        low=1,
+        high=256,
+    ),
+    Option(
+        "recover.steps",
+        "Recovery steps",
+        "At most; it stops earlier where the validation loss no longer falls.",
+        "whole",
+        low=1,
+        high=10_000,
+    ),
+    Option(
+        "recover.learning_rate",
+        "Learning rate",
+        "At its highest, 1.5 / hidden size where empty; lower it where the loss rises.",
+        "rate",
+        low=1e-6,
+        high=1.0,
+    ),
+    Option(
+        "recover.batch",
+        "Sequences a step",
+        "More make steps steadier, slower, and need more memory.",
+        "whole",
+        low=1,
+        high=256,
+    ),
+    Option(
+        "recover.patience",
+        "Patience",
+        "Validations without a lower loss after which it stops.",
+        "whole",
+        low=1,
+        high=1000,
+    ),
+    Option(
+        "recover.teacher",
+        "Learn from the original",
+        "The original's own predictions teach, which holds both models in memory.",
+        "flag",
+    ),
+)
+HELP = "A short fine-tune afterwards wins back some of what pruning costs, and no zero is lost. Needs the whole model in memory."
+
+
+def value(step: Any, name: str) -> Any:
+    """What is set now; the switch is a flag."""
+    if name == SWITCH:
+        return step.recover is not None
+    return getattr(step.recover, name.removeprefix(f"{SWITCH}."))
+
+
+def changed(step: Prune, name: str, new: Any) -> Any:
+    """What stands under `recover` once `name` is `new`."""
+    if name == SWITCH:
+        return bool(new)
+    held = step.recover.asked() if step.recover else {}
+    return {**held, name.removeprefix(f"{SWITCH}."): new}

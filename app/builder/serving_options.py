@@ -1,0 +1,79 @@
+"""The options of a recipe that are not a step's: how the result is served, and the limits it must keep."""
+
+from __future__ import annotations
+
+from app.builder.option import TRI, Option
+
+SERVING_OPTIONS = (
+    Option(
+        "dtype",
+        "Number format",
+        "Of activations and unquantized weights; auto is the model's own.",
+        "choice",
+        ("auto", "bfloat16", "float16", "float32"),
+    ),
+    Option(
+        "max_model_len",
+        "Longest context (tokens)",
+        "Prompt and answer together; empty is the model's own limit.",
+        "whole",
+        low=16,
+    ),
+    Option(
+        "max_num_seqs",
+        "Requests at once",
+        "How many requests the server batches; empty is vLLM's default.",
+        "whole",
+        low=1,
+    ),
+    Option("tensor_parallel", "Accelerators to split over", "1 keeps the model on one.", "whole", low=1),
+    Option(
+        "kv_cache_dtype",
+        "Key-value cache",
+        "fp8 halves the cache where the hardware has it.",
+        "choice",
+        ("auto", "fp8"),
+    ),
+    Option(
+        "prefix_caching",
+        "Prefix caching",
+        "Reuses the work of prompts that begin alike; empty is vLLM's default.",
+        "choice",
+        TRI,
+    ),
+    Option(
+        "chunked_prefill",
+        "Chunked prefill",
+        "Long prompts no longer hold up running answers; empty is vLLM's default.",
+        "choice",
+        TRI,
+    ),
+    Option(
+        "enforce_eager",
+        "Skip compilation at start",
+        "Starts sooner, answers slower; cannot go with a compile step.",
+        "flag",
+    ),
+)
+LIMIT_OPTIONS = (
+    Option(
+        "max_kl",
+        "Most KL divergence (nats a token)",
+        "The job fails where the result strays further; empty is no limit.",
+        "number",
+        low=0.0,
+    ),
+    Option(
+        "max_perplexity_increase",
+        "Most perplexity increase (share)",
+        "0.01 allows 1 %; empty is no limit.",
+        "number",
+        low=0.0,
+    ),
+    Option(
+        "fall_back",
+        "Fall back",
+        "Instead of failing, raises the groups of linears that lose most, in a few tries, until the floor holds.",
+        "flag",
+    ),
+)

@@ -1,0 +1,129 @@
+"""Presets side by side, charts first, then what differs: on the Presets page, and on Compare beside evaluations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import charts, navigation
+from app.formatting import plain
+from app.presets import preset_page
+from app.presets import preset_rows as preset_rows
+from backend.present import presets as preset_figures
+from backend.present.charts import presets as charts_presets
+from backend.present.charts.parts import looks
+from backend.present.charts.presets import Series
+from backend.present.tables.evaluation import sheet
+from backend.service import Workspace
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.presets import preset_comparison
+from backend.service.presets import presets as service
+from backend.service.presets.presets import PresetView
+
+MOST = 8
+OFFERED = 500
+COLUMNS = ("preset", "model", "goal", "target", "recipe", "kind", "concurrency", "metric", "least", "most", "source")
+
+
+def choose(opened: Workspace) -> list[PresetView]:
+    """Pick presets on Compare; the choice is `presets=` of the address."""
+    known_presets = preset_page.found(opened, st.query_params.get("presets", ""))
+    if len(known_presets) > MOST:
+        st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
+    ids = [each.preset.id for each in known_presets[:MOST]]
+    offered = [each.preset.id for each in service.listing(opened, limit=OFFERED)]
+    navigation.multiselect(
+        "Presets",
+        [*offered, *ids],
+        ids,
+        name="presets",
+        key="compare_presets",
+        max_selections=MOST,
+        placeholder="Choose two or more",
+    )
+    return service.views(opened, known_presets[:MOST])
+
+
+def series(
+    views: Sequence[PresetView], names: Sequence[str], evaluations: Sequence[EvaluationView] = ()
+) -> list[Series]:
+    """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations in its
+    own."""
+    results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
+    own = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
+    places, found = looks([*(view.preset.id for view in views), *own]), []
+    for place, name, view in zip(places, names, views, strict=False):
+        found.append(charts_presets.of_estimates(name, place, view.estimated))
+        found += [charts_presets.of_measurement(name, place, measured) for measured in view.measured[:1]]
+    for place, (evaluation, result) in zip(places[len(views) :], results, strict=True):
+        measured = preset_figures.measurement(evaluation.document, result, evaluation.id)
+        found.append(charts_presets.of_measurement(f"{result.name} · {evaluation.id}", place, measured))
+    return [one for one in found if one.points]
+
+
+def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
+    """Charts, differences, export."""
+    names = preset_comparison.names(opened, [view.preset for view in views])
+    theme, drawn = charts.theme(), series(views, names, evaluations)
+    charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
+    st.caption(
+        "Up and to the right is better. The number at a mark is how many requests run at once; open marks on broad bars are "
+        "estimated ranges, filled ones measured; each kind has a front of its own. "
+        "A preset has its goal's name where its figures keep it at every load drawn here, else its recipe's."
+    )
+    left, right = st.columns(2)
+    with left:
+        charts.show(charts_presets.tpot(drawn, theme), "presets-tpot")
+    with right:
+        charts.show(charts_presets.price(drawn, theme), "presets-price")
+    st.caption(preset_rows.legend())
+    only = st.toggle("Differences only", True, key="compare_preset_differences", bind="query-params")
+    rows = preset_rows.differences(views, names, only=only)
+    if rows:
+        words = "What differs between the presets: estimated, published and measured apart"
+        st.dataframe(rows, hide_index=True, height="content", alt=words)
+    else:
+        st.caption("Nothing differs but the id.")
+    _claims(views)
+    _downloads(views)
+
+
+def _claims(views: Sequence[PresetView]) -> None:
+    """Whoever compares with a published figure must be able to read its conditions."""
+    claims = {claim: today for view in views for claim, today in zip(view.preset.published, view.today, strict=True)}
+    if claims:
+        with st.expander("The published figures, word for word", icon=":material/format_quote:"):
+            for claim, today in claims.items():
+                for part in preset_rows.claim_words(claim, today):
+                    st.markdown(part)
+
+
+def _downloads(views: Sequence[PresetView]) -> None:
+    with st.container(horizontal=True):
+        st.download_button(
+            "Figures as CSV",
+            lambda: figures_csv(views),
+            "presets.csv",
+            "text/csv",
+            on_click="ignore",
+            key="compare_presets-csv",
+            icon=":material/download:",
+        )
+        st.download_button(
+            "All as JSON",
+            lambda: json.dumps([view.model_dump(mode="json") for view in views], indent=1),
+            "presets.json",
+            "application/json",
+            on_click="ignore",
+            key="compare_presets-json",
+            icon=":material/download:",
+        )
+        for view in views:
+            navigation.link("presets", f"Apply {plain(view.preset.id)}", ":material/bookmark:", selected=view.preset.id)
+
+
+def figures_csv(views: Sequence[PresetView]) -> str:
+    """RFC 4180, a row a figure; ranges as least and most. No cell is a formula to a spreadsheet."""
+    return sheet(COLUMNS, preset_rows.figure_rows(views))

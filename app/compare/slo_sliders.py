@@ -1,0 +1,113 @@
+"""The latency limits on the Compare page: two sliders kept in the URL, the best level of each variant within them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from app.compare import what_if_url
+from backend.domain.evaluation.document import Evaluation, Level
+from backend.domain.figures import figure
+from backend.domain.limits import slo
+from backend.domain.limits.slo import AtSlo, Slo
+from backend.present.charts.theme import COLOURS, Figure, Theme
+
+LIMITS = {
+    "ttft": ("ttft_ms", "Time to first token, p95 (ms)"),
+    "tpot": ("tpot_ms", "Inter-token latency (TPOT), p95 (ms)"),
+}
+STEPS = 200
+
+
+def scale(highest: float) -> tuple[float, float]:
+    """(top, step) of a slider that reaches `highest` ms in about 200 round steps."""
+    step = 10.0 ** math.floor(math.log10(max(highest, 0.01) / STEPS * 10))
+    step = step if highest / step <= STEPS else step * 5
+    return math.ceil(highest / step) * step, step
+
+
+def limit_in(words: str | None, top: float) -> float:
+    """A limit of the URL in ms; `top`, which is no limit, where it is none."""
+    found = what_if_url.number(words, top)
+    return top if found is None else found
+
+
+def choose(documents: Sequence[Evaluation]) -> Slo:
+    """Draw the sliders and answer with what they say; all the way to the right is no limit."""
+    limits: dict[str, float | None] = {}
+    for column, (name, (latency, label)) in zip(st.columns(2), LIMITS.items(), strict=True):
+        highest = slo.highest(documents, latency)
+        limits[name] = None if highest is None else _slider(column, name, label, highest)
+    return Slo(ttft_p95_ms=limits["ttft"], tpot_p95_ms=limits["tpot"])
+
+
+def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
+    top, step = scale(highest)
+    asked = limit_in(st.query_params.get(f"slo_{name}"), top)
+    value = column.slider(
+        f"At most: {label}",
+        0.0,
+        top,
+        asked,
+        step,
+        key=what_if_url.key(f"compare_slo_{name}_{top:g}"),
+        help="All the way to the right is no limit.",
+    )
+    if value >= top:
+        what_if_url.write(f"slo_{name}", "")
+        return None
+    what_if_url.write(f"slo_{name}", f"{value:g}")
+    return float(value)
+
+
+def rows(at_slos: Sequence[AtSlo]) -> list[dict[str, str]]:
+    """One a variant, the fastest first; a variant that keeps the limits at no measured level says so."""
+    return [_row(at) for at in sorted(at_slos, key=_speed, reverse=True)]
+
+
+def _speed(at: AtSlo) -> tuple[bool, tuple[bool, float, float]]:
+    return at.level is not None, slo.throughput_order(at.level) if at.level else (False, 0.0, 0.0)
+
+
+def _row(at: AtSlo) -> dict[str, str]:
+    level = at.level
+    if level is None:
+        return {"Variant": at.variant, "Best at": "no measured level keeps these limits"}
+    price = level.price.per_million_output if level.price else None
+    no_price = "tokens not counted" if level.output_tokens_per_s is None else "no price given"
+    return {
+        "Variant": at.variant,
+        "Best at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
+        "Output tokens/s": figure(level.output_tokens_per_s),
+        "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
+        "TPOT p95 (ms)": figure(level.tpot_ms.p95 if level.tpot_ms else None),
+        "Price per million output tokens": figure(price) if price is not None else no_price,
+    }
+
+
+def _is_placed(level: Level) -> bool:
+    """The Pareto chart has a mark for it."""
+    return level.output_tokens_per_s is not None and level.output_tokens_per_s_per_request is not None
+
+
+def ringed(chart: Figure, at_slos: Sequence[AtSlo], theme: Theme) -> Figure:
+    """The Pareto chart with a ring around the chosen level of each variant."""
+    chosen = [at.level for at in at_slos if at.level and _is_placed(at.level)]
+    if not chosen or not chart["data"]:
+        return chart
+    colour = COLOURS[theme].ink
+    ring: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+        "name": "best within the limits",
+        "customdata": ["best within the limits"] * len(chosen),
+        "x": [level.output_tokens_per_s for level in chosen],
+        "y": [level.output_tokens_per_s_per_request for level in chosen],
+        "marker": {"symbol": "circle-open", "size": 20, "color": colour, "line": {"color": colour, "width": 2}},
+    }
+    return {**chart, "data": [*chart["data"], ring]}

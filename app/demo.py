@@ -1,0 +1,105 @@
+"""What Home says of the demo: how it begins, which model it runs on, how far it is, how to stop it, and what it waits
+for."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation, shell
+from app.formatting import message, plain
+from app.session import frozen
+from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
+from backend.service import Workspace
+from backend.service.jobs import jobs
+from backend.service.studio import demo_model, first_run
+from backend.service.studio.first_run import FirstRun
+
+ABOUT = "What can win on this processor is tried on it, and all is measured against the original: some minutes in all."
+FETCHES = f"It fetches {demo_model.NAME}, once."
+YIELDS = "Your own jobs go first."
+OFFER = (
+    f"A real language model, **{demo_model.NAME}**, is fetched once (95 to 270 MB), made smaller and faster, and "
+    "measured against the original. Without network the small model that comes with Whetstone takes its place."
+)
+
+UNDER_WAY = "It is under way: what came of it will stand at the top of this page."
+
+
+def way(opened: Workspace) -> None:
+    """The demo as a way to start: begin it, go on with it, or see what came of it."""
+    st.markdown("#### :material/rocket_launch: The demo")
+    run = first_run.status(opened)
+    under_way = run is not None and run.state in {"active", "waiting"}
+    st.markdown(UNDER_WAY if under_way else OFFER if run is None or run.why is None else plain(run.why))
+    if run is not None and run.state == "done":
+        navigation.link("evaluate", "See what came of it", ":material/speed:", id=str(run.job.result["evaluation"]))
+    elif run is not None and under_way:
+        navigation.link("job", "Watch it", ":material/open_in_full:", id=run.job.id)
+    else:
+        label = "Carry the demo on" if run else "Run the demo"
+        if st.button(
+            label, type="primary", icon=":material/play_arrow:", shortcut="Alt+S", key="home_demo", **frozen(opened)
+        ):
+            with shell.errors_on_page():
+                with st.spinner("Asking where the model is to be had…"):
+                    job = first_run.start(opened)
+                navigation.go("job", id=job.id)
+
+
+def moves(opened: Workspace) -> bool:
+    """Whether something of it will change by itself."""
+    run = first_run.status(opened)
+    return run is not None and run.state in {"active", "waiting"}
+
+
+def notice(opened: Workspace) -> str | None:
+    """Draw it as long as there is something to say; answers with what makes the page around it change, None where
+    nothing."""
+    run = first_run.status(opened)
+    if run is None or run.state in {"done", "stopped"}:
+        return None
+    if run.state == "failed" and jobs.count(opened) > run.number:  # who has started something else needs no word of it
+        return None
+    with st.container(border=True, key="home_demo-box"):
+        if run.state == "failed":
+            _failed(run)
+        else:
+            _goes_on(opened, run)
+    return f"{run.state} {run.number} {run.obstacle}"
+
+
+def _failed(run: FirstRun) -> None:
+    why = run.job.error or f"Its job is {run.job.state}."
+    st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{plain(why)}")
+    navigation.link("job", "What happened, and resume it", ":material/open_in_full:", id=run.job.id)
+
+
+def _goes_on(opened: Workspace, run: FirstRun) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        why = ", started because this is a first run" if run.job.yields else ""
+        current = run.number + (run.state == "waiting")
+        st.markdown(f":material/waving_hand: **Demo, step {current} of {run.steps}**{why}.", width="stretch")
+        if run.state == "active" and run.job.yields:
+            _stop_button(opened, run)
+    if run.obstacle:
+        st.warning(f"The next step waits: {plain(run.obstacle)}", icon=":material/hourglass_empty:")
+        navigation.link("hardware", "Engines and disk", ":material/memory:")
+    else:
+        st.caption(" ".join([plain(run.why or FETCHES), ABOUT, *([YIELDS] if run.job.yields else [])]))
+
+
+def _stop_button(opened: Workspace, run: FirstRun) -> None:
+    options = frozen(opened, Action.CANCEL, run.job.owner)
+    with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo", **options):
+        st.markdown(
+            "Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on."
+        )
+        st.button("Yes, stop it", key="home_stop-demo", on_click=_stop, args=(opened,))
+
+
+def _stop(opened: Workspace) -> None:
+    try:
+        first_run.stop(opened)
+    except WhetstoneError as error:
+        st.toast(message(error), icon=":material/error:")

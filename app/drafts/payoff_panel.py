@@ -1,0 +1,147 @@
+"""Which acceptance a draft must reach to pay: the answer in words over the map; on Build beside the speculate step, on
+the job's page what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import charts, idempotency, navigation, shell
+from app.formatting import message, plain
+from app.session import frozen
+from app.summaries import source
+from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import PayoffSpec
+from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import PayoffMap, Shape
+from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.recipe.speculation import SPECULATE
+from backend.present.charts.drafts.payoff import payoff_map
+from backend.present.words import payoff as words
+from backend.service import Workspace
+from backend.service.evaluations import payoff as measuring
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import payoff_maps
+from backend.service.plans.cases import Case
+from backend.service.plans.payoff_maps import Trained
+
+PURPOSE, REFUSED = "payoff", "payoff_refused"
+ASKED = 5.0
+"""Million parameters that are asked about where no draft is known."""
+
+
+def beside(opened: Workspace, case: Case | None) -> None:
+    """On Build: of a recipe that speculates with a second model on this machine; nothing else has a map."""
+    step = case.recipe.step("speculate") if case else None
+    if case is None or not isinstance(step, Speculate) or not step.drafts or not isinstance(case.model, ModelCard):
+        return
+    if case.facts.place != "local" or SPECULATE[step.method].once:
+        return
+    found = payoff_maps.find(opened, case.model, case.recipe)
+    with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=found is not None):
+        if found is not None:
+            _answered(
+                found,
+                case.facts.serving_draft(case.recipe),
+                "build",
+                payoff_maps.trained(opened, case.model, case.recipe),
+            )
+        else:
+            _to_measure(opened, case)
+
+
+def measured(job: JobView) -> None:
+    """On the job's page."""
+    found = payoff_maps.of(job)
+    if found is None:
+        st.info("What this job measured cannot be read by this version: measure it again.", icon=":material/info:")
+        return
+    _answered(found, None, "job")
+    for warning in found.warnings:
+        st.warning(plain(warning), icon=":material/warning:")
+
+
+def trained(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
+    """Of a draft on the page of the job that trained it: what it pays by its own acceptance, where a map is kept."""
+    found, draft = payoff_maps.find(opened, model, recipe), payoff_maps.trained(opened, model, recipe)
+    if found is not None and draft is not None:
+        st.markdown(_own(found, draft))
+        st.caption(plain(f"Predicted by the payoff map. {words.sureness(found, draft.shape)}"))
+
+
+def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: Trained | None = None) -> None:
+    """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's
+    pays by its own acceptance, where its training measured that."""
+    draft = Shape(parameters=known.parameters, layers=known.layers) if known else _asked(found, page)
+    said = words.answers(found, draft)
+    if own is not None:
+        st.markdown(_own(found, own))
+    st.markdown(_list(f"**{plain(words.subject(found, draft))}**", said))
+    drawn = payoff_map(found, draft, charts.theme(), own.lengths if own else ())
+    charts.show(drawn, f"{page}-payoff", words=" ".join(said))
+    st.caption(plain(f"{words.sureness(found, draft)} {words.provenance(found)}"))
+
+
+def _own(found: PayoffMap, draft: Trained) -> str:
+    return _list(plain(words.measured(draft.lengths)), words.predictions(found, draft.shape, draft.lengths))
+
+
+def _list(head: str, rows: Sequence[str]) -> str:
+    return "\n".join([head, "", *(f"- {plain(each)}" for each in rows)])
+
+
+def _asked(found: PayoffMap, page: str) -> Shape:
+    most = found.parameters / 1e6
+    wanted = st.number_input(
+        "Draft, in million parameters",
+        0.1,
+        most,
+        min(ASKED, most / 2),
+        step=1.0,
+        key=f"{page}_payoff-size",
+        width=240,
+        help="How large the draft would be. What it costs hangs on that; what it gives, on how often it is right.",
+    )
+    return draft_payoff.shape_of(max(1, round(wanted * 1e6)))
+
+
+def _to_measure(opened: Workspace, case: Case) -> None:
+    st.caption(
+        "Not measured yet for this model, these settings and this machine. A job of about a quarter of an hour serves the model "
+        "with drafts of random weights, and tells which acceptance a draft must reach before one is made."
+    )
+    if any(step.technique in {"prune", "quantize"} for step in case.recipe.steps):
+        st.caption(
+            "The map is of the optimized weights: make them without this step, then run `whetstone payoff` on the artifact."
+        )
+        return
+    ready = _prepared(opened, case)
+    if ready is not None:
+        st.button(
+            "Measure it",
+            key="build_payoff",
+            icon=":material/speed:",
+            on_click=_submit,
+            args=(opened, ready),
+            **frozen(opened),
+        )
+        if job_id := idempotency.made(PURPOSE, ready.revision):
+            navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
+    shell.show_session_error(REFUSED)
+
+
+def _prepared(opened: Workspace, case: Case) -> PayoffSpec | None:
+    assert isinstance(case.model, ModelCard)
+    try:
+        return measuring.prepare(opened, source(case.model), serving=case.recipe.serving)
+    except WhetstoneError as error:
+        st.caption(message(error))
+        return None
+
+
+def _submit(opened: Workspace, spec: PayoffSpec) -> None:
+    with shell.errors_in_session(REFUSED):
+        job = measuring.submit(opened, spec, submission=idempotency.key(PURPOSE, spec.revision))
+        idempotency.remember(PURPOSE, job.id)

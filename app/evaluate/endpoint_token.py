@@ -1,0 +1,38 @@
+"""What an evaluation of endpoints that already run is asked besides: where the bearer token is. It is never typed
+here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from app.field_labels import LABELS
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def bearer(sources: Sequence[str]) -> dict[str, Any]:
+    """The option, where some variant is a URL. Not in the address: somebody might paste the token."""
+    if not any(source.startswith(("http://", "https://")) for source in sources):
+        return {}
+    written = st.text_input(
+        LABELS["bearer_env"],
+        key="evaluate_bearer_env",
+        placeholder="none",
+        max_chars=80,
+        help="Its name, such as WHETSTONE_TOKEN_OPENAI: only variables called so, and those that WHETSTONE_BEARER_ENV lists, "
+        "are sent (NAME@HOST there: to that host; where others reach the studio to no other), and never unencrypted to another "
+        "machine. It is read when the evaluation runs, from the environment that "
+        "whetstone up was started in, and kept nowhere. "
+        "A model other than the endpoint's first is named after its address: URL#MODEL.",
+    ).strip()
+    if written and not NAME.fullmatch(written):
+        st.error(
+            "That is no name of an environment variable: give its name, never the token itself.",
+            icon=":material/error:",
+        )
+        return {}
+    return {"bearer_env": written or None}

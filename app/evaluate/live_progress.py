@@ -1,0 +1,62 @@
+"""An evaluation while it runs: the bar, the points so far labelled approximate, and the step to its result."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, idempotency, navigation, shell
+from app.evaluate.form import PURPOSE
+from app.formatting import plain, short
+from app.jobs.cards import cancel_button, say_end
+from app.jobs.job_text import headline, kind, progress_text
+from app.session import frozen
+from backend.domain.errors import NotFound
+from backend.domain.jobs.jobs import JobState
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import jobs
+
+
+def show(opened: Workspace, job_id: str) -> None:
+    """The job of that id; one sentence where it is none of ours, its result where it has one."""
+    try:
+        job = jobs.show(opened, job_id)
+    except NotFound:
+        shell.refuse(
+            f"There is no job {plain(short(job_id, 60))} here: it may belong to another home.",
+            "evaluate",
+            "Measure something",
+        )
+        return
+    if job.kind != "evaluate":
+        shell.refuse(f"Job {job_id} is no evaluation: it is of kind {kind(job.kind)}.", "jobs", "All jobs")
+        return
+    if job.state is JobState.SUCCEEDED:
+        idempotency.renew(PURPOSE)
+        st.query_params.from_dict({"id": str(job.result["evaluation"])})
+        st.rerun()
+    names = [str(variant["name"]) for variant in jobs.specification(opened, job_id)["variants"]]
+    shell.live(f"evaluate-{job_id}", lambda: _panel(opened, job_id, names), active=not job.ended)
+
+
+def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
+    job = jobs.show(opened, job_id)
+    st.markdown(headline(job))
+    if job.ended:
+        say_end(job, f"The evaluation is {job.state}: there is no result.")
+        if st.button(
+            "Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:", **frozen(opened)
+        ):
+            with shell.errors_inline():
+                st.query_params.from_dict({"job": jobs.retry(opened, job_id).id})
+                st.rerun(scope="app")
+    else:
+        st.progress(job.progress or 0.0, text=progress_text(job))
+        cancel_button(opened, job)
+    navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
+    points = evaluations.points(opened, job_id)
+    charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
+    st.caption(
+        f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end."
+    )
+    return str(job.state)

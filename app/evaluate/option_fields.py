@@ -1,0 +1,99 @@
+"""Widgets made of the fields of the options of an evaluation: kind, limits and default of each from the model, its help
+from the field's docstring, its label from `LABELS`. A field that is added there and placed nowhere else stands here by
+itself."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args, get_origin
+
+import streamlit as st
+from pydantic.fields import FieldInfo
+from streamlit.delta_generator import DeltaGenerator
+
+from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
+from app.field_labels import LABELS, label
+from backend.domain.evaluation.document import EvaluateOptions
+from backend.service.evaluations import evaluations
+
+PLACED = {
+    "concurrency",
+    "rate",
+    "process",
+    "ramp",
+    "trace",
+    "sweep",
+    "sweep_to",
+    "workload",
+    "columns",
+    "seed",
+    "requests",
+    "repeats",
+    "time_unit",
+    "until_decided",
+    "max_blocks",
+    "max_tokens",
+    "price_per_hour",
+    "discount",
+    "quality",
+    "tasks",
+    "task_limit",
+    "bearer_env",
+}
+"""Fields that stand elsewhere on the page."""
+ONLY = {
+    "seconds": {STREAMS, RATE, SEARCH},
+    "connections": {RATE, RAMP, SEARCH, TRACE},
+    "warmup_seconds": {RATE},
+    "warmup_requests": {STREAMS, SEARCH},
+}
+"""Fields that mean something in some ways to load a server alone."""
+WORDS: dict[str, dict[str, Any]] = {"ignore_eos": {"as a rule": None, "as asked": True, "the model ends them": False}}
+"""What the values of a field are called, where a tick or the values themselves would not say it."""
+TYPED = {"quality_text": evaluations.TEXTS}
+"""Choices beside which something else may be typed."""
+EMPTY = {"seconds": "no limit", "quality_text": "what suits the model"}
+"""What stands in a field that is left empty."""
+LEAST = 0.01
+"""Of a number that must be above 0."""
+
+
+def rest(way: str) -> dict[str, Any]:
+    """Draw what is placed nowhere else and means something to that way, in the model's order; its values by field."""
+    names = [name for name in EvaluateOptions.model_fields if name not in PLACED and way in ONLY.get(name, {way})]
+    columns = st.columns(3)
+    return {name: widget(columns[number % 3], name) for number, name in enumerate(names)}
+
+
+def widget(place: DeltaGenerator, name: str) -> Any:
+    """The field's widget, bound to the address; its value."""
+    field = EvaluateOptions.model_fields[name]
+    url: dict[str, Any] = {"key": f"evaluate_{name}", "help": words(field), "bind": "query-params"}
+    if name in WORDS:
+        return WORDS[name][place.selectbox(LABELS[name], list(WORDS[name]), **url) or next(iter(WORDS[name]))]
+    if name in TYPED:
+        empty = {"index": None, "placeholder": EMPTY.get(name, "none"), "accept_new_options": True}
+        return place.selectbox(LABELS[name], TYPED[name], **empty, **url)
+    if get_origin(field.annotation) is Literal:
+        choices = get_args(field.annotation)
+        return place.selectbox(LABELS[name], choices, choices.index(field.default), **url)
+    if field.annotation is bool:
+        return place.checkbox(LABELS[name], field.default, **url)
+    return place.number_input(
+        LABELS[name], value=field.default, placeholder=EMPTY.get(name, "none"), **limits(name), **url
+    )
+
+
+def words(field: FieldInfo) -> str:
+    """Its docstring, other fields in it as the page labels them."""
+    named = {name: f'"{label(name)}"' for name in EvaluateOptions.model_fields}
+    return " ".join((field.description or "").format_map(named).split())
+
+
+def limits(name: str) -> dict[str, Any]:
+    """Least, most and step of a field of the options, of its type. An address asks for a value beyond them in vain."""
+    field = EvaluateOptions.model_fields[name]
+    of = int if int in (field.annotation, *get_args(field.annotation)) else float
+    said = {kind: getattr(each, kind) for each in field.metadata for kind in ("gt", "ge", "le") if hasattr(each, kind)}
+    least = of(said["ge"]) if "ge" in said else max(of(said["gt"]), of(LEAST)) if "gt" in said else None
+    fine = of is float and field.default is not None and field.default < 10
+    return {"min_value": least, "max_value": of(said["le"]) if "le" in said else None, "step": 0.1 if fine else of(1)}

@@ -1,0 +1,212 @@
+"""Which prompts the load is made of: a bundled workload, or one's own, looked at before it is used."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from app import charts, shell
+from app.field_labels import LABELS, sentence
+from app.formatting import message, plain, short
+from app.session import frozen
+from backend.domain.errors import WhetstoneError
+from backend.domain.roles import Action
+from backend.domain.workload.generators import KINDS
+from backend.domain.workload.row_parser import PROMPT_COLUMNS
+from backend.domain.workload.trace_times import NAMES, TimeUnit
+from backend.present.charts.lengths import token_histogram
+from backend.present.words import workloads as words
+from backend.service import Workspace
+from backend.service.evaluations import workload_files, workloads
+from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts
+
+UPLOADED, REFUSED = "evaluate_uploaded", "evaluate_upload_refused"
+PREVIEW_CHARACTERS = 240
+OTHER_COLUMNS = (
+    (
+        "max_tokens",
+        "Column of the longest answers",
+        "Tokens, for each row; without it the longest answer below holds for all.",
+    ),
+    ("system", "Column of the system's words", "What is said before the prompt; without it nothing is."),
+    (
+        "timestamp",
+        "Column of the times",
+        "Numbers, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace.",
+    ),
+)
+TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in NAMES.items()}}
+
+
+class Chosen(NamedTuple):
+    """`source` is what the service is asked for: a name, or the file of one that was uploaded."""
+
+    source: str
+    seed: int
+
+
+def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
+    """Choose the prompts, or bring one's own. `tokenizer_of`: the variant that counts tokens."""
+    uploaded = workloads.saved(opened)
+    choices, fits = [*workloads.names(), *uploaded], workloads.default(opened, tokenizer_of)
+    asked = st.query_params.get("workload")
+    if asked and asked not in choices:
+        gone = plain(short(asked, 80))
+        st.warning(f"There is no workload {gone} here any more: {fits} is chosen instead.", icon=":material/help:")
+    left, right = st.columns([3, 1])
+    left.selectbox(
+        LABELS["workload"],
+        choices,
+        index=choices.index(asked if asked in choices else fits),
+        key=f"evaluate_workload_{asked or fits}",
+        on_change=_write,
+        args=(asked, f"evaluate_workload_{asked or fits}"),
+        format_func=lambda name: f"{name}: {KINDS[name].about}" if name in KINDS else name,
+        help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
+    )
+    seed = right.number_input(
+        LABELS["seed"],
+        0,
+        2**31 - 1,
+        0,
+        key="evaluate_seed",
+        bind="query-params",
+        help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
+    )
+    chosen = st.session_state[f"evaluate_workload_{asked or fits}"]
+    source = str(uploaded.get(chosen, chosen))
+    if chosen in uploaded:
+        _say_reading(opened, source, tokenizer_of, seed)
+    with st.expander("Upload a workload"):
+        _upload(opened)
+    if st.toggle("Preview the workload", key="evaluate_preview", bind="query-params"):
+        _preview(opened, source, tokenizer_of, seed)
+    return Chosen(source, seed)
+
+
+def _say_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
+    """What was left out of an upload, what its prompts are made of, and how long a replay takes."""
+    try:
+        read = workloads.facts_for(opened, source, tokenizer_of, seed)
+    except WhetstoneError:
+        return  # said where the load is checked
+    for sentence_ in words.read_words(read.prompts, read.reading, traced=read.timed):
+        st.caption(plain(sentence_))
+
+
+def _write(asked: str | None, key: str) -> None:
+    """A browser that does not yet show what was just uploaded still sends the list that stood here before: no choice of
+    its person. `asked`: what the address had when that list was drawn."""
+    if st.query_params.get("workload") == asked:
+        st.query_params["workload"] = st.session_state[key]
+
+
+def _upload(opened: Workspace) -> None:
+    """A file is read once, whether it is kept or refused; of a table one says first which column is the prompt."""
+    st.caption(
+        'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, a table, or a trace of lengths (Azure, BurstGPT, '
+        "Mooncake). Rows that cannot be used are left out and named, at most one in ten."
+    )
+    unit = TIME_UNITS[
+        st.selectbox(
+            LABELS["time_unit"],
+            list(TIME_UNITS),
+            key="evaluate_time_unit",
+            help="Of whole numbers that may be seconds as well as milliseconds, the file itself does not say it.",
+        )
+    ]
+    types = [suffix.removeprefix(".") for suffix in workload_files.SUFFIXES]
+    file = st.file_uploader("File", type=types, key="evaluate_file", **frozen(opened, Action.UPLOAD))
+    if file is None or st.session_state.get(UPLOADED) == file.file_id:
+        return
+    try:
+        preview = workload_files.preview(file.name, file.getvalue())
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    ready, chosen = _columns(preview) if preview.columns else (True, {})
+    mark = f"{file.file_id} {chosen} {unit}"
+    refused = st.session_state.get(REFUSED, ("", ""))
+    if refused[0] != mark and not ready:
+        return
+    if refused[0] != mark:
+        try:
+            kept = workloads.save(opened, file.name, file.getvalue(), chosen, unit)
+        except WhetstoneError as error:
+            refused = st.session_state[REFUSED] = (mark, sentence(error))
+        else:
+            st.session_state[UPLOADED] = file.file_id
+            st.query_params["workload"] = kept
+            st.rerun()
+    st.error(message(refused[1]), icon=":material/error:")
+
+
+def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
+    """Whether it was just confirmed, and which column is what."""
+    columns, rows = preview
+    st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
+    guess = next((columns.index(name) for name in PROMPT_COLUMNS if name in columns), 0)
+    left, right = st.columns(2)
+    found = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
+    for place, (field, label, help_) in zip((right, left, right), OTHER_COLUMNS, strict=True):
+        found[field] = place.selectbox(
+            label,
+            columns,
+            index=None,
+            key=f"evaluate_column_{field.removeprefix('max_')}",
+            placeholder="none",
+            help=help_,
+        )
+    confirmed = st.button("Use these columns", key="evaluate_columns")
+    return confirmed, {field: column for field, column in found.items() if column}
+
+
+def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
+    try:
+        workload_facts = workloads.facts_for(opened, source, tokenizer_of, seed)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    tokens = workloads.token_lengths(opened, workload_facts, tokenizer_of) if tokenizer_of else None
+    shell.figures(figures(workload_facts, tokens))
+    if workload_facts.conversations:
+        st.caption(
+            f"{workload_facts.conversations:,} of {workload_facts.prompts:,} are conversations: each turn is sent when the "
+            "answer before it has ended, with all that was said. Lengths are of the first turns."
+        )
+    if workload_facts.timed:
+        st.caption("Every line has a time: choose the load Trace to replay it.")
+    if tokens is None:
+        st.caption("Lengths in tokens stand here once the first variant is a model or artifact on this machine.")
+    else:
+        charts.show(token_histogram(tokens.lengths, workload_facts.name, tokens.model, charts.theme()), "token-lengths")
+    rows = preview_rows(workload_facts, tokens)
+    st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} prompts with their lengths")
+
+
+def figures(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[tuple[str, str, str | None]]:
+    """(label, value, how it is known)."""
+    cells: list[tuple[str, str, str | None]] = [("Prompts", f"{workload_facts.prompts:,}", None)]
+    if tokens is not None:
+        which = "all prompts" if tokens.counted == workload_facts.prompts else f"the first {tokens.counted:,} prompts"
+        basis = f"{which}, by the tokenizer of {tokens.model}"
+        cells += [("Median length", f"{tokens.p50:,} tokens", basis), ("Longest", f"{tokens.largest:,} tokens", basis)]
+    else:
+        cells += [
+            ("Median length", f"{workload_facts.characters_p50:,} characters", None),
+            ("Longest", f"{workload_facts.characters_max:,} characters", None),
+        ]
+    return cells
+
+
+def preview_rows(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[dict[str, Any]]:
+    """The first prompts, each with its length."""
+    rows, own = [], any(prompt.max_tokens for prompt in workload_facts.first)
+    for number, prompt in enumerate(workload_facts.first):
+        counted: dict[str, Any] = {"Tokens": tokens.lengths[number]} if tokens and number < len(tokens.lengths) else {}
+        asked: dict[str, Any] = {"Longest answer": prompt.max_tokens} if own else {}
+        rows.append(
+            {**counted, "Characters": len(prompt.prompt), **asked, "Prompt": prompt.prompt[:PREVIEW_CHARACTERS]}
+        )
+    return rows

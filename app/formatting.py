@@ -1,0 +1,143 @@
+"""Figures and names as screens write them: sizes, durations, times, and a person's words made inert for Markdown."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
+
+from app.field_labels import sentence
+from backend.domain.errors import WhetstoneError
+
+UNKNOWN = "–"
+LONGEST = 400
+"""Characters of a person's words that a sentence repeats."""
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|<>~$:&/])")
+_BLOCK = re.compile(r"^([-=]|\d+(?=\.(?:\s|$)))")
+_TYPOGRAPHY = re.compile(r"(?<=<)(?=-)|(?<=-)(?=[->])|(?<=[<>~])(?==)")
+_SHORTCODE = re.compile(r":(?!\d{1,2}:)(?=[\w+-]+:|material/)")
+"""Of an emoji or an icon; not the minutes of a time of day."""
+_CODE = re.compile(r"`([^`\n]+)`")
+_JOINER = "\u2060"
+"""Takes no space and shows nothing: it parts what Streamlit would replace after Markdown's own escapes are gone."""
+
+
+def plain(words: str) -> str:
+    """Words that are shown as they are, whatever Streamlit's Markdown would make of them, on one line.
+
+    Escapes hold for CommonMark, GFM, math and `:red[...]`. Emoji and icon codes and arrows are replaced in the text
+    that comes out of Markdown, where no escape is left, so they are parted by a word joiner. A web address stays a link
+    that reads as it is.
+    """
+    parted = _TYPOGRAPHY.sub(_JOINER, _SHORTCODE.sub(f":{_JOINER}", " ".join(words.split())))
+    escaped = _MARKUP.sub(r"\\\1", parted)
+    return _BLOCK.sub(lambda found: f"\\{found[0]}" if found[0] in "-=" else f"{found[0]}{_JOINER}", escaped)
+
+
+def message(words: object) -> str:
+    """A sentence of ours, or an error, that may repeat a person's words: all plain, but what stands in backticks is
+    code."""
+    text = " ".join((sentence(words) if isinstance(words, WhetstoneError) else str(words)).split())
+    return "".join(_code(part) if index % 2 else _part(part) for index, part in enumerate(_CODE.split(text)))
+
+
+def strong(words: str) -> str:
+    """A sentence of ours, what stands in backticks strong and no code: on a coloured box code could not be read."""
+    parts = _CODE.split(" ".join(words.split()))
+    return "".join(f"**{plain(part)}**" if index % 2 else _part(part) for index, part in enumerate(parts))
+
+
+def _part(words: str) -> str:
+    """`plain` within a line: the spaces at both ends are kept."""
+    left, right = words[: len(words) - len(words.lstrip())], words[len(words.rstrip()) :]
+    return f"{left}{plain(words)}{right}" if words.strip() else words
+
+
+def _code(words: str) -> str:
+    """Streamlit rewrites `:material/` even in code, before Markdown sees it."""
+    return f"`{words.replace(':material/', f':{_JOINER}material/')}`"
+
+
+def short(words: str, longest: int = LONGEST) -> str:
+    """The words, or their start."""
+    return words if len(words) <= longest else f"{words[:longest]}…"
+
+
+def seconds(value: float | None) -> str:
+    """A duration a person reads: 42 s, 3 min 10 s, 2 h 5 min; a dash where unknown."""
+    if value is None:
+        return UNKNOWN
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def between(low: float, high: float) -> str:
+    """A range of durations in one unit: `between 2 and 4 min`, `about 3 min`, `less than 1 min`."""
+    unit, one = next(((name, each) for name, each in (("h", 3600.0), ("min", 60.0)) if high >= 1.5 * each), ("s", 1.0))
+    first, last = _step(low / one, high / one), _step(high / one, high / one)
+    if last == "0":
+        return f"less than 1 {unit}"
+    if first == last:
+        return f"about {last} {unit}"
+    return f"up to {last} {unit}" if first == "0" else f"between {first} and {last} {unit}"
+
+
+def _step(value: float, high: float) -> str:
+    """Halves where the range is small."""
+    return f"{round(value * 2) / 2:g}" if high < 5 else f"{value:.0f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in decimal units, three significant digits: 22.3 MB."""
+    if value is None:
+        return UNKNOWN
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:,.3g} TB" if value < 1000 else f"{value:,.0f} TB"
+
+
+def count(value: int) -> str:
+    """A count of parameters: 11.1 M, 7.24 B."""
+    for unit, one in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= one:
+            return f"{value / one:.3g} {unit}"
+    return str(value)
+
+
+def when(value: datetime | None) -> str:
+    """A time of the store where the reader is: `2026-11-23 14:05:09`, or in UTC and named so where that is not
+    known."""
+    if value is None:
+        return UNKNOWN
+    zone = viewer_zone()
+    return f"{value.astimezone(zone or UTC):%Y-%m-%d %H:%M:%S}{'' if zone else ' UTC'}"
+
+
+def moment(words: str | None) -> str:
+    """The same of a time as documents write it, ISO 8601; without an offset it is in UTC."""
+    try:
+        value = datetime.fromisoformat(words or "")
+    except ValueError:
+        return words or UNKNOWN
+    return when(value if value.tzinfo else value.replace(tzinfo=UTC))
+
+
+def viewer_zone() -> ZoneInfo | None:
+    """As the browser says it."""
+    try:
+        return ZoneInfo(st.context.timezone or "")
+    except (ValueError, ZoneInfoNotFoundError):
+        return None
+
+
+def ago(value: datetime | None) -> str:
+    """`4 s ago`, or a dash."""
+    return UNKNOWN if value is None else f"{seconds(max(0.0, (datetime.now(UTC) - value).total_seconds()))} ago"

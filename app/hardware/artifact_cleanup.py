@@ -1,0 +1,72 @@
+"""What artifacts take, and the removal of what nothing names, in two steps: look, then remove."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import streamlit as st
+
+from app import shell
+from app.formatting import message, plain, size
+from app.navigation import own
+from app.session import frozen
+from backend.domain.errors import WhetstoneError
+from backend.domain.figures import counted
+from backend.service import Workspace
+from backend.service.jobs import artifact_storage
+from backend.service.jobs.artifact_storage import Collected
+
+AGES: dict[str, timedelta | None] = {
+    "no artifacts": None,
+    "artifacts of 7 days": timedelta(days=7),
+    "artifacts of 30 days": timedelta(days=30),
+    "artifacts of 90 days": timedelta(days=90),
+}
+SHOWN = 5
+
+
+def draw(opened: Workspace) -> None:
+    st.subheader("Artifacts")
+    try:
+        usage = artifact_storage.usage(opened)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    quota = None if usage.quota is None else f"of {size(usage.quota)}"
+    shell.figures([("Taken", size(usage.bytes), quota)])
+    st.caption(plain(f"New ones go to {usage.place}."))
+    shell.damaged_rows(opened, "artifact")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        age = st.selectbox("Remove what nothing names, and with it", list(AGES), key=own("collect_age"), width=280)
+        kept = own(f"collect {age}")
+        if st.button("See what can go", key=own("collect_look"), icon=":material/search:", **frozen(opened)):
+            st.session_state[kept] = _collect(opened, AGES[age], dry_run=True)
+    collected: Collected | None = st.session_state.get(kept)
+    if collected is not None:
+        _offer(opened, collected, age, kept)
+
+
+def _offer(opened: Workspace, collected: Collected, age: str, kept: str) -> None:
+    """What would go, and the button that removes it; afterwards what went."""
+    more = " and more" if len(collected.artifacts) > SHOWN else ""
+    named = f" ({', '.join(collected.artifacts[:SHOWN])}{more})" if collected.artifacts else ""
+    told = f"{counted(len(collected.artifacts), 'artifact')}{named} in {counted(collected.contents, 'piece')}"
+    if not collected.dry_run:
+        st.success(plain(f"Removed: {told}; {size(collected.bytes)} are free again."), icon=":material/check_circle:")
+    elif not collected.contents:
+        st.caption("There is nothing to remove: everything is named by an artifact, or younger than a day.")
+    else:
+        st.markdown(
+            plain(f"To be removed: {told}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them.")
+        )
+        if st.button("Remove", key=own("collect_go"), icon=":material/delete:", **frozen(opened)):
+            st.session_state[kept] = _collect(opened, AGES[age], dry_run=False)
+            st.rerun()
+
+
+def _collect(opened: Workspace, age: timedelta | None, *, dry_run: bool) -> Collected | None:
+    try:
+        return artifact_storage.collect(opened, unused_for=age, dry_run=dry_run)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None

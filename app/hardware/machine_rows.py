@@ -1,0 +1,126 @@
+"""The machine and its engines in rows and words, and what can be done about an engine. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.formatting import moment, size
+from backend.domain.errors import RequestError
+from backend.domain.jobs.jobs import JobState
+from backend.domain.machine.environments import check_installable, find
+from backend.service.jobs.jobs import JobView
+from backend.service.machines.engines import EngineStatus
+from backend.service.machines.machine import MachineView, ProcessorSpeed
+
+
+def figures(machine: MachineView) -> list[tuple[str, str, str | None]]:
+    """(label, value, what else)."""
+    names = [gpu.name for gpu in machine.accelerators]
+    if machine.neuron:
+        names.append(f"{sum(device.cores for device in machine.neuron)} NeuronCores")
+    count = len(machine.accelerators) + len(machine.neuron)
+    return [
+        ("Accelerators", str(count), ", ".join(names) or "everything runs on the processor"),
+        ("Processor", f"{machine.cores} cores", machine.cpu),
+        ("Memory", size(machine.memory_bytes), f"{size(machine.free_memory_bytes)} free"),
+        ("Disk", f"{size(machine.free_disk_bytes)} free", f"under {machine.home}"),
+    ]
+
+
+def accelerator_rows(machine: MachineView) -> list[dict[str, Any]]:
+    return [
+        {
+            "Accelerator": gpu.name,
+            "Memory": size(gpu.memory_bytes),
+            "Compute capability": gpu.compute_capability,
+            "Driver": gpu.driver,
+        }
+        for gpu in machine.accelerators
+    ]
+
+
+def neuron_rows(machine: MachineView) -> list[dict[str, Any]]:
+    return [
+        {
+            "Neuron device": f"{machine.instance_type or 'Neuron'}, device {device.number}",
+            "Memory": size(device.memory_bytes),
+            "NeuronCores": device.cores,
+            "In use": "yes" if device.busy else "no",
+        }
+        for device in machine.neuron
+    ]
+
+
+def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
+    """(label, value, how it is known)."""
+    when = f" on {moment(found.at)}" if found.at else ""
+    how = f"measured here{when}, best of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
+    return [
+        ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),
+        ("Weights read while decoding", f"{found.weights / 1e9:.3g} GB/s", how),
+        ("Matrix products in bfloat16", f"{found.flops / 1e12:.3g} TFLOP/s", how),
+    ]
+
+
+def instruction_sets(machine: MachineView) -> list[dict[str, str]]:
+    """What of the processor's features decides which kernels run, and what for."""
+    return [{"Instruction set": name, "What it is for": PURPOSES.get(name, "")} for name in machine.features]
+
+
+PURPOSES = {
+    "avx2": "256-bit vectors: the least that vLLM's processor build needs on x86-64",
+    "avx512f": "512-bit vectors",
+    "avx512_vnni": "INT8 products, which W8A8 is fast on",
+    "avx_vnni": "INT8 products on 256-bit vectors",
+    "avx512_bf16": "bfloat16 products",
+    "amx_tile": "matrix tiles",
+    "amx_int8": "INT8 products on matrix tiles",
+    "amx_bf16": "bfloat16 products on matrix tiles",
+    "asimddp": "INT8 products on Arm",
+    "bf16": "bfloat16 products on Arm",
+    "i8mm": "INT8 matrix products on Arm",
+    "sve": "scalable vectors on Arm",
+}
+
+
+def engine_line(engine: EngineStatus) -> str:
+    """Status as icon and word, and the version."""
+    if engine.installed and engine.reason is None:
+        return f":material/check_circle: installed, {engine.version}"
+    if engine.installed:
+        return f":material/warning: installed, {engine.version}, but {engine.reason}"
+    return ":material/radio_button_unchecked: not installed"
+
+
+def why_not(engine: EngineStatus) -> str | None:
+    """Why it cannot be used here, as a sentence; None where it can, or where a click installs it."""
+    if engine.installed or engine.reason is None or offered(engine) == "Install":
+        return None
+    return f"{engine.reason[0].upper()}{engine.reason[1:].rstrip('.')}."
+
+
+def offered(engine: EngineStatus) -> str | None:
+    """The one thing to do with it: install, reinstall, or nothing."""
+    if not removable(engine.name) or find(engine.name).vendor:
+        return None
+    if engine.installed:
+        return "Reinstall"
+    return None if engine.reason and engine.reason.startswith("needs ") else "Install"
+
+
+def removable(name: str) -> bool:
+    """Whether it is one of those that are installed and removed at all."""
+    try:
+        check_installable(name)
+    except RequestError:
+        return False
+    return True
+
+
+def failure(last: JobView | None, *, installed: bool) -> str | None:
+    """Why the last installation or removal did not succeed; None where it did, or where it has been installed since."""
+    if last is None or last.state not in {JobState.FAILED, JobState.LOST, JobState.CANCELLED}:
+        return None
+    if installed and last.title.startswith("Install"):
+        return None
+    return last.error or f"The job ended as {last.state}."

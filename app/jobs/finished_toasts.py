@@ -1,0 +1,34 @@
+"""A job that ends says so on whatever page is open."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation
+from app.formatting import plain
+from app.jobs.job_text import ICONS
+from backend.service import Workspace
+from backend.service.jobs import jobs
+
+EVERY = "4s"
+WATCHED = "shell_watched"
+"""The jobs that were active when this session looked last: id -> title."""
+
+
+def tell(opened: Workspace) -> None:
+    """Look every few seconds while jobs are active; what has ended since is told once, with the way to it: not on the
+    job's own page, which shows it."""
+    held: dict[str, str] = st.session_state.setdefault(WATCHED, {})
+    every = EVERY if held or jobs.active(opened) else None
+    st.fragment(_look, run_every=every, key=navigation.own("ends"))(opened, held)
+
+
+def _look(opened: Workspace, held: dict[str, str]) -> None:
+    active = {job.id: job.title for job in jobs.active(opened)}
+    for gone in held.keys() - active.keys():
+        job = jobs.show(opened, gone)
+        if st.query_params.get("id") != gone:
+            words = f"**{plain(job.title)}** {job.state}. [Open the job](/job?id={gone})"
+            st.toast(words, icon=ICONS[job.state], duration="long")
+    held.clear()
+    held.update(active)

@@ -1,0 +1,282 @@
+"""A job's own page in parts: what moves while it runs, its log, its specification, what came of it, and the next
+step."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from app import charts, navigation, next_steps, shell, url_parameters
+from app.formatting import ago, message, plain, seconds, size
+from app.jobs import precision, training_panel
+from app.jobs.cards import VERBS, act, barred
+from app.jobs.job_text import elapsed, log_lines, main_verb, phase_rows, progress_text, rate, time_left, verbs, warnings
+from app.session import frozen
+from app.summaries import figures, provenance, source, verdicts
+from backend.domain.errors import NotFound
+from backend.domain.evaluation.document import Variant
+from backend.domain.figures import figure
+from backend.domain.jobs.artifact import Manifest
+from backend.domain.jobs.jobs import JobKind, JobState
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.roles import Action
+from backend.present.charts.layers import layer_errors
+from backend.present.words import layers, loss
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs, view_cache
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import recipe_files
+from backend.service.serving import serve
+
+LOG_TAIL = 200_000
+DROP = ":material/delete:"
+
+
+class Step(NamedTuple):
+    """The way on from a job: a button, and the page it opens."""
+
+    label: str
+    icon: str
+    page: str
+    params: dict[str, str]
+
+
+def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Step | None:
+    """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
+    if job.kind == JobKind.SERVE and not job.ended:
+        return Step(
+            "Talk to it", ":material/chat:", "playground", url_parameters.playground(serve.served(opened, job.id))
+        )
+    if job.kind == JobKind.EVALUATE and not job.ended:
+        return Step("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
+    if job.state is not JobState.SUCCEEDED:
+        return None
+    match job.kind:
+        case JobKind.OPTIMIZE | JobKind.MANAGED if "artifact" in job.result:
+            parent = ModelCard.model_validate(specification["model" if job.kind == JobKind.OPTIMIZE else "parent"])
+            pair = navigation.several(source(parent), str(job.result["artifact"]))
+            return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
+        case JobKind.TRAIN:
+            model = ModelCard.model_validate(specification["model"])
+            wanted = {"model": source(model), "recipe": training_panel.recipe(opened, job, model)}
+            return Step("Build with this draft", ":material/construction:", "build", wanted)
+        case JobKind.EVALUATE:
+            return Step(
+                "Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))}
+            )
+        case JobKind.IMPORT:
+            return Step("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
+        case JobKind.PAYOFF:
+            return Step("Build with a draft", ":material/construction:", "build", _speculating(specification))
+        case JobKind.INSTALL:
+            return Step("See the engines", ":material/memory:", "hardware", {})
+        case _:
+            return None
+
+
+def _speculating(specification: dict[str, Any]) -> dict[str, str]:
+    """The model that a payoff map is of, or that its artifact was made of, with a draft under the map's settings."""
+    target = Variant.model_validate(specification["variants"][0])
+    recipe = Recipe(name="draft", steps=(Speculate(method="draft", draft="auto"),), serving=target.serving)
+    return {
+        "model": target.source if target.kind == "model" else str(target.original_path),
+        "recipe": recipe_files.write_text(recipe),
+    }
+
+
+def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+    """The one primary button: what one does now that it stands so."""
+    verb, step = main_verb(job), way_on(opened, job, specification)
+    if verb and _button(opened, verb, job, type="primary", shortcut="Alt+E"):
+        _do(opened, verb, job)
+    if step and st.button(step.label, type="primary", icon=step.icon, key="job_next-step", shortcut="Alt+E"):
+        navigation.go(step.page, **step.params)
+
+
+def _button(opened: Workspace, verb: str, job: JobView, **look: Any) -> bool:
+    options = {"help": VERBS[verb].help, **barred(opened, verb, job), **look}
+    return bool(st.button(verb, key=f"job-{verb}", icon=VERBS[verb].icon, **options))
+
+
+def _do(opened: Workspace, verb: str, job: JobView) -> None:
+    if after := act(opened, verb, job.id):
+        navigation.go("job", id=after.id)
+
+
+def other_verbs(opened: Workspace, job: JobView) -> None:
+    """What else can be done to it."""
+    for verb in verbs(job):
+        if verb != main_verb(job) and _button(opened, verb, job):
+            _do(opened, verb, job)
+
+
+def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+    """Back to the form with what was asked filled in, so that it can be asked otherwise."""
+    if job.kind == JobKind.SERVE:
+        pair = url_parameters.playground(serve.served(opened, job.id))
+        navigation.link("playground", "Playground", ":material/chat:", **pair)
+    elif job.kind in {JobKind.OPTIMIZE, JobKind.MANAGED}:
+        aws = job.kind == JobKind.MANAGED
+        text = recipe_files.write_text(Recipe.model_validate(specification["recipe"]))
+        parent = specification["parent" if aws else "model"]
+        known = source(ModelCard.model_validate(parent)) if parent else specification["model"]
+        place = {"target": specification["target"]} if aws else {}
+        navigation.link("build", "Change the recipe", ":material/construction:", model=known, recipe=text, **place)
+    elif job.kind == JobKind.TRAIN:
+        known = source(ModelCard.model_validate(specification["model"]))
+        navigation.link(
+            "train",
+            "Change what is trained",
+            ":material/model_training:",
+            model=known,
+            **training_panel.again(specification["options"]),
+        )
+    elif job.kind == JobKind.EVALUATE:
+        made = jobs.show(opened, job.after).result.get("artifact") if job.after else None
+        found = [str(variant["source"]) for variant in specification["variants"]]
+        sources = [str(made) if source == job.after else source for source in found if made or source != job.after]
+        navigation.link("evaluate", "Change what is measured", ":material/tune:", variants=navigation.several(*sources))
+
+
+def kept(opened: Workspace, job: JobView) -> None:
+    """What an ended job keeps in the home to go on from, and a way to free the space."""
+    held = jobs.kept_bytes(opened, job.id) if job.ended else 0
+    if not held:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="job_kept"):
+        st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
+        options = {"help": "Resumed after that, the job begins anew. Its record and its log stay."}
+        options |= frozen(opened, Action.DROP_KEPT, job.owner)
+        st.button(f"Drop {size(held)}", key="job-drop", icon=DROP, on_click=_drop, args=(opened, job.id), **options)
+
+
+def _drop(opened: Workspace, job_id: str) -> None:
+    with shell.errors_inline(st.toast):
+        st.toast(f"{size(jobs.drop_kept(opened, job_id))} freed.", icon=DROP)
+
+
+def watch(opened: Workspace, job_id: str) -> str:
+    """What moves while it runs; answers with the state, so that the page follows when that changes."""
+    now, events, progress = view_cache.moving(opened, job_id)
+    left, spent = view_cache.expected(opened, now)
+    cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
+    if not now.ended:
+        st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
+        st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
+        if now.kind != JobKind.SERVE:  # it serves until somebody stops it
+            cells.append(("Time left", *time_left(now, left)))
+    if spent:
+        aws = now.kind == JobKind.MANAGED
+        how = "by AWS's clock" if aws else "this attempt"
+        cost = f"{figure(spent.spent)}{' USD' if aws else ''}"
+        cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} an hour"))
+    cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
+    shell.figures(cells)
+    where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
+    if not now.ended:
+        st.caption(f"{where}Rate: {rate(progress) or 'this phase is not counted'}")
+    elif where:
+        st.caption(where)
+    for warning in warnings(events):
+        st.warning(message(warning), icon=":material/warning:")
+    rows = phase_rows(now, events)
+    if rows:
+        st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
+    else:
+        st.caption(
+            "Phases will stand here as it goes through them." if not now.ended else "It ended before its first phase."
+        )
+    return str(now.state)
+
+
+def log(opened: Workspace, job_id: str) -> str:
+    """The tail of the log, searched and downloaded."""
+    text = jobs.logs(opened, job_id, tail_bytes=LOG_TAIL)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = st.text_input("Search the log", key="job_log-words", type="search", max_chars=80, width=320)
+        st.download_button(
+            "Download",
+            lambda: jobs.logs(opened, job_id),
+            f"{job_id}.log",
+            "text/plain",
+            on_click="ignore",
+            disabled=not text,
+        )
+    lines, found = log_lines(text, words or "")
+    if lines:
+        with st.container(height=320, autoscroll=True):
+            st.code(lines, language=None, wrap_lines=True)
+        st.caption(f"{found:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
+    else:
+        st.caption("No line of the log holds that." if text else "The log is empty so far.")
+    return str(view_cache.moving(opened, job_id).job.state)
+
+
+def asked(job_id: str, specification: dict[str, Any]) -> None:
+    """The specification, to read, copy and keep."""
+    text = json.dumps(specification, indent=2, ensure_ascii=False)
+    with st.expander("The specification, frozen when it was submitted", icon=":material/lock:"):
+        st.download_button(
+            "Download", text, f"{job_id}.json", "application/json", on_click="ignore", key="job_spec-download"
+        )
+        st.code(text, language=None, wrap_lines=True, height=320)
+
+
+def optimized(opened: Workspace, job: JobView) -> None:
+    """Size, quality and the error of each linear."""
+    quality = job.result.get("quality") or {}
+    if ruined := quality.get("below_floor"):
+        st.error(plain(ruined), icon=":material/warning:")
+    shell.figures(figures(job.result))
+    if said := loss.of_manifest(quality):
+        st.caption(
+            f"{said[:1].upper()}{said[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
+        )
+    try:
+        artifact = artifacts.show(opened, str(job.result.get("artifact")))
+    except NotFound:
+        st.info("The artifact that this job made has been deleted since.", icon=":material/delete:")
+        return
+    where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
+    scored = "quality measured on held-out text while it was made" if quality else "its quality is not measured yet"
+    st.caption(f"Artifact `{artifact.id}`, {where}; {scored}.")
+    next_steps.show(opened, [artifact.id], baseline=source(artifact.manifest.parent))
+    precision.show(artifact.manifest.bits)
+    if artifact.manifest.layers:
+        _layers(artifact.manifest)
+
+
+def _layers(manifest: Manifest) -> None:
+    """Which layers suffer, as a chart and in words."""
+    if verbs := layers.done(manifest.recipe):
+        charts.show(layer_errors(manifest.layers, charts.theme(), verbs), "layer-errors")
+    for sentence in layers.sentences(manifest.recipe, manifest.layers, manifest.kept_16bit):
+        st.markdown(f"- {plain(sentence)}")
+
+
+def measured(opened: Workspace, job: JobView) -> None:
+    """The verdicts, and where they were measured."""
+    try:
+        view = evaluations.show(opened, str(job.result.get("evaluation")))
+    except NotFound:
+        st.info("The evaluation that this job made has been deleted since.", icon=":material/delete:")
+        return
+    for sentence in verdicts(view.document):
+        st.markdown(f"- {message(sentence)}")
+    st.caption(plain(provenance(view)))
+    navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
+    if ours := list(
+        dict.fromkeys(each.variant.source for each in view.document.variants if each.variant.kind != "url")
+    ):
+        next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
+
+
+def serves(opened: Workspace, job_id: str) -> str:
+    """How to ask the servers of a serve job, from when they answer; answers with how many do."""
+    found = serve.endpoints(opened, job_id)
+    next_steps.served(opened, found)
+    return str(len(found))

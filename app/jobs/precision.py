@@ -1,0 +1,80 @@
+"""What an artifact says of the precision of each group of linears, in rows and words. The rows are pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from app.formatting import plain
+from backend.domain.figures import figure
+
+UNIT = "nats a token"
+
+
+def summary(bits: Mapping[str, Any]) -> str:
+    """The average against what was asked for, and what the losses are."""
+    asked = f", of at most {bits['target_bits']:g} asked for" if bits["target_bits"] else ""
+    return (
+        f"{bits['average_bits']:.2f} bits a weight on average over the quantized linears, scales and zero points counted{asked}. "
+        f"Each group is what servers fuse or what reads the same input. Its loss is the mean KL divergence in {UNIT} of the "
+        "model with only that group rounded, measured on the calibration text; of all allocations within these bits this has the "
+        f"least sum of losses.{_predicted(bits)}"
+    )
+
+
+def _predicted(bits: Mapping[str, Any]) -> str:
+    """The sum beside what was measured of the whole, where it was."""
+    predicted, measured = bits.get("predicted_kl"), bits.get("measured_kl")
+    if not predicted or measured is None:
+        return ""
+    return (
+        f" The sum is {figure(predicted)}; all together lost {figure(measured)} on held-out text, {measured / predicted:.1f} "
+        "times that: errors of one group meet those of the next, which a sum leaves out, and the text is another."
+    )
+
+
+def rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One a group, in the order of the model."""
+    return [
+        {
+            "Group": group["name"],
+            "Linears": group["linears"],
+            "Precision": group["words"],
+            "Loss": figure(group["losses"][group["precision"]]),
+            "As the method makes it": _own(group, bits["own"]),
+        }
+        for group in bits["groups"]
+    ]
+
+
+def _own(group: Mapping[str, Any], name: str) -> str:
+    return "kept so" if group["precision"] == name else f"{figure(group['losses'][name])} at {name}"
+
+
+def attempts(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One a try, where a quality floor was to hold."""
+    return [
+        {
+            "Try": number,
+            "Bits a weight": f"{attempt['average_bits']:.2f}",
+            "Groups raised": len(attempt["raised"]),
+            f"Mean KL ({UNIT})": figure(attempt["kl_mean"]),
+            "Perplexity": f"{attempt['perplexity_increase']:+.2%}",
+            "Outcome": f"Missed: {attempt['missed']}." if attempt["missed"] else "The floor holds: kept.",
+        }
+        for number, attempt in enumerate(bits["attempts"], 1)
+    ]
+
+
+def show(bits: Mapping[str, Any] | None) -> None:
+    """Nothing where all linears were made alike."""
+    if bits is None:
+        return
+    st.markdown("**Precision of each group of linears**")
+    st.caption(plain(summary(bits)))
+    st.dataframe(rows(bits), hide_index=True, alt="Groups of linears with precision, loss and why")
+    if tried := attempts(bits):
+        st.markdown("**What the quality floor took**")
+        st.dataframe(tried, hide_index=True, alt="Tries with bits, quality and outcome")

@@ -1,0 +1,102 @@
+"""A job's life on its page: its priority, what it waits for, what comes before and after it, and what was tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import navigation, shell
+from app.formatting import message, seconds, when
+from app.jobs.cards import VERBS
+from app.jobs.job_text import why
+from app.session import frozen
+from backend.domain.figures import span
+from backend.domain.jobs.attempts import Attempt
+from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.terms import Priority
+from backend.service import Workspace
+from backend.service.jobs import jobs, wait_reasons
+from backend.service.jobs.jobs import JobView
+
+PRIORITY = "job_priority"
+
+
+def panel(opened: Workspace, job: JobView) -> None:
+    """Nothing for a job that just runs or ran, alone and once."""
+    _neighbours(opened, job)
+    if job.state is JobState.QUEUED:
+        _queued(opened, job)
+    if limits := _limits(job):
+        st.caption(limits)
+    tried = wait_reasons.attempts(opened, job.id)
+    if job.aside or len(tried) > 1 or any(each.ending for each in tried if not job.ended):
+        _attempts(tried)
+
+
+def _neighbours(opened: Workspace, job: JobView) -> None:
+    after = jobs.follower(opened, job.id)
+    if job.after or after:
+        with st.container(horizontal=True):
+            if job.after:
+                navigation.link("job", f"After {job.after}", ":material/first_page:", id=job.after)
+            if after:
+                navigation.link("job", f"Then {after.title}", ":material/last_page:", id=after.id)
+
+
+def _queued(opened: Workspace, job: JobView) -> None:
+    shell.live("life", lambda: _why(opened, job.id), active=True)
+    st.segmented_control(
+        "Priority",
+        [str(each) for each in Priority],
+        default=str(job.terms.priority),
+        key=f"{PRIORITY}-{job.id}",
+        required=True,
+        on_change=_prioritize,
+        args=(opened, job.id),
+        **{"help": "A head start of a working day, or the opposite: none is overtaken for ever.", **frozen(opened)},
+    )
+
+
+def _why(opened: Workspace, job_id: str) -> str:
+    """The reason, for as long as it waits; answers with the state."""
+    job = jobs.show(opened, job_id)
+    if job.state is JobState.QUEUED:
+        titles = {each.id: each.title for each in jobs.active(opened)}
+        st.info(why(wait_reasons.reasons(opened, [job]).get(job.id), titles), icon=":material/hourglass_empty:")
+    return str(job.state)
+
+
+def _prioritize(opened: Workspace, job_id: str) -> None:
+    with shell.errors_inline(st.toast):
+        after = jobs.prioritize(opened, job_id, Priority(st.session_state[f"{PRIORITY}-{job_id}"]))
+        st.toast(f"It has {after.terms.priority} priority.", icon=VERBS["Move to front"].icon)
+
+
+def _limits(job: JobView) -> str:
+    """What a person asked of its life, where it is not what every job has."""
+    terms = job.terms
+    limits = [("waits", terms.queue_timeout_s), ("starts within", terms.start_timeout_s), ("runs", terms.run_timeout_s)]
+    parts = [f"{words} at most {span(limit)}" for words, limit in limits if limit]
+    parts += [f"is tried again {terms.retries} times at most"] if terms.retries is not None else []
+    parts += [f"takes {job.claim.cores} cores"] if terms.cores else []
+    return f"It {', '.join(parts)}." if parts else ""
+
+
+def _attempts(tried: list[Attempt]) -> None:
+    with st.expander(f"{len(tried)} attempts", icon=":material/history:", expanded=True):
+        st.dataframe([_row(each) for each in tried], hide_index=True, key="job_attempts")
+        for each in tried:
+            if each.ending and each.sentence:
+                st.caption(f"Attempt {each.number}: {message(each.sentence)}")
+
+
+def _row(attempt: Attempt) -> dict[str, Any]:
+    took = (attempt.ended - attempt.began).total_seconds() if attempt.began and attempt.ended else None
+    return {
+        "Attempt": attempt.number,
+        "Began": when(attempt.began) if attempt.began else "never",
+        "Where": " on ".join(filter(None, (attempt.place, attempt.host))) or "–",
+        "Took": seconds(took),
+        "Ended": attempt.ending.words if attempt.ending else "in order" if attempt.ended else "–",
+    }

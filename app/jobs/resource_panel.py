@@ -1,0 +1,38 @@
+"""What a job's processes used over time, on its page: the chart, and the same in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import charts
+from app.formatting import seconds, size
+from backend.present.charts import resources
+from backend.service import Workspace
+from backend.service.jobs import view_cache
+from backend.service.jobs.progress import Use
+
+
+def in_words(uses: Sequence[Use]) -> str:
+    """The chart in a sentence."""
+    highest, last = max(use.rss_bytes for use in uses), uses[-1]
+    cpu = sum(use.cpu_percent for use in uses) / len(uses)
+    return (
+        f"At most {size(highest)} of memory and on average {cpu:.0f} % of one core, over {seconds(last.at_s)}; "
+        f"at the end {size(last.rss_bytes)} and {last.cpu_percent:.0f} %."
+    )
+
+
+def panel(opened: Workspace, job_id: str) -> str:
+    """Draw it; answers with the job's state."""
+    job = view_cache.moving(opened, job_id).job
+    uses = view_cache.uses(opened, job)
+    if not uses and job.ended:
+        st.caption("Nothing was recorded: it ended before the first reading.")
+    elif not uses:
+        st.caption("Memory and processor use will stand here a few seconds after it has started.")
+    else:
+        charts.show(resources.resources(uses, charts.theme()), "resources", in_words(uses))
+        st.caption(f"{in_words(uses)} Of the worker and all it started, read from /proc; the latest attempt.")
+    return str(job.state)

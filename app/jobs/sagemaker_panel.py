@@ -1,0 +1,89 @@
+"""A job of AWS's on its card and page: where it runs, what it costs, what lies in S3 afterwards and what to do with
+it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import navigation, shell
+from app.formatting import ago, plain, seconds
+from backend.domain.figures import code
+from backend.domain.managed import optimization_job_status
+from backend.service import Workspace
+from backend.service.jobs import jobs, progress
+from backend.service.jobs.jobs import JobView
+
+WORDS = {
+    "STARTING": "starting",
+    "INPROGRESS": "running",
+    "STOPPING": "stopping",
+    "COMPLETED": "completed",
+    "FAILED": "failed",
+    "STOPPED": "stopped",
+}
+"""AWS's word for where it stands -> ours."""
+
+
+def line(opened: Workspace, job: JobView) -> str:
+    """One line on a card: where it is, and what it has cost."""
+    spent = progress.cost(opened, job)
+    cost = f"about {spent.spent:.2f} USD so far" if spent else None
+    return ", ".join(filter(None, ["At SageMaker", optimization_job_status.region(job.place or ""), cost])) + "."
+
+
+def panel(opened: Workspace, job_id: str) -> str:
+    """Where AWS has it, and how it stands there; answers with the job's state."""
+    job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
+    seen = progress.seen_at_aws(opened, job)
+    instance = specification["target"].partition(":")[2]
+    arn = job.result.get("arn") or (job.place if optimization_job_status.region(job.place or "") else None)
+    where = optimization_job_status.region(arn or "") or specification["region"] or "the region of the environment"
+    cells: list[tuple[str, str, str | None]] = [
+        ("Ran at" if job.ended else "Runs at", "SageMaker", where),
+        ("Made for", instance, "SageMaker chooses the instance that it runs on"),
+    ]
+    if seen.status:
+        cells.append(
+            ("At AWS", WORDS.get(seen.status, seen.status), f"asked {ago(seen.at)}" if not job.ended else None)
+        )
+    if "seconds" in job.result and "artifact" not in job.result:
+        cells.append(("Ran", seconds(job.result["seconds"]), "by AWS's clock"))
+    shell.figures(cells)
+    if arn:
+        st.code(arn, language=None, wrap_lines=True)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.link_button(
+                "SageMaker's console",
+                optimization_job_status.console(arn),
+                icon=":material/open_in_new:",
+                help="Of the region. The job is in Studio, under Jobs, Inference optimization.",
+            )
+            if output := job.result.get("output"):
+                st.link_button(
+                    "The result in S3", optimization_job_status.console(arn, str(output)), icon=":material/open_in_new:"
+                )
+    return str(job.state)
+
+
+def made(job: JobView, specification: dict[str, Any]) -> None:
+    """What lies in S3, and the next step with it."""
+    output, artifact = str(job.result.get("output") or ""), job.result.get("artifact")
+    image = str(job.result.get("image") or "an image of your choice")
+    st.markdown(f"**The result** lies in {code(output)}, to be served with {code(image)}.")
+    if left := job.result.get("left"):
+        st.info(plain(str(left)), icon=":material/cloud:")
+    if artifact:
+        bucket, instance = output.removeprefix("s3://").split("/")[0], specification["target"].partition(":")[2]
+        st.caption(
+            "It was fetched, hashed and registered here. To serve it on SageMaker (see it with `--dry-run` first):"
+        )
+        role = specification["request"]["RoleArn"]
+        command = f"whetstone deploy {artifact} --to sagemaker --instance {instance} --role {role} --bucket {bucket} --dry-run"
+        st.code(command, language="bash", wrap_lines=True)
+        return
+    st.caption(
+        "It is in S3 alone. Weights that a server reads can be imported from there; a compiled result is served by its image."
+    )
+    navigation.link("import", "Import it as a model", ":material/download:", import_folder=output)

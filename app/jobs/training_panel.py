@@ -1,0 +1,112 @@
+"""A train job on its page: loss and acceptance while it runs and after, what it learned from, and whether its draft
+paid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import charts, navigation, shell
+from app.drafts import payoff_panel
+from app.formatting import plain, seconds, size
+from backend.domain.errors import NotFound
+from backend.domain.figures import figure
+from backend.domain.jobs.jobs import JobState
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.draft_training import LOSS_TITLES, TITLES, Training
+from backend.domain.recipe.recipe import Recipe
+from backend.present.charts.curves import training as drawn
+from backend.present.words import drafts
+from backend.service import Workspace
+from backend.service.evaluations import draft_verdicts, evaluations
+from backend.service.jobs import artifacts, jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.plans import payoff_maps, recipe_files, training
+
+NONE = "The curves will stand here once the model has answered the prompts."
+
+
+def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+    """The charts of a job that is no longer queued."""
+    if job.state is JobState.SUCCEEDED:
+        _ended(opened, job, ModelCard.model_validate(specification["model"]))
+    else:
+        loss = specification["options"]["loss"]
+        shell.live("training", lambda: _watch(opened, job.id, loss), active=not job.ended)
+
+
+def again(options: Mapping[str, Any]) -> dict[str, str]:
+    """The form's parameters for the same training, as its widgets write them."""
+    asked = Training.model_validate(options)
+    return {
+        "train_kind": TITLES[asked.kind],
+        "train_loss": LOSS_TITLES[asked.loss],
+        "train_minutes": str(asked.minutes),
+    }
+
+
+def recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:
+    """The recipe that uses the draft, as YAML: with as many tokens a guess as gain most, where a payoff map tells."""
+    return recipe_files.write_text(payoff_maps.fitted(opened, model, _plain(job)))
+
+
+def _plain(job: JobView) -> Recipe:
+    return training.recipe(str(job.result["artifact"]), job.result["training"])
+
+
+def _watch(opened: Workspace, job_id: str, loss: str) -> str:
+    """The curves so far; answers with the state."""
+    job = jobs.show(opened, job_id)
+    points = [point for point in evaluations.points(opened, job_id) if "acceptance" in point]
+    if not points:
+        st.caption("It ended before its first look at acceptance." if job.ended else NONE)
+    else:
+        best = max(points, key=lambda point: sum(each["length"] for each in point["acceptance"]))["step"]
+        _curves(points, loss, best)
+    return str(job.state)
+
+
+def _curves(points: Sequence[Mapping[str, Any]], loss: str, best: int) -> None:
+    left, right = st.columns(2)
+    with left:
+        charts.show(drawn.lengths(points, charts.theme(), best_step=best), "training-length")
+    with right:
+        charts.show(drawn.losses(points, loss, charts.theme()), "training-loss")  # type: ignore[arg-type]
+
+
+def _ended(opened: Workspace, job: JobView, model: ModelCard) -> None:
+    found = job.result["training"]
+    cells: list[tuple[str, str, str | None]] = [
+        (
+            f"Tokens a round, {drafts.at(each['temperature'])}",
+            figure(each["length"], 3),
+            f"{each['rate']:.0%} of proposed accepted",
+        )
+        for each in found["acceptance"]
+    ]
+    cells += [
+        ("Draft", size(job.result["bytes_after"]), f"{found['draft']['parameters'] / 1e6:.1f} M parameters"),
+        ("Took", seconds(sum(found["seconds"].values())), None),
+    ]
+    shell.figures(cells)
+    st.markdown(plain(drafts.learned(found)))
+    _curves(found["curve"], found["asked"]["loss"], found["best_step"])
+    charts.show(drawn.positions(found["acceptance"], charts.theme()), "training-positions")
+    _paid(opened, job, model)
+
+
+def _paid(opened: Workspace, job: JobView, model: ModelCard) -> None:
+    """Whether it was deleted, what a payoff map predicts of it, and what evaluations said of recipes with it."""
+    artifact = str(job.result["artifact"])
+    try:
+        artifacts.show(opened, artifact)
+    except NotFound:
+        st.info("The draft that this job made has been deleted since.", icon=":material/delete:")
+        return
+    st.caption(f"Draft `{artifact}`. {drafts.RULE}")
+    payoff_panel.trained(opened, model, _plain(job))
+    for each in draft_verdicts.of(opened, artifact):
+        (st.success if each.pays else st.warning)(plain(each.sentence), icon=":material/speed:")
+        navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=each.evaluation)

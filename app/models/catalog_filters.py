@@ -1,0 +1,127 @@
+"""What the catalog is narrowed and ordered by, as widgets whose values stand in the page's address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.field_labels import LABELS
+from app.navigation import NARROWS
+from backend.domain.rules.catalog_filter import LISTED, PUBLISHED, CatalogFilter, Sort
+from backend.service import Workspace
+from backend.service.models import catalog, technique_checks
+
+HERE = "this machine"
+ORIGINS = {"starter": "comes with Whetstone", "imported": "imported", "folder": "folder", "published": "published"}
+CELLS = {
+    "quantization": "Published: quantization",
+    "speculative_decoding": "Published: speculative decoding",
+    "speculative_decoding_with_provided_draft": "Published: provided draft",
+}
+"""Titles of the published columns, in a filter and over the table."""
+ORDERS: dict[str, tuple[Sort, bool]] = {
+    "Own models first": ("catalog", False),
+    "Name": ("name", False),
+    "Family": ("family", False),
+    "Fewest parameters": ("parameters", False),
+    "Most parameters": ("parameters", True),
+    "Longest context": ("context", True),
+    "Smallest KV cache": ("kv", False),
+    "Licence": ("licence", False),
+}
+BILLION = 1e9
+ANY: dict[str, Any] = {"placeholder": "Any", **NARROWS}
+
+
+def choose(opened: Workspace) -> CatalogFilter:
+    """What is asked for most above the table, the rest beside it."""
+    titles = {
+        **{title: kind for kind, title in technique_checks.kinds().items()},
+        **{CELLS[name]: name for name in PUBLISHED},
+    }
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = st.text_input(
+            "Words",
+            key="catalog_words",
+            type="search",
+            max_chars=80,
+            width=190,
+            **NARROWS,
+            help="All of them must stand in the name, family, provider, hub id or folder.",
+        )
+        wanted = st.multiselect(
+            "Technique that works",
+            list(titles),
+            key="catalog_technique",
+            width=225,
+            **ANY,
+            help="As published by the documentation page, or as checked where you choose beside this.",
+        )
+        target = st.selectbox(
+            "Must fit on",
+            [HERE, *catalog.instances(opened)],
+            index=None,
+            key="catalog_instance",
+            width=215,
+            **ANY,
+            help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
+            "without a choice, on this machine.",
+        )
+    return _beside(opened).model_copy(
+        update={
+            "words": words or "",
+            "techniques": tuple(titles[title] for title in wanted),
+            "target": "local" if target == HERE else target,
+        }
+    )
+
+
+def order(chosen: CatalogFilter) -> CatalogFilter:
+    """The filter in the order that is asked for."""
+    title = st.selectbox("Order", list(ORDERS), key="catalog_sort", width=180, label_visibility="collapsed", **NARROWS)
+    sort, descending = ORDERS[title]
+    return chosen.model_copy(update={"sort": sort, "descending": descending})
+
+
+def _beside(opened: Workspace) -> CatalogFilter:
+    """The rest, folded beneath: reachable on a telephone, where the menu is not in sight."""
+    with st.expander("More filters", icon=":material/tune:", key="catalog_more", bind="query-params"):
+        names = {title: name for name, title in ORIGINS.items() if name in LISTED}
+        origins = st.multiselect("Origin", list(names), key="catalog_origin", **ANY)
+        families = st.multiselect("Family", catalog.families(opened), key="catalog_family", **ANY)
+        licences = st.multiselect("Licence", catalog.licences(opened), key="catalog_licence", **ANY)
+        least, most = _bounds("parameters", 0.1)
+        shortest, longest = _bounds("context", 1.0)
+    return CatalogFilter(
+        origins=tuple(names[title] for title in origins),
+        families=tuple(families),
+        licences=tuple(licences),
+        min_parameters=_whole(least, BILLION),
+        max_parameters=_whole(most, BILLION),
+        min_context=_whole(shortest, 1.0),
+        max_context=_whole(longest, 1.0),
+    )
+
+
+def _bounds(name: str, step: float) -> tuple[float | None, float | None]:
+    """From and to, inclusive; None where nothing is given."""
+    with st.container(horizontal=True):
+        low, high = (
+            st.number_input(
+                LABELS[f"{end}_{name}"],
+                min_value=0.0,
+                max_value=1e9,
+                value=None,
+                step=step,
+                key=f"catalog_{end}_{name}",
+                format="%g",
+                **ANY,
+            )
+            for end in ("min", "max")
+        )
+    return low, high
+
+
+def _whole(value: float | None, one: float) -> int | None:
+    return None if value is None else round(value * one)

@@ -1,0 +1,160 @@
+"""The catalog as a table: facts, what is published in a frame, what was checked with a sign. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from app.formatting import count, size
+from app.models.catalog_filters import CELLS, ORIGINS
+from app.models.model_rows import REFUSED, WORKS
+from backend.domain.figures import figure
+from backend.domain.model.facts import ModelCard, PublishedModel
+from backend.domain.recipe.methods import PRUNE
+from backend.present.charts.theme import Theme
+from backend.service.models.catalog import Cheapest, Entry, Line
+from backend.service.models.technique_checks import TechniqueCheck
+from backend.service.plans.token_prices import ModelPrice
+
+LEGEND = (
+    "A framed Yes or No is what the documentation page publishes of a model; blank means that it leaves the cell blank or lists "
+    "no such model. {check} is our own check of the architecture{where}. The two are never derived from each other."
+)
+CHEAPEST = "The cheapest instance with a published price that serves the original with our engines, on demand."
+LINK: dict[Theme, str] = {"light": "#0b6e99", "dark": "#58b4e3"}
+"""As links are drawn: on the ground of a table, at least 4.5 to 1."""
+A_MILLION = "Estimated USD a million output tokens of the original, least to most."
+SHORT = {
+    "quantization": "Page: quantize",
+    "speculative_decoding": "Page: speculate",
+    "speculative_decoding_with_provided_draft": "Page: draft",
+}
+"""Over the published columns."""
+YES, NO, FITS = "yes", "", "✓ fits"
+GROUPS: dict[str, frozenset[str]] = {
+    "4-bit": frozenset({"rtn", "awq", "gptq"}),
+    "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
+    "FP8, KV": frozenset({"fp8", "kv_cache"}),
+    "Prune": frozenset(PRUNE),
+    "Speculate": frozenset({"draft", "ngram", "ngram_adaptive"}),
+    "Compile": frozenset({"compile"}),
+}
+"""Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
+WIDTHS = {"FP8, KV": 60, "Prune": 55, "Speculate": 74, "Compile": 62}
+COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "Priced on")
+"""What a screen of 1280 pixels has room for."""
+
+
+def title(entry: Entry) -> str:
+    """What people call it: the page's name for a published model, else the id."""
+    return entry.model.display_name if isinstance(entry.model, PublishedModel) else entry.id
+
+
+def grouped(line: Line) -> dict[str, str]:
+    """How many of each group work: `✓`, `2 of 3`, `✗`."""
+    found = {}
+    for name, kinds in GROUPS.items():
+        own = [check.works for check in line.checks if check.kind in kinds]
+        found[name] = "✓" if own and all(own) else f"{sum(own)} of {len(own)}" if any(own) else "✗"
+    return found
+
+
+def row(line: Line, cheapest: Cheapest | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
+    """One line of the catalog; `cheapest` is the cheapest instance that will do for the original, `price` what a token
+    costs."""
+    entry, model = line.entry, line.entry.model
+    return {
+        "Model": title(entry),
+        "Parameters": count(model.parameters),
+        **{CELLS[name]: [cell] if cell else [] for name, cell in entry.published.model_dump().items()},
+        "Fits": FITS if line.fits else REFUSED,
+        **grouped(line),
+        "USD a million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output)) if price else "–",
+        "Priced on": price.target.removeprefix("ml.") if price else "–",
+        "Cheapest that fits": cheapest.instance if cheapest else "none",
+        "USD/h": cheapest.usd_per_hour if cheapest else None,
+        **{check.title: WORKS if check.works else REFUSED for check in line.checks},
+        "Pre-optimized": YES if entry.preoptimized else NO,
+        "Pre-compiled": YES if entry.precompiled else NO,
+        "Licence": entry.licence or "not stated",
+        "Gated": YES if isinstance(model, PublishedModel) and model.gated else NO,
+        "Draft": model.draft or "none",
+        "Context": model.max_positions,
+        "KV a token": size(model.kv_bytes_per_token) if model.generates else "none, it embeds",
+        "Weights": size(model.weights_bytes) if isinstance(model, ModelCard) else "not here",
+        "Family": entry.family,
+        "Origin": ORIGINS.get(entry.origin, entry.origin) if entry.present else "folder is gone",
+        "Id": entry.id,
+    }
+
+
+def linked(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
+    """The rows with names that look as what a click opens, a pandas Styler."""
+    import pandas
+
+    table = pandas.DataFrame(rows)
+    return table.style.set_properties(subset=["Model"], color=LINK[theme]).format({"USD/h": "{:.2f}"}, na_rep="–")
+
+
+def columns(*, pinned: bool = False) -> dict[str, Any]:
+    """How the columns look; the names are those of `row`. Names that are `pinned` are drawn pale, which no link is."""
+    published = {
+        CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
+        for name, short in SHORT.items()
+    }
+    return {
+        "Model": st.column_config.TextColumn(pinned=pinned, width=165),
+        **{name: st.column_config.TextColumn(width=WIDTHS.get(name, 52)) for name in GROUPS},
+        "Fits": st.column_config.TextColumn(width=50),
+        "Parameters": st.column_config.TextColumn("Size", width=58),
+        "Context": st.column_config.NumberColumn(width=57),
+        "USD a million": st.column_config.TextColumn("USD/M out", width=90, help=A_MILLION),
+        "Priced on": st.column_config.TextColumn(width=102, help="The instance, without its `ml.`"),
+        "USD/h": st.column_config.NumberColumn(width=55, format="%.2f"),
+        "Cheapest that fits": st.column_config.TextColumn(width=122, help=CHEAPEST),
+        **published,
+    }
+
+
+def height(rows: int) -> int:
+    """Pixels of the whole table: a list of a page's rows does not scroll within the page."""
+    return 35 * (rows + 1) + 3
+
+
+def why_not(lines: Sequence[Line]) -> list[dict[str, str]]:
+    """Every refused cell of these lines with its reasons; techniques of a model that are refused alike share a row."""
+    return [
+        {
+            "Model": title(line.entry),
+            "Techniques": ", ".join(check.title for check in alike),
+            "Why not": " ".join(alike[0].reasons),
+            "Source": "; ".join(alike[0].sources),
+        }
+        for line in lines
+        for alike in refused_alike(line.checks)
+    ]
+
+
+def refused_alike(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]]:
+    """Those that do not work, together where the reasons are the same."""
+    found: dict[tuple[str, ...], list[TechniqueCheck]] = {}
+    for check in checks:
+        if not check.works:
+            found.setdefault(check.reasons, []).append(check)
+    return list(found.values())
+
+
+def priced(prices: Sequence[ModelPrice]) -> str:
+    """At which load, on what and of when the prices of a list are: each place once."""
+    if not prices:
+        return "No price a million tokens is known of these models there."
+    where = "on the instance that is chosen above" if prices[0].chosen else "on the instance where a token is cheapest"
+    notes = "; ".join(sorted({price.note for price in prices if price.note}))
+    return f"USD/M out: USD a million output tokens, estimated at {prices[0].asked}, {where}. Prices: {notes}."
+
+
+def legend(target: str | None) -> str:
+    where = f" on {target}" if target and target != "local" else " on this machine, its memory included"
+    return LEGEND.format(check=f"{WORKS} or {REFUSED}", where=where)

@@ -1,0 +1,146 @@
+"""A folder on its way into the catalog: what was read of it, what fits it here, and the buttons that remember or forget
+it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation, shell
+from app.formatting import message, plain
+from app.models.model_rows import facts, figures, quantized_words, technique_rows
+from app.session import by, frozen
+from app.summaries import source
+from backend.domain.errors import WhetstoneError
+from backend.domain.model.facts import ModelCard
+from backend.domain.roles import Action
+from backend.service import Workspace
+from backend.service.jobs import quotas
+from backend.service.models import models, technique_checks
+
+REFUSED = "import_refused"
+
+
+def look(opened: Workspace, folder: str) -> ModelCard | None:
+    """The card of what was asked for; the sentence that says why not where it is no model."""
+    try:
+        with st.spinner("Looking at its files"):
+            return models.inspected(opened, folder)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None
+
+
+def name_field(source: str) -> str | None:
+    """What the model will be called; None: by what it comes from. A field for each source, since a name is of one
+    model."""
+    if not source:
+        return None
+    written = st.text_input(
+        "Name (optional)",
+        key=_name_key(source),
+        max_chars=100,
+        placeholder="by its folder, file or repository",
+        help="By this name it stands in the catalog, in charts and on the command line.",
+    )
+    return written.strip() or None
+
+
+def _name_key(source: str) -> str:
+    return f"import_name-{source}"
+
+
+def buttons(opened: Workspace, card: ModelCard | None, given: str) -> None:
+    """Import, and once that is done the next step."""
+    there = card is not None and (card.origin == "starter" or models.is_remembered(opened, card))
+    if card is not None and there:
+        if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
+            navigation.go("build", model=source(card))
+    else:
+        state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
+        st.button(
+            "Import",
+            type="primary",
+            icon=":material/download_done:",
+            shortcut="Alt+I",
+            on_click=_remember,
+            args=(opened, card.path if card else "", given),
+            key="import_submit",
+            **{**state, **frozen(opened, Action.REMEMBER_MODEL)},
+        )
+    shell.show_session_error(REFUSED)
+
+
+def _remember(opened: Workspace, path: str, given: str) -> None:
+    name = str(st.session_state.get(_name_key(given)) or "").strip() or None
+    with shell.errors_in_session(REFUSED):
+        models.remember(opened, path, name=name)
+
+
+def _forget(opened: Workspace, path: str) -> None:
+    with shell.errors_in_session(REFUSED):
+        models.forget(opened, path)
+
+
+def describe(opened: Workspace, card: ModelCard) -> None:
+    """The card, its licence, and what each technique would do with it here."""
+    st.subheader(plain(card.id))
+    if card.origin == "starter":
+        st.success("This model comes with Whetstone: it is in the catalog already.", icon=":material/check_circle:")
+    elif models.is_remembered(opened, card):
+        st.success("This model is in the catalog.", icon=":material/check_circle:")
+    below = {quantized_words(card), card.quantized_before.sentence if card.quantized_before else ""}
+    for note in card.notes:
+        if note not in below:
+            st.info(plain(note), icon=":material/info:")
+    shell.figures(figures(card))
+    licence = models.licence(card)
+    st.markdown(
+        f"**Licence** {plain(licence)}"
+        if licence
+        else "**Licence** not stated in the folder: ask where you have it from."
+    )
+    if card.quantization:
+        st.info(plain(quantized_words(card)), icon=":material/info:")
+    if card.quantized_before:
+        st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
+    st.markdown("**What fits here**, as checked for this machine")
+    st.dataframe(
+        technique_rows(technique_checks.checks(opened, card)),
+        hide_index=True,
+        alt="Techniques and whether they work here",
+    )
+    with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
+        st.dataframe(facts(card), hide_index=True, alt="Facts of the model")
+
+
+def listed(opened: Workspace) -> None:
+    """What was imported before, each with the way to it and out."""
+    st.subheader("Imported")
+    if room := quotas.own_imports(opened):
+        st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")
+    shell.damaged_rows(opened, "model")
+    found = models.remembered(opened)
+    if not found:
+        st.caption("Models that you import will stand here and in the catalog.")
+    for known in found:
+        with st.container(
+            border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"
+        ):
+            gone = "" if known.present else " · :material/folder_off: the folder is gone"
+            st.markdown(
+                f"**{plain(known.card.id)}**{gone}{by(opened, known.owner)}  \n:small[{plain(known.card.path)}]",
+                width="stretch",
+            )
+            if known.present:
+                navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
+            options = frozen(opened, Action.FORGET_MODEL, known.owner)
+            with st.popover(
+                "Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}", **options
+            ):
+                st.markdown("Take it out of the catalog? The folder and what was made from it stay.")
+                st.button(
+                    "Yes, forget it",
+                    key=f"import_forget-{known.card.path}",
+                    on_click=_forget,
+                    args=(opened, known.card.path),
+                )

@@ -1,0 +1,108 @@
+"""A model of a hub or S3 on its way in: its card before any download, its licence to be accepted, and the job that
+fetches it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import idempotency, navigation, shell
+from app.field_labels import LABELS
+from app.formatting import message, plain, short, size
+from app.models.model_rows import figures, quantized_words
+from app.session import frozen
+from backend.domain.errors import WhetstoneError
+from backend.domain.model.sources import Inspection
+from backend.domain.roles import Action
+from backend.service import Workspace
+from backend.service.models import imports
+
+PURPOSE, ASKED = "import", "import_asked"
+KEPT_S = 600
+"""How long a card that was read over the network is shown without asking again."""
+
+
+@st.cache_data(ttl=KEPT_S, max_entries=64, show_spinner="Reading the card: no weights are fetched")  # type: ignore[untyped-decorator]
+def _inspect(_opened: Workspace, source: str) -> Inspection:
+    return imports.inspect(_opened, source)
+
+
+def is_remote(opened: Workspace, source: str) -> bool | None:
+    """Whether a job would bring it in; None, once it is said, where it lies where this person may not name files."""
+    try:
+        return bool(source) and imports.is_remote(opened, source)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None
+
+
+def ask(source: str) -> None:
+    """The person wants the card of that model: they typed it, or clicked. An address that somebody else wrote is no
+    such wish."""
+    st.session_state[ASKED] = source.strip()
+
+
+def look(opened: Workspace, source: str) -> Inspection | None:
+    """What an import would fetch, once the person asks; the sentence that says why not where there is no such model."""
+    if why := opened.refusal(Action.REMEMBER_MODEL):
+        st.info(plain(why), icon=":material/lock:")
+        return None
+    if imports.asks_network(source) and st.session_state.get(ASKED) != source:
+        st.markdown(
+            f"The card of **{plain(short(source, 120))}** has not been read yet: it is asked for over the network."
+        )
+        st.button("Read the card", icon=":material/search:", key="import_ask", on_click=ask, args=(source,))
+        return None
+    try:
+        inspection: Inspection = _inspect(opened, source)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return None
+    return inspection
+
+
+def describe(found: Inspection) -> bool:
+    """The card, its licence and what is fetched; whether its conditions are accepted, or need not be."""
+    st.subheader(plain(found.title))
+    if found.card is None:
+        st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
+    else:
+        shell.figures(figures(found.card))
+    if found.card is not None and found.card.quantization:
+        st.info(plain(quantized_words(found.card)), icon=":material/info:")
+    if found.card is not None and found.card.quantized_before is not None:
+        st.warning(plain(found.card.quantized_before.sentence), icon=":material/compress:")
+    amount = (
+        f"{size(found.bytes)} in {len(found.files)} files" if found.bytes else "of a size that its index does not state"
+    )
+    st.markdown(f"**Download** {amount}, at the revision `{found.revision[:12]}`.")
+    licence = plain(found.licence) if found.licence else "not stated"
+    where = f" Its conditions: {plain(found.licence_url)}" if found.licence_url else ""
+    st.markdown(f"**Licence** {licence}{', and gated by its owner' if found.gated else ''}.{where}")
+    if not found.must_accept:
+        return True
+    return bool(
+        st.checkbox(
+            LABELS["accept_licence"], key=f"import_accept-{found.source}-{found.revision}", help="Kept with the job."
+        )
+    )
+
+
+def button(opened: Workspace, found: Inspection | None, accepted: bool, name: str | None) -> None:
+    """One job for one model, however often it is clicked."""
+    reason = None if found else "Give a model first."
+    if found and not accepted:
+        reason = "Its licence must be accepted first."
+    options = {"help": reason, "disabled": reason is not None, **frozen(opened)}
+    clicked = st.button(
+        "Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options
+    )
+    if clicked and found:
+        with shell.errors_on_page():
+            prepared = imports.prepare(
+                opened, found.source, revision=found.revision, accept_licence=accepted, name=name
+            )
+            mark = f"{found.source} {found.revision} {name or ''}".rstrip()
+            job = imports.submit(
+                opened, prepared, submission=idempotency.key(PURPOSE, mark, for_s=idempotency.DOUBLE_CLICK_S)
+            )
+            navigation.go("job", id=job.id)

@@ -1,0 +1,221 @@
+"""The sections of a model's page: what is published of it beside what is checked, its memory on each instance, what was
+tried."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, navigation, shell
+from app.formatting import message, plain
+from app.models.catalog_filters import CELLS, HERE
+from app.models.catalog_table import refused_alike
+from app.summaries import artifact_rows, provenance, verdicts
+from backend.domain.figures import code
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.planner import presets
+from backend.present.charts import memory as charts_memory
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts
+from backend.service.models import catalog, technique_checks
+from backend.service.models.catalog import Entry
+from backend.service.models.technique_checks import TechniqueCheck
+from backend.service.plans import recipe_files, token_prices
+
+SHOWN = 20
+EVALUATIONS = 5
+ORIGINAL = "Original"
+MANY_ALIKE = 4
+"""Refusals that are counted in a line rather than named."""
+
+
+def published(model: PublishedModel) -> None:
+    """What it is by the page's own words, its licence, and that its weights are not here."""
+    st.caption(" · ".join(plain(part) for part in (model.id, model.hf_repo, model.provider, model.task)))
+    with st.container(horizontal=True):
+        if model.preoptimized:
+            st.badge("Pre-optimized", icon=":material/bolt:", color="grey", help="Listed so on the documentation page.")
+        if model.precompiled:
+            st.badge(
+                "Pre-compiled",
+                icon=":material/memory:",
+                color="grey",
+                help="For Neuron, listed so on the documentation page.",
+            )
+        if model.gated:
+            st.badge(
+                "Gated",
+                icon=":material/lock:",
+                color="grey",
+                help="Its owner must let you in before you can download it.",
+            )
+    gated = ", and its owner must grant access first" if model.gated else ""
+    st.info(
+        f"Its weights are not here: what follows is known from published facts. To run it, import {code(model.hf_repo)}. "
+        f"Licence {plain(model.license)}{gated}.",
+        icon=":material/cloud_off:",
+    )
+
+
+def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
+    """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
+    found = token_prices.of(opened, model, target=target)
+    if found is not None:
+        why = (
+            "on the instance chosen below"
+            if found.chosen
+            else "where its tokens are cheapest; choose another instance below"
+        )
+        st.markdown(f":material/payments: **{plain(found.span)} USD a million output tokens** {why}")
+        st.caption(
+            plain(f"{found.where[:1].upper()}{found.where[1:]}, nothing of it is measured. Price: {found.note}.")
+        )
+    elif model.generates:
+        st.caption(
+            f"No price a million tokens on {target or 'any instance'}: it does not run there, or price or speed is unknown."
+        )
+
+
+def cells(opened: Workspace, entry: Entry) -> str | None:
+    """The published cells as they are, beside our own checks with their reasons; the instance that they are checked
+    for."""
+    target = st.selectbox(
+        "Check for",
+        [HERE, *catalog.instances(opened)],
+        key="model_on",
+        bind="query-params",
+        width=260,
+        help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
+    )
+    checks = technique_checks.checks(opened, entry.model, "local" if target == HERE else target)
+    left, right = st.columns([1, 2], gap="large") if isinstance(entry.model, PublishedModel) else (None, st.container())
+    if left is not None:
+        with left:
+            st.markdown("**As published**")
+            for name, cell in entry.published.model_dump().items():
+                _published_cell(CELLS[name].removeprefix("Published: "), cell)
+            st.caption("Exactly as the documentation page has it. A blank there stays blank.")
+    with right:
+        st.markdown(f"**As checked for {target}**, from the architecture")
+        working = [plain(check.title) for check in checks if check.works]
+        if working:
+            st.markdown(f":material/check_circle: **{', '.join(working)}** {'works' if len(working) == 1 else 'work'}")
+        for alike in refused_alike(checks):
+            _refused(alike)
+    return None if target == HERE else target
+
+
+def _published_cell(name: str, cell: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(name.capitalize(), width="stretch")
+        if cell:
+            st.badge(cell, color="grey")
+        else:
+            st.caption("blank", width="content")
+
+
+def _refused(alike: list[TechniqueCheck]) -> None:
+    """One line for all that are refused alike, grey, with why and what would work."""
+    first, titles = alike[0], ", ".join(plain(check.title) for check in alike)
+    said = titles if len(alike) < MANY_ALIKE else f"{len(alike)} techniques"
+    st.markdown(f":gray[:material/block: **{said}**] {' '.join(message(reason) for reason in first.reasons)}")
+    nearest = _nearest([check.nearest for check in alike if check.nearest])
+    which = f"{titles}. " if len(alike) >= MANY_ALIKE else ""
+    st.caption(f"{which}{nearest}By {plain('; '.join(dict.fromkeys(first.sources)))}.")
+
+
+def _nearest(found: list[str]) -> str:
+    """What would work; where that is only another place, the place once."""
+    if not found:
+        return "Nothing near it works there. "
+    places = {steps.partition(" on ")[2] for steps in found}
+    if len(found) > 1 and len(places) == 1 and (place := places.pop()):
+        return f"They work on {plain(place)}. "
+    return f"Nearest that works: {' or '.join(dict.fromkeys(map(plain, found)))}. "
+
+
+def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
+    """The builder's address: the load of this page's price, and what was chosen here: where to check, and the weights
+    if a bundled recipe makes them."""
+    target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
+    load = presets.load(token_prices.STREAMS, model.max_positions)
+    numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
+    recipe = next((kind for kind, known in technique_checks.kinds().items() if known == title), None)
+    asked = {f"build_{name}": str(number) for name, number in numbers.items()}
+    asked |= {"target": target} if target and target != HERE else {}
+    return asked | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
+
+
+def memory(opened: Workspace, entry: Entry) -> None:
+    """Bars of one accelerator's memory, for the original and each quantization that is possible."""
+    kinds, title = {ORIGINAL: "original"}, ORIGINAL
+    if not entry.model.quantization:
+        kinds |= {
+            title: kind
+            for kind, title in technique_checks.kinds().items()
+            if technique_checks.technique_of(kind) == "quantize"
+        }
+    if len(kinds) > 1:
+        title = st.segmented_control(
+            "Weights", list(kinds), default=ORIGINAL, required=True, key="model_weights", bind="query-params"
+        )
+    footprints = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
+    cheapest = catalog.cheapest(opened, entry.model, kinds[title or ORIGINAL])
+    if cheapest is not None:
+        st.markdown(
+            f"The cheapest instance that will do is `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD an hour."
+        )
+        st.caption(f"{plain(cheapest.note)}. By our engines' rules and the memory below, which is estimated.")
+    else:
+        st.markdown("No instance with a published price will do with our engines.")
+    drawn = charts_memory.memory(footprints, charts.theme())
+    st.plotly_chart(
+        charts.trusted(drawn), key="model_memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(footprints)
+    )
+    with st.expander("The same as a table", icon=":material/table_rows:"):
+        st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
+
+
+def draft(entry: Entry) -> None:
+    """The smaller model that could propose tokens, and what is not known of it."""
+    model = entry.model
+    if model.draft:
+        st.markdown(
+            f"**Draft model** {plain(model.draft)}. Its acceptance on this model was not measured by the catalog."
+        )
+    elif entry.published.speculative_decoding_with_provided_draft == "Yes":
+        st.markdown("**Draft model** The page says that one is provided; no public one is known.")
+    else:
+        st.markdown("**Draft model** none is known; n-gram speculation needs none.")
+
+
+def tried(opened: Workspace, card: ModelCard, own: str) -> None:
+    """Artifacts made from it and evaluations against it."""
+    st.subheader("Artifacts made from it")
+    made = [
+        view
+        for view in artifacts.listing(opened, model=card.id, limit=SHOWN)
+        if view.manifest.parent.path == card.path and not view.manifest.is_draft
+    ]
+    shell.damaged_rows(opened, "artifact", artifacts.ids(opened, model=card.id, limit=SHOWN))
+    if made:
+        st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
+        with st.container(horizontal=True):
+            for view in made[:5]:
+                label = f"Evaluate {plain(view.recipe)} ({view.id})"
+                navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(own, view.id))
+                navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
+    else:
+        st.caption("Nothing yet: what you optimize will stand here with its size and quality.")
+    st.subheader("Evaluations against it")
+    measured = evaluations.listing(opened, baseline=card.id, limit=EVALUATIONS)
+    for evaluation in measured:
+        with st.container(border=True, key=f"model_evaluation-{evaluation.id}"):
+            st.markdown(f"**{plain(evaluation.title)}**")
+            for sentence in verdicts(evaluation.document):
+                st.markdown(f"- {message(sentence)}")
+            st.caption(plain(provenance(evaluation)))
+            navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
+    if not measured:
+        st.caption("Nothing measured yet: verdicts against this model will stand here.")
+        navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.several(own))

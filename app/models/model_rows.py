@@ -1,0 +1,101 @@
+"""Models in rows and words: card facts with units, technique cells as checked here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.formatting import count, size
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.needs import serving_memory
+from backend.domain.recipe.recipe import ORIGINAL
+from backend.service.models.technique_checks import TechniqueCheck
+
+WORKS, REFUSED = "✓ works", "✗ no"
+
+
+def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
+    """(label, value, how it is known)."""
+    per_token = model.kv_bytes_per_token
+    counted = (
+        "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
+    )
+    found = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
+    if not model.generates:
+        return [*found, ("KV cache", "none", "an embedding model generates no tokens")]
+    return [
+        *found,
+        ("KV cache a token", size(per_token), cache_formula(model)),
+        ("KV cache, full context", size(model.kv_bytes_of(model.max_positions)), cache_of_context(model)),
+    ]
+
+
+def quantized_words(model: ModelFacts) -> str:
+    """How weights that are not plain are stored, and whether they can be optimized; of a published model only by which
+    method."""
+    stored = model.stored if isinstance(model, ModelCard) else None
+    return stored.sentence if stored else f"These weights are quantized already ({model.quantization})."
+
+
+def cache_formula(model: ModelFacts) -> str:
+    """How the size of the key-value cache of one token comes about."""
+    if model.kv_latent:
+        return f"{model.cached_layers} layers x {model.kv_latent} x 2 bytes, one latent vector a token in 16 bit"
+    return f"2 x {model.cached_layers} layers x {model.kv_heads} KV heads x {model.head_dim} x 2 bytes, keys and values in 16 bit"
+
+
+def cache_of_context(model: ModelFacts) -> str:
+    """And that of one request over the whole context."""
+    window = (
+        f"; {model.sliding_layers} layers keep {model.sliding_window:,} of them at most" if model.sliding_window else ""
+    )
+    return f"{model.max_positions:,} tokens of one request{window}"
+
+
+def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
+    if isinstance(model, ModelCard):
+        return "Weights on disk", size(model.weights_bytes), f"{model.weights_bytes:,} bytes"
+    estimated = serving_memory.weights(model, ORIGINAL).total
+    return "Weights", size(estimated), f"estimated: parameters x {model.quantization or model.dtype}"
+
+
+def facts(model: ModelFacts) -> list[dict[str, str]]:
+    """Everything else of the card: as config.json says it, or as it is published."""
+    said = {
+        "Architecture": model.architecture,
+        "Layers": str(model.layers),
+        "Hidden size": str(model.hidden_size),
+        "Intermediate size": str(model.intermediate_size),
+        "Attention heads": f"{model.heads}, of {model.head_dim}",
+        "KV heads": str(model.kv_heads),
+        "Vocabulary": f"{model.vocabulary:,}",
+        "Context": f"{model.max_positions:,} tokens",
+        "Experts": f"{model.experts} a layer, {model.experts_per_token} a token" if model.experts else "none",
+        "Weights are": model.dtype + (f", quantized ({model.quantization})" if model.quantization else ""),
+        "Embeddings": "tied" if model.tied_embeddings else "not tied",
+        "Provided draft": model.draft or "none",
+        **_where_from(model),
+    }
+    notes = [("Note", note) for note in model.notes] if isinstance(model, ModelCard) else []
+    return [{"Fact": name, "Value": value} for name, value in [*said.items(), *notes]]
+
+
+def _where_from(model: ModelFacts) -> dict[str, str]:
+    if isinstance(model, ModelCard):
+        return {"Folder": model.path, "Revision": model.revision[:12]}
+    if not isinstance(model, PublishedModel):
+        return {}
+    said = {"Hub id": model.hf_repo, "Provider": model.provider, "Licence": model.license, "Task": model.task}
+    return said | {"Facts from": ", ".join(model.sources)} | ({"Note": model.note} if model.note else {})
+
+
+def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:
+    return [
+        {
+            "Technique": check.title,
+            "Here": WORKS if check.works else REFUSED,
+            "Why not": " ".join(check.reasons),
+            "Nearest that works": check.nearest or "",
+            "Source": "; ".join(check.sources),
+        }
+        for check in checks
+    ]

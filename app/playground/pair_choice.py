@@ -1,0 +1,152 @@
+"""Which two the playground asks: known models, what was made of them, or a URL. The pair stands in the address of the
+page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app import url_parameters
+from app.formatting import plain, size, when
+from app.summaries import source as origin
+from app.url_parameters import NOTHING
+from backend.service import Workspace
+from backend.service.jobs import artifacts
+from backend.service.jobs.artifacts import ArtifactView
+from backend.service.models import models
+from backend.service.serving.serve import is_address
+
+TITLES = {"original": "Original", "optimized": "Optimized"}
+URL = "url"
+PLACEHOLDER = "http://HOST:PORT"
+
+
+Pair = Sequence[tuple[str, str]]
+"""(name, source) of one or two."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something that can be served. `parent` is the source of the model it is or was made of."""
+
+    source: str
+    label: str
+    name: str
+    parent: str
+
+
+def choices(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Choice]:
+    """Each model that is there, followed by its artifacts, in the order of `made`."""
+    found: list[Choice] = []
+    for known_model in models.known(opened):
+        if known_model.present:
+            label = f"{known_model.card.id} · original · {size(known_model.card.weights_bytes)}"
+            found.append(Choice(known_model.source, label, known_model.card.id, known_model.source))
+        for view in artifact_views:
+            if origin(view.manifest.parent) == known_model.source:
+                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {when(view.created_at)[:16]}"
+                found.append(Choice(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
+    return found
+
+
+def partners(found: Sequence[Choice], first: str) -> list[Choice]:
+    """What to put beside `first`: artifacts of the same model, then the model; everything where `first` is a URL."""
+    chosen = next((choice for choice in found if choice.source == first), None)
+    if chosen is None:
+        return list(found)
+    family = [choice for choice in found if choice.parent == chosen.parent and choice.source != first]
+    return sorted(family, key=lambda choice: choice.source == choice.parent)
+
+
+def suggestion(found: Sequence[Choice], made: Sequence[str]) -> tuple[str, str]:
+    """The newest artifact (the first of `made`) and its model; the first model alone where nothing was made."""
+    for artifact in made:
+        mine = next((choice for choice in found if choice.source == artifact), None)
+        parent = next((choice for choice in found if mine and choice.parent == mine.parent), None)
+        if mine and parent and parent is not mine:
+            return parent.source, mine.source
+    return (found[0].source if found else URL), NOTHING
+
+
+def pair(opened: Workspace) -> list[tuple[str, str]]:
+    """The chosen (name, source) of one or two; an empty list while a URL is still to be given."""
+    artifact_views = artifacts.variants(opened)  # newest first
+    found = choices(opened, artifact_views)
+    defaults = suggestion(found, [view.id for view in artifact_views])
+    left, right = st.columns(2)
+    with left:
+        first = _side("original", found, defaults[0], found)
+    with right:
+        second = _side("optimized", partners(found, first), defaults[1] if first == defaults[0] else "", found)
+    names = {choice.source: choice.name for choice in found}
+    return [(names.get(source, source), source) for source in (first, second) if source]
+
+
+def _side(side: str, offered: Sequence[Choice], default: str, known: Sequence[Choice]) -> str:
+    """One selector, and the text field of a URL under it; the source, empty where there is none."""
+    labels = {choice.source: choice.label for choice in offered}
+    others = {URL: "A URL of a running server", **({NOTHING: "Nothing: ask one alone"} if side == "optimized" else {})}
+    options = [*labels, *others]
+    asked = st.query_params.get(side)
+    now = _chosen(asked, options, default or next(iter(labels), NOTHING if side == "optimized" else URL))
+    key = f"playground_{side}"
+    if st.session_state.get(key) != now:
+        st.session_state[key] = now
+    st.selectbox(
+        TITLES[side],
+        options,
+        key=key,
+        format_func=lambda option: (labels | others)[option],
+        on_change=_write,
+        args=(side, key),
+    )
+    if asked and asked not in options and not is_address(asked):
+        elsewhere = asked in {choice.source for choice in known}
+        why = "is of another model" if elsewhere else "is not known here"
+        st.warning(f"`{plain(asked[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
+    return _url(side, asked) if now == URL else "" if now == NOTHING else now
+
+
+def _chosen(asked: str | None, options: Sequence[str], default: str) -> str:
+    """The option that the address means, else the default."""
+    if asked and is_address(asked):
+        return URL
+    if asked in options:
+        return str(asked)
+    return default if default in options else options[0]
+
+
+def _url(side: str, asked: str | None) -> str:
+    key = f"playground_url_{side}"
+    given = asked if asked and is_address(asked) else ""
+    if st.session_state.get(key) != given and given:
+        st.session_state[key] = given
+    st.text_input(
+        f"{TITLES[side]} URL",
+        key=key,
+        placeholder=PLACEHOLDER,
+        on_change=_write_url,
+        args=(side, key),
+        help="An OpenAI-compatible server that is running, or an endpoint at SageMaker: sagemaker:NAME@REGION.",
+    )
+    address = str(st.session_state[key]).strip()
+    if address and not is_address(address):
+        st.error(f"This is not an address: give {PLACEHOLDER}, or sagemaker:NAME@REGION.", icon=":material/error:")
+        return ""
+    return address
+
+
+def share(pair: Pair) -> None:
+    """Put the pair into the address of the page, also where it is the suggested one."""
+    st.query_params.update(url_parameters.playground([source for _, source in pair]))
+
+
+def _write(side: str, key: str) -> None:
+    st.query_params[side] = st.session_state[key]
+
+
+def _write_url(side: str, key: str) -> None:
+    address = str(st.session_state[key]).strip()
+    st.query_params[side] = address if is_address(address) else URL

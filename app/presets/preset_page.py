@@ -1,0 +1,301 @@
+"""Presets on screens: the list and its choice in the address, one preset with its three kinds of figures, apply,
+import, save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import navigation, shell, url_parameters
+from app.field_labels import LABELS
+from app.formatting import message, plain
+from app.presets import preset_rows as preset_rows
+from app.session import by, frozen
+from app.steps import stack
+from backend.domain.errors import NotFound
+from backend.domain.model.facts import ModelCard
+from backend.domain.planner.presets import GOALS
+from backend.domain.recipe.recipe import Recipe
+from backend.domain.roles import Action
+from backend.service import Workspace
+from backend.service.models import models
+from backend.service.plans import recipe_files
+from backend.service.presets import preset_comparison, preset_text, presets
+from backend.service.presets.presets import Applied, Filter, KnownPreset, PresetView
+
+SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
+
+
+def model_presets(opened: Workspace, model_id: str) -> None:
+    """The presets of one model, with the way to build on each: a section of the model's page."""
+    st.subheader("Presets")
+    known_presets = presets.listing(opened, Filter(model=model_id))
+    if not known_presets:
+        st.caption("None for this model yet. Presets of other models can be applied to it on the Presets page.")
+        navigation.link("presets", "All presets", ":material/bookmarks:")
+        return
+    views = presets.views(opened, known_presets)
+    beside = preset_comparison.of(opened, [view.preset for view in views], preset_rows.AT)
+    first = [preset_rows.original_row(beside.original)] if beside.original else []
+    lines = [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)]
+    _listed(views, lines, alt="The original and the presets of this model: estimated, published and measured")
+    with st.container(horizontal=True):
+        for view in views:
+            navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
+        if len(views) > 1:
+            ids = ",".join(view.preset.id for view in views)
+            navigation.link("compare", "Compare these presets", ":material/compare_arrows:", presets=ids)
+
+
+def chosen(opened: Workspace) -> list[KnownPreset]:
+    """Those of the address that are here; an id that is not is told."""
+    words = st.query_params.get("selected", "")
+    if st.session_state.get(SEEN, words) != words:  # the address was changed by a link or by Back: draw the table anew
+        st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
+    st.session_state[SEEN] = words
+    return found(opened, words)
+
+
+def found(opened: Workspace, words: str) -> list[KnownPreset]:
+    """Presets by ids between commas, each once."""
+    known_presets = []
+    for wanted in navigation.listed([words]):
+        try:
+            known_presets.append(presets.find(opened, wanted))
+        except NotFound as error:
+            st.error(message(error), icon=":material/error:")
+    return known_presets
+
+
+def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look: Any) -> None:
+    """What a screen of 1280 pixels has room for; a toggle under the table shows the rest."""
+    st.caption(preset_rows.legend())
+    st.caption(plain(preset_rows.basis(views)))
+    config: dict[str, Any] = {
+        name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()
+    }
+    config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=95, help=preset_rows.PRICE)
+    key = navigation.own("preset_columns")
+    everything = st.session_state.get(key, st.query_params.get(key) == "true")
+    order = None if everything else [*preset_rows.COMPACT]
+    st.dataframe(lines, hide_index=True, column_config=config, column_order=order, **look)
+    said = "Estimated speed, what is published and what was measured, besides."
+    st.toggle("All columns", key=key, bind="query-params", help=said)
+
+
+def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
+    """The list; ticking rows changes the choice in the address."""
+    beside = preset_comparison.of_models(opened, (view.preset.model for view in views), preset_rows.AT)
+    ids = [view.preset.id for view in views]
+    name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
+    rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
+    _listed(
+        views,
+        [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views],
+        key=name,
+        selection_mode="multi-row",
+        on_select=lambda: _ticked(name, ids),
+        selection_default={"selection": {"rows": rows}},
+        alt="Presets with what is estimated, published and measured of them",
+    )
+
+
+def _ticked(name: str, ids: Sequence[str]) -> None:
+    """What is chosen on other pages of the list stays."""
+    ticked = [ids[row] for row in st.session_state[name].selection.rows]
+    kept = [wanted for wanted in navigation.parts(st.query_params.get("selected", "")) if wanted not in ids]
+    choose([*kept, *ticked])
+
+
+def choose(ids: Sequence[str]) -> None:
+    """Write the choice into the address."""
+    navigation.put("selected", ids)
+    st.session_state[SEEN] = navigation.several(*ids)
+
+
+def detail(opened: Workspace, view: PresetView) -> None:
+    """What is known of one preset, a box a kind; by its figures it keeps its goal or does not."""
+    goal = GOALS[view.preset.goal]
+    standing = preset_comparison.of_models(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(
+        view.preset.id
+    )
+    st.subheader(plain(view.preset.id))
+    st.markdown(
+        f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**"
+    )
+    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}{by(opened, view.owner)}")
+    _estimated(view)
+    _published(view)
+    _measured(view)
+
+
+def _head(kind: str) -> None:
+    icon, word, meaning = preset_rows.SAID[kind]
+    st.markdown(f"{icon} **{word}**, {meaning}")
+
+
+def _estimated(view: PresetView) -> None:
+    with st.container(border=True, key="presets_box-estimated"):
+        _head("estimated")
+        levels = view.estimated.levels
+        if not levels:
+            st.caption(f"Nothing: {message(view.estimated.why_not)}")
+            return
+        st.dataframe(preset_rows.estimate_rows(view), hide_index=True, alt="Estimated figures at each concurrency")
+        load, note = levels[0].load, levels[0].price_note
+        st.caption(
+            f"{load.input_tokens} tokens in, {load.output_tokens} out a request. Price: {plain(note or 'none is published')}."
+        )
+        if levels[0].tpot_ms is None and view.preset.target.startswith("local"):
+            st.caption("This machine's speed was not measured yet, so nothing can be said of time.")
+            navigation.link("hardware", "Measure it on Hardware", ":material/memory:")
+        with st.expander("How this is estimated"):
+            for name, formula in levels[0].formulas.items():
+                st.markdown(f"**{name}**: {plain(formula)}")
+            for unknown in levels[0].unknown:
+                st.caption(f"Unknown: {plain(unknown)}")
+
+
+def _published(view: PresetView) -> None:
+    with st.container(border=True, key="presets_box-published"):
+        _head("published")
+        if not view.preset.published:
+            st.caption("Nothing is published of this preset.")
+        for claim, today in zip(view.preset.published, view.today, strict=True):
+            for part in preset_rows.claim_words(claim, today):
+                st.markdown(part)
+
+
+def _measured(view: PresetView) -> None:
+    with st.container(border=True, key="presets_box-measured"):
+        _head("measured")
+        if not view.measured:
+            st.caption(
+                "Not measured yet: optimize a model with this recipe and evaluate it, and its figures will stand here."
+            )
+        for number, measured in enumerate(view.measured):
+            st.dataframe(
+                preset_rows.measured_rows(measured), hide_index=True, alt=f"Measured figures of {measured.evaluation}"
+            )
+            for sentence in measured.verdicts:
+                st.markdown(f"- {message(sentence)}")
+            st.caption(plain(f"{measured.provenance} Workload {measured.workload}."))
+            if measured.bundled:
+                st.caption("This evaluation comes with Whetstone.")
+            else:
+                navigation.link(
+                    "evaluate", f"Open {measured.evaluation}", ":material/open_in_full:", id=measured.evaluation
+                )
+            if number + 1 < len(view.measured):
+                st.divider()
+
+
+def apply(opened: Workspace, view: PresetView) -> None:
+    """The recipe, held against any model and target, and the way to Build with it."""
+    preset = view.preset
+    st.markdown("**Apply it**")
+    known = [model.source for model in models.known(opened) if model.present]
+    options = list(dict.fromkeys([preset.model, *known]))
+    model = st.selectbox(
+        "To model",
+        options,
+        key=f"presets_apply-model-{preset.id}",
+        accept_new_options=True,
+        help="A model of the catalog, or the path of a folder.",
+    )
+    used = (each.preset.target for each in presets.listing(opened, limit=200))
+    places = list(dict.fromkeys([preset.target, "local", "auto", *used]))
+    target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
+    with shell.errors_inline():
+        _applied(presets.apply(opened, preset.id, model=model, target=target))
+    st.code(recipe_files.write_text(preset.recipe), language=None, wrap_lines=True)
+
+
+def _applied(applied: Applied) -> None:
+    case, verdict = applied.case, applied.case.verdict
+    if not isinstance(case.model, ModelCard):
+        st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
+        navigation.link("import", "Import it", ":material/folder_open:")
+    if verdict.plan is not None:
+        st.success(f"Valid for {plain(applied.source)} on {plain(case.asked)}.", icon=":material/check_circle:")
+        for note in verdict.plan.notes:
+            st.caption(message(note))
+        _to_build("Open in Build", applied.source, case.recipe, case.asked)
+        return
+    for reason in verdict.reasons:
+        st.error(message(reason.message), icon=":material/block:")
+        st.caption(f"Why: {plain(reason.source)}")
+    nearest = verdict.suggestion
+    if nearest is not None:
+        where = verdict.suggestion_target or case.asked
+        label = f"Use the nearest valid recipe: {plain(stack(nearest))}, on {plain(where)}"
+        _to_build(label, applied.source, nearest, where)
+
+
+def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
+    address = url_parameters.write_recipe(recipe_files.write_text(recipe))
+    if address is None:
+        st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
+    else:  # a link and not a button: Back then leads to this preset
+        with st.container(border=True, width="content", key="presets_to-build"):
+            navigation.link("build", label, ":material/construction:", model=model, recipe=address, target=target)
+
+
+def files(opened: Workspace, ids: Sequence[str]) -> None:
+    """Export what is chosen or listed as one file; import such a file."""
+    with st.expander("Export and import", icon=":material/swap_horiz:"):
+        if ids:
+            st.download_button(
+                f"Export {len(ids)} presets",
+                lambda: presets.export(opened, ids),
+                "presets.yaml",
+                "application/yaml",
+                on_click="ignore",
+                icon=":material/download:",
+                key="presets_export",
+            )
+        file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets_file")
+        replace = st.checkbox(LABELS["replace"], key="presets_replace")
+        options = {"disabled": file is None, **frozen(opened, Action.SAVE_PRESET)}
+        if st.button("Import", key="presets_import", **options):
+            with shell.errors_inline():
+                taken = presets.take(opened, preset_text.read(file.getvalue()), replace=replace)
+                _tell(", ".join(f"{name}: {outcome}" for name, outcome in taken))
+
+
+def save(opened: Workspace) -> None:
+    """Keep a recipe of one's own as a preset."""
+    with (
+        st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"),
+        st.form("presets_save-preset", border=False),
+    ):
+        name = st.text_input("Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash between.")
+        model = st.selectbox("Model", [known.source for known in models.known(opened)], accept_new_options=True)
+        goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
+        target = st.text_input("Target", "local", max_chars=80)
+        summary = st.text_input("What it is good for", max_chars=200)
+        text = st.text_area(
+            "Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000
+        )
+        if st.form_submit_button("Save", key="presets_save", **frozen(opened, Action.SAVE_PRESET)):
+            with shell.errors_inline():
+                recipe = recipe_files.read_text(text)
+                known = presets.save(
+                    opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary
+                )
+                choose([known.preset.id])
+                _tell(f"{known.preset.id} is kept.")
+
+
+def _tell(words: str) -> None:
+    """On the next run, which lists what is new."""
+    st.session_state[TOLD] = words
+    st.rerun()
+
+
+def tell() -> None:
+    """What the last run did."""
+    if words := st.session_state.pop(TOLD, None):
+        st.success(plain(words), icon=":material/check_circle:")

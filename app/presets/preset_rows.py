@@ -1,0 +1,247 @@
+"""Presets in rows and words: the three kinds of figures never share a column. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app import steps
+from app.formatting import moment, plain, size
+from app.summaries import differing
+from backend.domain.figures import figure
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.preset_titles import FIGURES, Standing
+from backend.domain.planner.presets import GOALS, Claim, Goal
+from backend.present.charts.presets import SIGNS
+from backend.present.presets import Measurement
+from backend.present.words.measured import quality_cost
+from backend.service.presets.presets import PresetView
+
+PUBLISHED = "”"
+SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items()}}
+AT = 16
+"""Requests at once of the figures in a list; charts and details show the others."""
+NONE = "–"
+PRICE = f"≈ Estimated USD a million at {AT}"
+COMPACT = {"Preset": 220, "By its figures": 116, "≈ Of the original's": 172, "Recipe": 130, "Target": 112, PRICE: 95}
+"""Columns of a list that a screen of 1280 pixels has room for, and their pixels."""
+SAID = {
+    "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
+    "published": (":material/format_quote:", "Published", "stated by others, word for word, not checked by running it"),
+    "measured": (":material/speed:", "Measured", "by an evaluation, on the machine it names"),
+}
+"""Icon, word and meaning of each kind."""
+Ends = tuple[float, float]
+
+
+def legend() -> str:
+    """The three kinds in one line."""
+    return " · ".join(f"{icon} {SIGN[kind]} **{word}**: {meaning}" for kind, (icon, word, meaning) in SAID.items())
+
+
+def basis(views: Sequence[PresetView]) -> str:
+    """At which load the estimates of a list are, and where and when their prices are from: each place once."""
+    notes = {level.price_note for view in views if (level := view.estimated.at(AT)) and level.price_note}
+    prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
+    return f"Estimates are at {AT} requests at once.{prices}"
+
+
+def ends(value: Ends | None) -> str:
+    """`30.1 to 52.4`, or a dash."""
+    return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
+
+
+def row(view: PresetView, standing: Standing | None) -> dict[str, str]:
+    """One line of the list. `standing`: its name by its figures beside the original and the model's other presets."""
+    preset, estimate = view.preset, view.estimated.at(AT)
+    return {
+        "Preset": preset.id,
+        "By its figures": standing.title if standing else GOALS[preset.goal].title,
+        "≈ Of the original's": _share(preset.goal, standing),
+        "Recipe": steps.name(preset.recipe),
+        "Target": preset.target,
+        f"≈ Estimated tokens/s at {AT}": ends(estimate.output_tokens_per_s) if estimate else NONE,
+        f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
+        "● Measured": short(view.measured[0]) if view.measured else NONE,
+        f"≈ Estimated ms a token at {AT}": ends(estimate.tpot_ms) if estimate else NONE,
+        PRICE: ends(estimate.price_per_million_output) if estimate else NONE,
+    }
+
+
+def original_row(original: Estimate) -> dict[str, str]:
+    """The model unchanged, in the columns of `row`."""
+    return {
+        "Preset": "–",
+        "By its figures": "The original",
+        "≈ Of the original's": "1",
+        "Recipe": "no steps",
+        "Target": original.target,
+        f"≈ Estimated tokens/s at {AT}": ends(original.output_tokens_per_s),
+        f"{PUBLISHED} Published": NONE,
+        "● Measured": NONE,
+        f"≈ Estimated ms a token at {AT}": ends(original.tpot_ms),
+        PRICE: ends(original.price_per_million_output),
+    }
+
+
+def _share(goal: Goal, standing: Standing | None) -> str:
+    """`0.83–0.88, price a token`."""
+    if standing is None or standing.ratio is None:
+        return NONE
+    return f"{figure(standing.ratio[0], 2)}–{figure(standing.ratio[1], 2)}, {FIGURES[goal][2]}"
+
+
+def short(measured: Measurement) -> str:
+    """Its best sound level."""
+    best = measured.best
+    return (
+        f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level with tokens/s"
+    )
+
+
+ESTIMATES = {
+    "ttft_ms": "First token (ms)",
+    "tpot_ms": "Per output token (ms)",
+    "output_tokens_per_s": "Output tokens/s",
+    "price_per_million_output": "USD a million out",
+}
+"""The ranges of an estimate, and what they are called."""
+
+
+def estimate_rows(view: PresetView) -> list[dict[str, str]]:
+    """A row a quantity, a column a concurrency."""
+    return [
+        {
+            "≈ Estimated": title,
+            **{f"{at.load.concurrency} at once": ends(getattr(at, name)) for at in view.estimated.levels},
+        }
+        for name, title in ESTIMATES.items()
+    ]
+
+
+def measured_rows(measured: Measurement) -> list[dict[str, str]]:
+    """A row a concurrency."""
+    return [
+        {
+            "● Measured": f"{level.concurrency} at once" + ("" if level.sound else ", not the server's figure"),
+            "First token, p50 (ms)": figure(level.ttft_ms_p50),
+            "Per output token, p50 (ms)": figure(level.tpot_ms_p50),
+            "Output tokens/s": figure(level.output_tokens_per_s),
+            "Repeats": str(level.repeats),
+        }
+        for level in measured.levels
+    ]
+
+
+def claim_words(claim: Claim, today: str | None) -> list[str]:
+    """The figure, the sentence it stands in, its conditions, what today's prices say, and where it stands."""
+    where = f"[{plain(claim.source)}]({claim.url})" if claim.url else plain(claim.source)
+    said = [f"**{plain(claim.metric)} {plain(claim.figures)}**", f"“{plain(claim.statement)}”", plain(claim.conditions)]
+    return [*(part for part in said if part), *([f":material/calculate: {plain(today)}"] if today else []), where]
+
+
+def differences(views: Sequence[PresetView], names: Sequence[str], *, only: bool) -> list[dict[str, str]]:
+    """A row a property, a column a preset; `only` leaves out what is the same in all."""
+    return differing("", names, [_properties(view) for view in views], NONE, only=only)
+
+
+def _properties(view: PresetView) -> dict[str, str]:
+    preset = view.preset
+    serving = preset.recipe.serving.model_dump(exclude_defaults=True)
+    found = {
+        "Preset": preset.id,
+        "Made for": GOALS[preset.goal].title,
+        "Model": preset.model,
+        "Target": preset.target,
+        "Recipe": steps.stack(preset.recipe),
+        **{f"Serving, {name}": str(value) for name, value in serving.items()},
+        "Origin": view.origin,
+    }
+    published = {f"{PUBLISHED} {claim.metric}": claim.figures for claim in preset.published}
+    return found | _estimated(view) | published | _measured(view)
+
+
+def _estimated(view: PresetView) -> dict[str, str]:
+    if not view.estimated.levels:
+        return {"≈ Estimated": f"nothing: {view.estimated.why_not}"}
+    first = view.estimated.levels[0]
+    hour = first.price_per_hour
+    found = {
+        "≈ Price an hour (USD, on demand)": NONE if hour is None else figure(hour, 4),
+        "≈ Weights": size(first.weights_bytes),
+        "≈ Accelerators used": str(first.tensor_parallel * first.replicas),
+        "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",
+    }
+    for level in view.estimated.levels:
+        found |= {
+            f"≈ {title} at {level.load.concurrency}": ends(getattr(level, name)) for name, title in ESTIMATES.items()
+        }
+    return found
+
+
+def _measured(view: PresetView) -> dict[str, str]:
+    if not view.measured:
+        return {"● Measured": "not yet"}
+    latest = view.measured[0]
+    found = {"● Measured": f"{latest.evaluation}, {moment(latest.measured_at)}, {latest.hardware}"}
+    for level in latest.levels:
+        if level.sound:
+            found[f"● Output tokens/s at {level.concurrency}"] = figure(level.output_tokens_per_s)
+            found[f"● Per output token, p50 (ms) at {level.concurrency}"] = figure(level.tpot_ms_p50)
+    return found | {"● Quality": quality_cost(latest.quality)}
+
+
+def figure_rows(views: Sequence[PresetView]) -> list[dict[str, Any]]:
+    """For export: a row a preset, kind and concurrency, or a published claim; ranges as least and most."""
+    return [
+        found
+        for view in views
+        for found in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))
+    ]
+
+
+def _head(view: PresetView, kind: str, source: str) -> dict[str, Any]:
+    preset = view.preset
+    return {
+        "preset": preset.id,
+        "model": preset.model,
+        "goal": preset.goal,
+        "target": preset.target,
+        "recipe": preset.recipe.name,
+        "kind": kind,
+        "source": source,
+    }
+
+
+def _estimate_figures(view: PresetView) -> list[dict[str, Any]]:
+    rows = []
+    for level in view.estimated.levels:
+        for name in ESTIMATES:
+            if (value := getattr(level, name)) is not None:
+                head = _head(view, "estimated", f"formula, {level.price_note or 'no price'}")
+                rows.append(
+                    head | {"concurrency": level.load.concurrency, "metric": name, "least": value[0], "most": value[1]}
+                )
+    return rows
+
+
+def _published_figures(view: PresetView) -> list[dict[str, Any]]:
+    return [
+        _head(view, "published", claim.url or claim.source)
+        | {"concurrency": None, "metric": f"{claim.metric} ({claim.unit})", "least": claim.value, "most": claim.value}
+        for claim in view.preset.published
+    ]
+
+
+def _measured_figures(view: PresetView) -> list[dict[str, Any]]:
+    rows = []
+    for measured in view.measured:
+        for level in measured.levels:
+            fields = level.model_dump(exclude={"concurrency", "repeats", "sound"})
+            head = _head(view, "measured" if level.sound else "measured, not the server's figure", measured.provenance)
+            rows += [
+                head | {"concurrency": level.concurrency, "metric": name, "least": value, "most": value}
+                for name, value in fields.items()
+                if value is not None
+            ]
+    return rows

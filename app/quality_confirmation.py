@@ -1,0 +1,25 @@
+"""Asking before an artifact is used whose quality is below the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import streamlit as st
+
+from app.field_labels import LABELS
+from app.formatting import plain
+from app.navigation import own
+from backend.service import Workspace
+from backend.service.models import variants
+
+
+def accepted(opened: Workspace, sources: Iterable[str], name: str, *, say: bool = True) -> bool:
+    """Say what is ruined among them, and ask; True where the person will use it all the same, and where nothing is
+    ruined.
+
+    `name` tells the questions of one page apart; `say` is False where the page has said it already.
+    """
+    said = variants.below_floor(opened, sources)
+    for sentence in said if say else ():
+        st.error(plain(sentence), icon=":material/warning:")
+    return not said or st.checkbox(LABELS["anyway"], False, key=own(f"anyway_{name}"))

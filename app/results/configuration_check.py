@@ -1,0 +1,46 @@
+"""What proves that each variant was served as asked, on a screen: a red line at the verdict, and the whole list."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.formatting import message, plain
+from backend.domain.evaluation.document import Evaluation
+from backend.present.words import proven
+
+SIGNS = {
+    "as asked": ":material/check_circle:",
+    "not what was asked": ":material/cancel:",
+    "not seen": ":material/help:",
+}
+
+
+def say_off(document: Evaluation) -> None:
+    """In red, before the verdict; nothing where everything that could be seen was done."""
+    found = proven.off_sentences(document)
+    if found:
+        said = [f"**{proven.TITLE}.** {message(found[0])}", *(message(each) for each in found[1:])]
+        st.error("\n\n".join(said), icon=":material/power_off:")
+
+
+def say_line(document: Evaluation) -> None:
+    """In one line what was proven."""
+    if words := proven.line(document):
+        st.caption(f":material/verified: {plain(words)}")
+
+
+def show(document: Evaluation) -> None:
+    """Every finding, by variant: what was asked, whether it was done, and what shows it. Lines that a phone has room
+    for."""
+    if not any(result.findings for result in document.variants):
+        return
+    st.subheader("Was it served as asked?")
+    rows = proven.rows(document)
+    for name in dict.fromkeys(row["Variant"] for row in rows):
+        lines = [_line(row) for row in rows if row["Variant"] == name]
+        st.markdown("\n".join([f"**{plain(name)}**", "", *lines]))
+
+
+def _line(row: dict[str, str]) -> str:
+    said = " ".join(filter(None, (row["Evidence"], row["Likely cause"])))
+    return f"- {SIGNS[row['State']]} {row['Asked'] or 'All'}, {row['State']}: {plain(said)}"

@@ -1,0 +1,215 @@
+"""An evaluation on a screen: the verdict first, then tabs of speed, price, quality, single requests and conditions."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, next_steps
+from app.formatting import plain
+from app.navigation import own
+from app.results import (
+    costs,
+    figure_tables,
+    goodput,
+    imported_results,
+    measurement_conditions,
+    report_download,
+    requests,
+    speculation,
+    variant_choice,
+    verdict_panel,
+)
+from backend.domain.evaluation.document import Evaluation, VariantResult
+from backend.domain.limits.chart_selection import only
+from backend.domain.what_if.costs import WhatIf
+from backend.present.charts import evaluation as drawn
+from backend.present.charts import resources, tradeoffs
+from backend.present.tables import tasks
+from backend.present.tables.evaluation import csv
+from backend.present.words import headline, loss, search
+from backend.present.words.measured import answers_agreement, quality_scores, scored
+from backend.service import Workspace
+from backend.service.evaluations.evaluations import EvaluationView
+
+FIRST, HALF = 320, 420
+"""Pixels of the first chart, and of those that share a row."""
+TABS = ("Speed", "Price", "Quality", "Speculation", "Requests", "Conditions")
+
+
+def show(opened: Workspace, view: EvaluationView) -> None:
+    """The whole of it. Charts and sentences are of the variants that are shown, tables of all. Only the open tab is
+    drawn; the fields of the price are always there, since the report takes what they say."""
+    document = view.document
+    shown = variant_choice.choose(document, "shown")
+    names = [result.name for result in shown.variants]
+    verdict_panel.show(document, shown)
+    steps = st.container(horizontal=True, vertical_alignment="center")
+    speed, price, quality, guessing, single, under = st.tabs(TABS, key=own("view"), bind="query-params")
+    with price:
+        what_if, priced = costs.show(opened, document, names, in_sight=bool(price.open))
+    with steps:
+        verdict_panel.more_button(opened, view)
+        downloads(opened, view, what_if, priced)
+    if speed.open:
+        with speed:
+            draw_speed(opened, view, shown, priced)
+    if quality.open:
+        with quality:
+            draw_quality(only(priced, names), view.id)
+            draw_tasks(document)
+    if guessing.open:
+        with guessing:
+            speculation.show(opened, only(priced, names))
+    if single.open:
+        with single:
+            requests.show(view, names)
+    if under.open:
+        with under:
+            measurement_conditions.show(document)
+    _next(opened, document)
+
+
+def _next(opened: Workspace, document: Evaluation) -> None:
+    """What to do with a variant, the winner chosen at first; nothing with what only answered at an address."""
+    won = headline.win(document)
+    best = won.after.name if won else document.variants[-1].name
+    own = sorted(
+        (result for result in document.variants if result.variant.kind != "url"), key=lambda result: result.name == best
+    )
+    if own:
+        first = document.variants[0].variant
+        baseline = first.source if first.kind != "url" else None
+        next_steps.show(opened, list(dict.fromkeys(result.variant.source for result in own)), baseline=baseline)
+
+
+def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, priced: Evaluation) -> None:
+    """The trade-off, every latency, what keeps limits, every figure, and other tools' results beside them."""
+    document = view.document
+    first = tradeoffs.pareto(document, charts.theme(), [result.name for result in shown.variants])
+    charts.show(charts.of_height(first, FIRST), "evaluation-pareto")
+    if not search.is_search(document):
+        with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
+            verdict_panel.say_sentences(shown)
+    draw_lines(shown)
+    st.subheader("What keeps your limits?")
+    goodput.show(view, document, shown)
+    draw_starts(shown)
+    st.subheader("Figures")
+    figure_tables.show(priced, view.id)
+    imported_results.show(opened, document)
+
+
+def draw_starts(document: Evaluation) -> None:
+    """How long each server took until it answered; nothing where none was started here, or none told its phases."""
+    if any(result.starts for result in document.variants):
+        st.subheader(resources.READY)
+        chart = resources.startups(document, charts.theme())
+        charts.show(chart, "evaluation-starts", resources.startups_alt(document), file=False)
+        st.caption(resources.KINDS_SAID)
+
+
+def draw_lines(document: Evaluation) -> None:
+    """Latency and throughput against concurrency; price has its own choices, so it stands with them."""
+    theme = charts.theme()
+    left, right = st.columns(2)
+    with left:
+        metric = _pick("Latency", drawn.LATENCIES, "speed_latency")
+        percentile = st.segmented_control(
+            "Percentile",
+            drawn.PERCENTILES,
+            default="p50",
+            required=True,
+            key=own("speed_percentile"),
+            bind="query-params",
+            label_visibility="collapsed",
+        )
+        chart = drawn.latency(document, metric, percentile or "p50", theme)
+        charts.show(charts.of_height(chart, HALF), "speed-latency")
+    with right:
+        metric = _pick("Throughput", drawn.THROUGHPUTS, "speed_throughput")
+        charts.show(charts.of_height(drawn.throughput(document, metric, theme), HALF), "speed-throughput")
+
+
+def _pick(label: str, choices: dict[str, str], key: str) -> str:
+    chosen: str = st.selectbox(label, list(choices), format_func=choices.__getitem__, key=own(key), bind="query-params")
+    return chosen
+
+
+def draw_quality(document: Evaluation, key: str) -> None:
+    """What was lost, and what that was scored on."""
+    if not any(result.quality for result in document.variants):
+        st.info("Quality was not measured here: evaluate again with quality on.", icon=":material/info:")
+        return
+    charts.show(tradeoffs.quality_speed(document, None, charts.theme()), f"{key}-quality")
+    if document.has_price:
+        st.caption("The figure at a mark is its price per million output tokens at this load.")
+    st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
+    st.caption(
+        "Answers: greedy ones to the workload's first prompts, held against the baseline's; those of failed requests are left "
+        "out. In brackets: 95% intervals."
+    )
+
+
+def quality_rows(document: Evaluation) -> list[dict[str, str]]:
+    """One a variant: what was scored, how far its answers agree with the baseline's, and what that was scored on."""
+    return [
+        {
+            "Variant": f"**{plain(result.name)}**",
+            "In words": loss.words(result.quality) or "not scored",
+            "Quality": quality_scores(result.quality) or "not scored",
+            "Answers": _answers(result) if number else "the baseline's own",
+            "Scored on": plain(scored(result)),
+        }
+        for number, result in enumerate(document.variants)
+    ]
+
+
+def _answers(result: VariantResult) -> str:
+    return (answers_agreement(result.quality) if result.quality else "") or "not compared"
+
+
+def draw_tasks(document: Evaluation) -> None:
+    """The scores of lm-eval tasks; nothing where none were asked for."""
+    said = tasks.basis(document)
+    if said is None:
+        if document.options.tasks:
+            st.caption("No variant was scored on the tasks: the warnings above say why.")
+        return
+    st.markdown("**Tasks**")
+    rows = [
+        {name: cell if name == "Score" else plain(cell) for name, cell in row.items()}
+        for row in tasks.short_rows(document)
+    ]
+    st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
+    st.caption(f"In brackets the number of samples. {plain(said)}")
+
+
+def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: Evaluation) -> None:
+    """The report, the document and the table, as files: the report and the table at the price that was asked, which
+    `priced` has, the document as it was stored."""
+    with st.container(horizontal=True, width="content"):
+        st.download_button(
+            "Report (HTML)",
+            report_download.page(opened, view, what_if),
+            f"{view.id}.html",
+            "text/html",
+            icon=":material/description:",
+            on_click="ignore",
+            key=own(f"html-{view.id}"),
+        )
+        st.download_button(
+            "Figures (JSON)",
+            lambda: view.document.model_dump_json(indent=2),
+            f"{view.id}.json",
+            "application/json",
+            on_click="ignore",
+            key=own(f"json-{view.id}"),
+        )
+        st.download_button(
+            "Table (CSV)",
+            lambda: csv(priced),
+            f"{view.id}.csv",
+            "text/csv",
+            on_click="ignore",
+            key=own(f"csv-{view.id}"),
+        )

@@ -1,0 +1,78 @@
+"""The figures of an evaluation as tables: the documentation page's metrics, every percentile, and what each server
+took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from app.formatting import seconds, size
+from app.navigation import own
+from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.figures import figure, rounded
+from backend.present.tables.evaluation import distribution_table, table
+from backend.present.words import search
+
+
+def show(document: Evaluation, key: str) -> None:
+    """The metrics under the page's own names; percentiles only when asked for, since they are five rows a level."""
+    show_search(document)
+    _figures(table(document), f"{key}-table", "Every metric, one row a variant and concurrency")
+    if st.toggle("Show every percentile", key=own("percentiles"), bind="query-params"):
+        alt = "Mean and percentiles of each latency, one row a variant, concurrency and latency"
+        _figures(distribution_table(document), f"{key}-percentiles", alt)
+    st.markdown("**Servers**")
+    st.dataframe(servers(document), hide_index=True, alt="What each server took, one row a variant")
+    st.caption(
+        "Memory is the peak of the server with all its processes. Acceptance is the share of guessed tokens that the model kept, "
+        "by the server's own counters; lowest and highest level."
+    )
+
+
+def _figures(rows: Sequence[Mapping[str, Any]], key: str, alt: str) -> None:
+    st.dataframe(readable(rows), hide_index=True, key=own(key), placeholder="not measured", alt=alt)
+
+
+def readable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Fractions to three significant digits, still numbers that a column sorts by; the files keep every digit."""
+    return [{name: rounded(cell) if isinstance(cell, float) else cell for name, cell in row.items()} for row in rows]
+
+
+def show_search(document: Evaluation) -> None:
+    """How each load kept the limits; nothing where loads were not searched for."""
+    searched = search.rows(document)
+    if searched:
+        st.dataframe(
+            searched, hide_index=True, alt="How each load of the search kept the limits, one row a variant and load"
+        )
+        st.caption(
+            "Share within is of the requests whose latency was within each limit, in the order of the objectives."
+        )
+
+
+def servers(document: Evaluation) -> list[dict[str, str]]:
+    """One a variant: ready in, memory, acceptance and tokens per chunk; what a server does not tell says so."""
+    return [_server(result) for result in document.variants]
+
+
+def _server(result: VariantResult) -> dict[str, str]:
+    own = "not ours" if result.variant.kind == "url" else "not measured"
+    return {
+        "Variant": result.name,
+        "Ready in": own if result.ready_seconds is None else seconds(result.ready_seconds),
+        "Peak memory": own if result.peak_rss_bytes is None else size(result.peak_rss_bytes),
+        "Weights on disk": size(result.variant.bytes_on_disk),
+        "Acceptance rate": _span(result.levels, "acceptance_rate") or result.no_acceptance,
+        "Tokens per chunk": _span(result.levels, "tokens_per_chunk") or "not measured",
+    }
+
+
+def _span(levels: list[Level], name: str) -> str:
+    """`2.41` or `2.31 to 2.52`; empty where no level has it."""
+    found: list[Any] = [value for level in levels if (value := getattr(level, name)) is not None]
+    if not found:
+        return ""
+    words = (f"{value:.0%}" if name == "acceptance_rate" else figure(value) for value in (min(found), max(found)))
+    return " to ".join(dict.fromkeys(words))

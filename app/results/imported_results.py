@@ -1,0 +1,114 @@
+"""What other load generators measured, beside our figures: upload, choice, a chart with open marks, definitions."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, navigation
+from app.field_labels import sentence
+from app.formatting import message, plain
+from app.navigation import own
+from app.session import frozen
+from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
+from backend.domain.roles import Action
+from backend.present.charts import imported as charts_imported
+from backend.service import Workspace
+from backend.service.evaluations import imported_results
+
+ADDRESS = "imported"
+
+
+def show(opened: Workspace, document: Evaluation | None) -> None:
+    """The section: `document` are the evaluations on the page, None where there is none."""
+    st.subheader("Measured by other tools")
+    st.caption(
+        "GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks and get no verdict."
+    )
+    _upload(opened)
+    chosen = _choose(opened)
+    if chosen:
+        draw(chosen, document)
+
+
+def chosen_ids() -> list[str]:
+    """Of the address, in order."""
+    return navigation.listed(st.query_params.get_all(ADDRESS))
+
+
+def _upload(opened: Workspace) -> None:
+    files = st.file_uploader(
+        "Result of another tool",
+        type=["json", "jsonl"],
+        accept_multiple_files=True,
+        key=own("imported_uploaded"),
+        **{
+            "help": "vLLM's bench writes a file a level: give those of one run together.",
+            **frozen(opened, Action.ADD_RESULT),
+        },
+    )
+    if not files:
+        return
+    mark = " ".join(file.file_id for file in files)
+    told = st.session_state.get(own("imported_refused"), ("", ""))
+    if told[0] != mark:
+        try:
+            result = imported_results.add(opened, [(file.name, file.getvalue()) for file in files])
+        except WhetstoneError as error:
+            told = (mark, sentence(error))
+        else:
+            told = (mark, "")
+            navigation.put(ADDRESS, list(dict.fromkeys([*chosen_ids(), result.id])))
+        st.session_state[own("imported_refused")] = told
+    if told[1]:
+        st.error(message(told[1]), icon=":material/error:")
+
+
+def _choose(opened: Workspace) -> list[ImportedResult]:
+    try:
+        importeds = {result.id: result for result in imported_results.listing(opened)}
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return []
+    if not importeds:
+        return []
+    asked = [each for each in chosen_ids() if each in importeds]
+    chosen = navigation.multiselect(
+        "Imported results",
+        importeds,
+        asked,
+        name=ADDRESS,
+        key=own("imported"),
+        placeholder="Choose one or more",
+        format_func=lambda each: (
+            f"{importeds[each].name}, {importeds[each].measured_at or 'moment not recorded'} ({each})"
+        ),
+    )
+    return [importeds[each] for each in chosen]
+
+
+def draw(results: list[ImportedResult], document: Evaluation | None) -> None:
+    """One metric as a chart, then every figure that the files hold, then what is defined otherwise."""
+    for result in results:
+        st.markdown(
+            f"**{plain(result.name)}**: {plain(result.provenance)}, {plain(result.measured_at or 'moment not recorded')}"
+        )
+        for note in result.notes:
+            st.caption(f":material/warning: {plain(note)}")
+    metric = st.selectbox(
+        "Beside ours",
+        charts_imported.SHOWN,
+        format_func=lambda name: TITLES[name],
+        key=own("imported_metric"),
+        bind="query-params",
+    )
+    charts.show(charts_imported.beside(document, results, metric, charts.theme()), "imported-chart")
+    st.dataframe(
+        figure_rows(results),
+        hide_index=True,
+        placeholder="not in the file",
+        alt="Every figure that the imported files hold",
+    )
+    st.dataframe(definition_rows(results), hide_index=True, alt="Which definitions coincide with ours and which do not")
+    st.caption(f"{NO_TEST} What a file does not hold is left empty.")

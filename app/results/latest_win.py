@@ -1,0 +1,57 @@
+"""The latest win as Home shows it: one line, four figures before and after, one small chart; or in one line why there
+is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import charts, navigation
+from app.formatting import plain, size, strong
+from app.results import verdict_panel
+from app.summaries import provenance
+from backend.present.charts import evaluation as drawn
+from backend.present.words import headline, search
+from backend.present.words.headline import Win
+from backend.service import Workspace
+from backend.service.evaluations.evaluations import EvaluationView
+
+SMALL = 300
+"""Pixels."""
+
+
+def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
+    """`views`: the latest evaluations, newest first. The latest with a win is shown; where none has one, the newest."""
+    found = next(((view, won) for view in views if (won := headline.win(view.document))), None)
+    view = found[0] if found else views[0]
+    with st.container(border=True, key="home_hero-box"):
+        if found:
+            _won(view, found[1])
+        elif search.is_search(view.document):
+            st.markdown(strong(search.sentences(view.document)[0]))
+        else:
+            verdict_panel.say_line(view.document)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=view.id)
+            navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
+            navigation.link("evaluate", "All evaluations", ":material/history:")
+            if not found:
+                verdict_panel.more_button(opened, view)
+        st.caption(plain(provenance(view)))
+
+
+def _won(view: EvaluationView, won: Win) -> None:
+    st.subheader(strong(headline.line(view.document)))
+    left, right = st.columns([3, 2], vertical_alignment="center")
+    weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
+    tiles = headline.tiles(view.document, won, weights)
+    with left:
+        for row in (tiles[:2], tiles[2:]):
+            for column, tile in zip(st.columns(2), row, strict=True):
+                with column.container(border=True, height="stretch"):
+                    st.metric(tile.label, tile.value)
+                    st.caption(plain(tile.detail))
+    with right:
+        chart = drawn.before_after(view.document, won.before.name, won.after.name, charts.theme())
+        charts.show(charts.of_height(chart, SMALL), "hero", file=False)

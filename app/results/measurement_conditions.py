@@ -1,0 +1,122 @@
+"""Under what an evaluation was measured, on a screen: machine, versions, workload, and which levels are the server's
+figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import navigation
+from app.formatting import message, moment, plain
+from app.results import configuration_check
+from backend.domain.evaluation import energy
+from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.evaluation.fingerprint import configuration_hash
+from backend.domain.evaluation.soundness import SHARED, is_buffered, is_uncounted, reasons, valid
+from backend.domain.figures import counted, figure
+from backend.domain.machine.lines import hardware_line, versions_line
+from backend.present.words import blocks, search
+from backend.present.words import workloads as workload_words
+from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked
+
+
+def show(document: Evaluation) -> None:
+    """Whether the load generator kept up, level by level, and the energy; where and with what stands under the
+    verdict."""
+    if SHARED in document.warnings:
+        st.caption(f":material/info: {message(SHARED)}")
+    say_load(document)
+    say_blocks(document)
+    configuration_check.show(document)
+    say_validity(document)
+    say_energy(document)
+
+
+def say_load(document: Evaluation) -> None:
+    """How many requests of how many lines, how long answers are, and what servers keep of prompts."""
+    options, lines = document.options, document.workload.prompts
+    st.caption(
+        plain(
+            f"Requests a repeat: {requests_asked(options)}, of {lines:,} lines. Answers: {answer_length(options)}. "
+            f"Prefix cache: {PREFIX_CACHE[options.prefix_cache]}."
+        )
+    )
+
+
+def say_provenance(document: Evaluation) -> None:
+    when, hardware = moment(document.measured_at), hardware_line(document.hardware)
+    where = f"Measured {when} on {hardware} with {versions_line(document.versions)}"
+    repeats = counted(document.options.repeats, "repeat")
+    st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
+    for sentence in workload_words.of_document(document):
+        st.caption(plain(sentence))
+
+
+def say_blocks(document: Evaluation) -> None:
+    """How many, how it came to them, and at what level its verdicts stand."""
+    if search.is_search(document):
+        return
+    st.caption(plain(f"Repeats: {blocks.measured(document)}. Tests: {blocks.tests(document)}."))
+    if document.continues:
+        navigation.link("evaluate", "The evaluation that it continues", ":material/history:", id=document.continues)
+
+
+def validity(document: Evaluation) -> list[dict[str, Any]]:
+    """One row a variant and level: whether its figures are the server's, and why not."""
+    return [_audited(result, level) for result in document.variants for level in result.levels]
+
+
+def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
+    audit = level.audit
+    return {
+        "Variant": result.name,
+        "Valid": valid(level),
+        "Requested concurrency": level.load.cell,
+        "Achieved concurrency": figure(audit.achieved_concurrency),
+        "Client headroom": "not measured" if audit.headroom is None else f"{audit.headroom:.0%}",
+        "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
+        "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
+        "Prefix-cache hits": cache_hits(level),
+        "Empty or one-token answers": level.empty_responses - level.tokenizer_failed + level.short_responses,
+        "Looping answers": level.looping_outputs,
+        "Loop lag p99 (ms)": figure(audit.loop_lag_ms_p99),
+        "Other programs (cores)": figure(audit.others),
+        "Why not": "; ".join(reasons(level)),
+    }
+
+
+def doubts(document: Evaluation) -> list[str]:
+    """How many levels are not the server's figures, or only in part; none where all are."""
+    levels = [level for result in document.variants for level in result.levels]
+    sound = [level for level in levels if valid(level) != "no"]
+    wrong, uncounted, buffered = len(levels) - len(sound), sum(map(is_uncounted, sound)), sum(map(is_buffered, sound))
+    sentences = {
+        f"{wrong} of {len(levels)} levels are not the server's figures: they are hollow on the charts and get no verdict.": wrong,
+        f"{uncounted} of {len(levels)} levels have no tokens/s and no prices: answers came without a token count.": uncounted,
+        f"{buffered} of {len(levels)} levels have no time between tokens: their answers came in one piece.": buffered,
+    }
+    return [sentence for sentence, count in sentences.items() if count]
+
+
+def say_validity(document: Evaluation) -> None:
+    for doubt in doubts(document):
+        st.warning(doubt, icon=":material/warning:")
+    rows = validity(document)
+    if all(row["Valid"] != "no" for row in rows):
+        words = "The load generator kept up at every level and at most one request in a hundred failed."
+        st.success(words, icon=":material/check:")
+    st.dataframe(rows, hide_index=True, alt="Validity of each level")
+    st.caption(
+        f"Configuration SHA-256 `{configuration_hash(document)[:16]}…`: load, variants and workload. "
+        f"Workload SHA-256 `{document.workload.sha256[:16]}…`. "
+        f"Order: {plain(INTERLEAVE.get(document.interleave, document.interleave))}."
+    )
+
+
+def say_energy(document: Evaluation) -> None:
+    """Joules an output token by the machine's own counters, or that it reports none."""
+    if found := energy.rows(document):
+        st.subheader("Energy")
+        st.dataframe(found, hide_index=True, alt="Energy of each level by the machine's counters")
+    st.caption(plain(energy.basis(document)))

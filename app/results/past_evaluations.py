@@ -1,0 +1,68 @@
+"""Past evaluations as a list: what came of each in one line, and the way back to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.formatting import when
+from app.navigation import own, paged
+from app.session import mine
+from app.shell import damaged_rows
+from backend.present.words import headline, search
+from backend.service import Workspace
+from backend.service.evaluations import evaluations
+from backend.service.evaluations.evaluations import EvaluationView
+
+PER_PAGE = 10
+TWO_LINES = 72
+"""Pixels of a row: a verdict is wrapped where the row has room."""
+
+
+def show(opened: Workspace) -> None:
+    """Newest first, a page at a time; a row opens it."""
+    total, own_ones = evaluations.count(opened), evaluations.count(opened, owner=opened.actor.name)
+    st.subheader("Past evaluations")
+    if not total:
+        st.caption("What you measure will stand here, with its verdict in one line.")
+        return
+    owner = mine(opened, total > own_ones, own("past_mine"))
+    total = own_ones if owner else total
+    shared = owner is None and total > own_ones
+    number, first = paged(total, PER_PAGE, "past_page")
+    part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": first}
+    views = evaluations.listing(opened, **part)
+    if len(views) < min(PER_PAGE, total - first):
+        damaged_rows(opened, "evaluation", [each.id for each in evaluations.titles(opened, **part)])
+    if not views:
+        return
+    picked = st.dataframe(
+        [row(view) | ({"By": view.owner} if shared else {}) for view in views],
+        hide_index=True,
+        key=own(f"past_{number}_{views[0].id}"),
+        on_select="rerun",
+        row_height=TWO_LINES,
+        selection_mode="single-cell",
+        alt="Past evaluations, newest first, with what came of each",
+        column_config={
+            "Evaluation": st.column_config.TextColumn(width=190),
+            "Verdict": st.column_config.TextColumn(width=460),
+        },
+    )
+    st.caption("Choose a row to open it.")
+    if picked.selection.cells:
+        st.query_params.from_dict({"id": views[picked.selection.cells[0][0]].id})
+        st.rerun()
+
+
+def row(view: EvaluationView) -> dict[str, str]:
+    """Names between backticks in the words of the verdict are left bare: a cell shows no code."""
+    said = (
+        " ".join(search.sentences(view.document)) if search.is_search(view.document) else headline.line(view.document)
+    )
+    return {
+        "Evaluation": view.title.removeprefix("Evaluate "),
+        "Verdict": said.replace("`", ""),
+        "Measured": when(view.created_at),
+    }

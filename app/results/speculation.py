@@ -1,0 +1,69 @@
+"""Speculation of an evaluation on a screen: what was accepted where, what it gave, and whether the answers stayed as
+they are."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts
+from app.formatting import plain
+from app.navigation import own
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.evidence.speculation_gains import PredictedGains, drafted, loads
+from backend.domain.load.load import Load
+from backend.present.speculation import acceptance, words
+from backend.service import Workspace
+from backend.service.evaluations import predicted_gains
+
+HEIGHT = 380
+"""Pixels."""
+
+
+def has(document: Evaluation) -> bool:
+    """Whether any variant guesses ahead, as far as is known."""
+    return bool(words.speculating(document) or drafted(document))
+
+
+def show(opened: Workspace, document: Evaluation) -> None:
+    """The gain first, then where it comes from, then that nothing was lost."""
+    if not has(document):
+        st.info("No variant here guesses tokens ahead: add a `speculate` step to a recipe.", icon=":material/info:")
+        return
+    found = loads(document)
+    if found:
+        draw(document, found, predicted_gains.predicted(opened, document))
+    else:
+        st.info(acceptance.NOTHING, icon=":material/info:")
+    st.subheader("Are the answers the same?")
+    st.table(
+        _plain(words.lossless_rows(document)),
+        border="horizontal",
+        hide_index=True,
+        alt="Whether speculation keeps the answers",
+    )
+    st.caption(words.MEANING)
+
+
+def draw(document: Evaluation, at: list[Load], predicted: PredictedGains) -> None:
+    theme = charts.theme()
+    charts.show(charts.of_height(acceptance.gain(document, theme, predicted), HEIGHT), "speculation-gain")
+    names = [load.words for load in at]
+    chosen = st.radio("Load", names, key=own("speculation_load"), horizontal=True, bind="query-params")
+    load = at[names.index(chosen or names[0])]
+    left, right = st.columns(2)
+    with left:
+        charts.show(charts.of_height(acceptance.by_position(document, load, theme), HEIGHT), "speculation-positions")
+    with right:
+        charts.show(charts.of_height(acceptance.lengths(document, load, theme), HEIGHT), "speculation-lengths")
+    if any(each.drafting.steps for each in drafted(document, load)):
+        charts.show(charts.of_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
+    st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
+    st.caption(
+        "By the server's own counters, warm-up included. Tokens a step by kind are of measured answers, chunk by chunk."
+    )
+
+
+def _plain(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [
+        {name: f"**{plain(cell)}**" if name == "Variant" else plain(cell) for name, cell in row.items()} for row in rows
+    ]

@@ -1,0 +1,73 @@
+"""The grid of verdicts on a screen: one look before the sentences."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.formatting import plain
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.load.load import Load
+from backend.present.words.verdicts import GridCell, GridRow, grid
+
+CONCURRENCY = "**Concurrency**"
+"""No name of a variant is this heading: theirs are escaped."""
+NO_BREAK = "\u00a0"
+MANY = 4
+"""More levels than this go down the page instead of across, so that a grid is never wider than a screen."""
+ROW, TALL = 40, 240
+"""Pixels: a longer grid scrolls, so that the first chart stays in sight."""
+SIGNS = {
+    "baseline": "",
+    "better": ":green[:material/arrow_upward:] ",
+    "worse": ":orange[:material/arrow_downward:] ",
+    "even": ":material/equal: ",
+    "noisy": ":gray[:material/graphic_eq:] ",
+    "none": ":gray[:material/help:] ",
+}
+
+
+def show(document: Evaluation) -> None:
+    """Throughput against the baseline at every level, and each variant's quality beside it."""
+    rows = grid(document)
+    if not rows:
+        return
+    at = document.loads
+    table = across(rows, at) if len(at) <= MANY else down(rows, at)
+    height = TALL if len(table) > TALL // ROW else "content"
+    st.table(
+        table,
+        border="horizontal",
+        hide_index=True,
+        height=height,
+        alt="Verdicts: output tokens/s of each variant at each concurrency",
+    )
+
+
+def across(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
+    """A row a variant, a column a concurrency. Quality in words beside the name, its figures last: a phone has room for
+    words."""
+    found, scored = [], any(" (" in row.quality for row in rows)
+    for row in rows:
+        said, _, scores = row.quality.partition(" (")
+        first = {"Variant and quality": f"**{plain(row.name)}** {said}"}
+        last = {"Quality in figures": scores.removesuffix(")")} if scored else {}
+        found.append(first | {load.words: written(row, load) for load in at} | last)
+    return found
+
+
+def down(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
+    """A row a concurrency, a column a variant, quality first."""
+    found = [{CONCURRENCY: load.words, **{plain(row.name): written(row, load) for row in rows}} for load in at]
+    return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *found]
+
+
+def written(row: GridRow, load: Load) -> str:
+    """A sign, the word, the interval; a dash where the variant was not measured at it."""
+    cell = row.cells.get(load)
+    return "–" if cell is None else f"{SIGNS[cell.kind]}{_bold(cell)}{f'; {cell.but}' if cell.but else ''}"
+
+
+def _bold(cell: GridCell) -> str:
+    """The outcome strong; its interval never broken over two lines."""
+    head = f"**{cell.words}**" if cell.kind in ("better", "worse") else cell.words
+    return f"{head} {cell.interval.replace(' ', NO_BREAK)}".rstrip()

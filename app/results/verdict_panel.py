@@ -1,0 +1,125 @@
+"""The verdict of an evaluation on a screen: one line, a word a variant and load, what to mind, and what would tell
+more."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import idempotency, navigation
+from app.evaluate import form
+from app.formatting import between, message, plain, strong
+from app.navigation import own
+from app.results import configuration_check, measurement_conditions, verdict_grid
+from app.session import frozen
+from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.soundness import SHARED
+from backend.domain.figures import counted
+from backend.present.words import headline, search
+from backend.present.words.verdicts import Verdict, verdicts
+from backend.service import Workspace
+from backend.service.evaluations import continuation
+from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.jobs import progress
+
+
+def show(document: Evaluation, shown: Evaluation) -> None:
+    """The line, what to mind, the grid of the variants that are `shown`; of a search, what it found."""
+    configuration_check.say_off(document)
+    if search.is_search(document):
+        say_search(document)
+        say_warnings(document)
+    else:
+        say_line(document)
+        say_warnings(document)
+        verdict_grid.show(shown)
+        if len(document.variants) > 1:
+            st.caption(
+                f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so their quotient is "
+                "the factor; in brackets its 95% interval. Latencies are in the full verdicts below."
+            )
+    configuration_check.say_line(document)
+    measurement_conditions.say_provenance(document)
+
+
+def say_line(document: Evaluation) -> None:
+    """Green where something wins, amber where it is too noisy to tell, else plain."""
+    words, calls = strong(headline.line(document)), headline.calls(document)
+    if headline.win(document) is not None:
+        st.success(words, icon=":material/trophy:")
+    elif any(call.kind == "noisy" for call in calls):
+        st.warning(words, icon=":material/graphic_eq:")
+    else:
+        st.info(words, icon=":material/balance:")
+
+
+def say_warnings(document: Evaluation) -> None:
+    """In one box beside the verdict, but for what holds of every evaluation on one machine."""
+    found = [*measurement_conditions.doubts(document)]
+    found += [message(warning) for warning in document.warnings if warning != SHARED]
+    if found:
+        st.warning("\n\n".join(found), icon=":material/warning:")
+
+
+def more_button(opened: Workspace, view: EvaluationView) -> None:
+    """One click measures what would decide it, and opens the job; nothing where more blocks would not. Where that was
+    done, the way to what came of it."""
+    document = view.document
+    later = next(iter(continuation.later(opened, view.id)), None)
+    if later is not None:
+        found = str(later.result.get("evaluation", ""))
+        way = {"id": found} if found else {"job": later.id}
+        navigation.link("evaluate", "With more blocks", ":material/add_chart:", **way)
+        return
+    more = None if search.is_search(document) else headline.more_blocks(headline.calls(document))
+    if more is None:
+        return
+    took = progress.expected_evaluation(opened, continuation.asked(view, more))
+    label = f"Measure {counted(more, 'more block')}" + (f" ({between(took.low, took.high)})" if took else "")
+    about = "The same variants under the same load, on other lines; the blocks that are here count too."
+    if st.button(label, icon=":material/add_chart:", key=own(f"more-{view.id}"), **{"help": about, **frozen(opened)}):
+        _measure_more(opened, view, more)
+    if refused := st.session_state.get(own(f"refused-{view.id}")):
+        st.error(refused, icon=":material/error:")
+        asked = form.again(document) | {"evaluate_repeats": str(document.options.repeats + more)}
+        navigation.link("evaluate", "Measure anew", ":material/refresh:", **asked)
+
+
+def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
+    """Where it cannot be continued, why stays on the page."""
+    try:
+        mark = idempotency.key("more", f"{view.id}-{more}", for_s=idempotency.DOUBLE_CLICK_S)
+        job = continuation.submit(opened, continuation.prepare(opened, view.id, more), submission=mark)
+    except WhetstoneError as error:
+        st.session_state[own(f"refused-{view.id}")] = message(error)
+    else:
+        navigation.go("evaluate", job=job.id)
+
+
+def verdict_icon(verdict: Verdict) -> str:
+    """A sign for the words that follow, never instead of them."""
+    if any(row.why for row in verdict.rows):
+        return ":material/help:"
+    return ":material/equal:" if verdict.throughput == "same" else ":material/balance:"
+
+
+def say_search(document: Evaluation) -> None:
+    """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
+    said = (f":material/search: {message(sentence)}" for sentence in search.sentences(document))
+    st.markdown("\n\n".join(said))
+    st.caption(search.MEANING)
+
+
+def say_sentences(document: Evaluation) -> None:
+    """With every latency."""
+    if search.is_search(document):
+        say_search(document)
+        return
+    found: list[Verdict] = verdicts(document)
+    if not found:
+        st.info(
+            "One variant was measured, so there is nothing to compare: add another for a verdict.",
+            icon=":material/info:",
+        )
+    else:  # one element: a browser is slow with hundreds
+        st.markdown("\n\n".join(f"{verdict_icon(verdict)} {message(verdict.text)}" for verdict in found))

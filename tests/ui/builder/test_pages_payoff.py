@@ -1,0 +1,69 @@
+"""Payoff maps on the pages: on Build beside the speculate step, and on the page of the job that measured one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.jobs.job_page import way_on
+from backend import settings
+from backend.domain.jobs.jobs import JobState, PayoffSpec
+from backend.domain.planner import draft_payoff
+from backend.domain.planner.draft_payoff import PayoffMap
+from backend.domain.recipe.recipe import ORIGINAL
+from backend.hardware import engines, probe
+from backend.present.words import payoff as words
+from backend.service import Workspace
+from backend.service.evaluations import payoff as measuring
+from backend.service.jobs import jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.models import models, variants
+from backend.service.plans import recipe_files
+from tests import payoffs, studio
+
+
+def measured(home: Workspace) -> tuple[JobView, PayoffMap]:
+    """A job that has measured a map of the starter on this machine, its costs made up."""
+    serving = recipe_files.read_file(Path("draft")).serving
+    card, target = models.resolve(home, "starter"), variants.resolve(home, "starter", serving=serving)
+    weights = draft_payoff.weights_of(ORIGINAL)
+    spec = PayoffSpec(
+        variants=(target,),
+        probes=draft_payoff.probes(card),
+        prompts="prompts.jsonl",
+        revision=card.revision,
+        weights=weights,
+    )
+    key = draft_payoff.key(card.revision, weights, target.serving, engines.versions(settings.load()), probe.probe())
+    found = payoffs.payoff_map(key, model="starter")
+    result = '{"map": ' + found.model_dump_json() + "}"
+    return studio.put(home, spec, measuring.title(spec), JobState.SUCCEEDED, result=result), found
+
+
+def test_build_says_beside_the_speculate_step_what_is_not_measured_yet(home: Workspace) -> None:
+    said = studio.says(studio.open_page("build", model="starter", recipe="draft"))
+    assert "Not measured yet for this model" in said and "payoff map" not in said
+    assert "Not measured yet" not in studio.says(studio.open_page("build", model="starter", recipe="ngram"))
+
+
+def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(home: Workspace) -> None:
+    _, found = measured(home)
+    at = studio.open_page("build", model="starter", recipe="draft")
+    said, card = studio.says(at), models.resolve(home, "starter")
+    draft = models.draft_facts(home, card, "auto")
+    assert draft is not None
+    shape = draft_payoff.Shape(parameters=draft.parameters, layers=draft.layers)
+    assert all(each in said for each in words.answers(found, shape))
+    assert "What speculation costs was measured here on 2026-11-23 (payoff map)" in said
+    assert "of the payoff map measured here on 2026-11-23" in said
+
+
+def test_the_jobs_page_answers_for_a_draft_of_any_size_and_leads_on_to_build(home: Workspace) -> None:
+    job, found = measured(home)
+    at = studio.open_page("job", id=job.id)
+    assert all(each in studio.says(at) for each in words.answers(found, draft_payoff.shape_of(5_000_000)))
+    at.number_input(key="job_payoff-size").set_value(40.0).run()
+    studio.check(at)
+    assert all(each in studio.says(at) for each in words.answers(found, draft_payoff.shape_of(40_000_000)))
+    assert "Build with a draft" in [button.label for button in at.button]
+    recipe = recipe_files.read_text(way_on(home, job, jobs.specification(home, job.id)).params["recipe"])
+    assert recipe.serving.enforce_eager and recipe.step("speculate") is not None, "the settings that the map holds for"
