@@ -211,7 +211,7 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
     with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
         why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {words(answer)}."
         try:
-            data = [] if why else openai_json.json_object(read(place, answer), "the list of models").get("data")
+            data = [] if why else openai_json.parse_object(read(place, answer), "the list of models").get("data")
         except NotAnAnswer:
             data = []
     rows = data if isinstance(data, list) else []
@@ -260,7 +260,7 @@ def completion(
     with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
         if answer.status == http.client.OK:
             try:
-                return openai_json.json_object(read(place, answer), "the answer")
+                return openai_json.parse_object(read(place, answer), "the answer")
             except NotAnAnswer as error:
                 raise EndpointUnreachable(f"{place} answers, but {error}.") from None
         status, words = told(place, answer)
@@ -293,9 +293,9 @@ def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
         body = b""
     status = sagemaker_errors.container_status(answer.status, body)
     if place.region is None or status != answer.status:
-        return status, _message(sagemaker_errors.container_words(body))
+        return status, _message(sagemaker_errors.container_body(body))
     names = {name.lower(): value for name, value in answer.getheaders()}
-    return status, sagemaker_errors.refusal(status, names, body).rstrip(".")
+    return status, sagemaker_errors.describe_refusal(status, names, body).rstrip(".")
 
 
 def words(answer: http.client.HTTPResponse) -> str:

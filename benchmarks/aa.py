@@ -215,7 +215,7 @@ def _asked(done: Sequence[Run]) -> str:
     counts = [run.document.options.repeats for run in done]
     ended = sum(run.document.looks[-1].undecided == 0 for run in done)
     return (
-        f"{stopping_rule.places(options.max_blocks)[0]} to {options.max_blocks} (by the rule of decision 0021: {fmean(counts):.1f} in the "
+        f"{stopping_rule.test_points(options.max_blocks)[0]} to {options.max_blocks} (by the rule of decision 0021: {fmean(counts):.1f} in the "
         f"mean, {ended} of {len(done)} ended decided)"
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from backend import settings
 from backend.cli.output import table
 from backend.domain.evaluation.document import Level, Speculation, Variant
-from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
@@ -62,7 +62,7 @@ def measure(server: VllmServer, temperature: float, scratch: Path) -> Level:
     records, audit = run_level(plan, scratch / f"level-{temperature}")
     after = server.metrics()
     drafted, accepted = (int(after[name] - before.get(name, 0)) for name in ("drafted_tokens", "accepted_tokens"))
-    return summarise(plan.load, [records], [audit], pricing=None, acceptance=(accepted, drafted))
+    return summarise_level(plan.load, [records], [audit], pricing=None, acceptance=(accepted, drafted))
 
 
 def markdown(levels: dict[float, Level]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.imported import guidellm as imported_guidellm
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
@@ -110,7 +110,7 @@ def _loaded(bench: Bench, streams: int, seconds: float | None = None) -> tuple[l
 
 
 def _figures(streams: int, records: list[RequestRecord], audit: Audit) -> dict[str, float]:
-    level = summarise(Load("closed", streams), [records], [audit], pricing=None, acceptance=None)
+    level = summarise_level(Load("closed", streams), [records], [audit], pricing=None, acceptance=None)
     ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
     assert ttft and tpot and latency
     return {

@@ -32,7 +32,7 @@ import psutil  # noqa: E402
 
 from backend import settings  # noqa: E402
 from backend.domain.evaluation.document import LATENCY_METRICS  # noqa: E402
-from backend.domain.evaluation.metrics import summarise  # noqa: E402
+from backend.domain.evaluation.metrics import summarise_level  # noqa: E402
 from backend.domain.load.load import Load  # noqa: E402
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord  # noqa: E402
 from backend.evaluate.load import run_level  # noqa: E402
@@ -91,7 +91,7 @@ def figures(
 ) -> dict[str, float]:
     """The errors of all answers, and what the run cost."""
     tokens = sum(record.output_tokens or 0 for record in records)
-    level = summarise(load, [records], [audit], pricing=None, acceptance=None)
+    level = summarise_level(load, [records], [audit], pricing=None, acceptance=None)
     return {
         **load_scale.errors(records, truth),
         "cpu_s_per_1k_tokens": audit.cpu_s / tokens * 1000,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.evaluation.document import LATENCY_METRICS, Level
-from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
@@ -135,7 +135,7 @@ def differences(
     """Every figure of the level against the same made of `truth`, in percent; `asked` are the tokens each prompt asks
     for."""
     true = [_true(record, sent_by_server(record, truth), tokens_a_chunk, asked[record.prompt]) for record in records]
-    seen, real = (summarise(load, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
+    seen, real = (summarise_level(load, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
     latencies = {
         name: _worst(getattr(seen, name).model_dump(), getattr(real, name).model_dump()) for name in LATENCY_METRICS
     }

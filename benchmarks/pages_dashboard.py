@@ -27,7 +27,7 @@ from sqlalchemy import insert  # noqa: E402
 from backend import service  # noqa: E402
 from backend.domain.evaluation.comparison import compare  # noqa: E402
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation  # noqa: E402
-from backend.domain.evaluation.metrics import summarise  # noqa: E402
+from backend.domain.evaluation.metrics import summarise_level  # noqa: E402
 from backend.domain.evaluation.prices import Pricing  # noqa: E402
 from backend.domain.load.load import Load  # noqa: E402
 from backend.domain.load.records import RequestRecord  # noqa: E402
@@ -156,7 +156,7 @@ def _document(names: list[str], levels: list[int], runs: dict[tuple[int, int], R
     results = []
     for number, name in enumerate(names):
         made = [
-            summarise(
+            summarise_level(
                 Load("closed", level), list(runs[number, level]), [], pricing=Pricing(per_hour=1.2), acceptance=None
             )
             for level in levels

@@ -30,7 +30,7 @@ from backend.domain.evaluation.document import (
     Variant,
     VariantResult,
 )
-from backend.domain.evaluation.prices import Pricing, price
+from backend.domain.evaluation.prices import Pricing, level_prices
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.jobs import EvaluateSpec, Event, InstallSpec, JobState, OptimizeSpec
@@ -359,7 +359,7 @@ def _level(concurrency: int, speed: float, rng: random.Random) -> Level:
         invocation_errors=0,
         tokenizer_failed=0,
         empty_responses=0,
-        price=price(
+        price=level_prices(
             Pricing(per_hour=1.2),
             concurrency=concurrency,
             input_tokens_per_s=throughput * 1.5,

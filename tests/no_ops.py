@@ -16,8 +16,8 @@ from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Level, Speculation, Variant
 from backend.domain.evaluation.evidence import draft_counts, engine_log
 from backend.domain.evaluation.evidence.findings import findings
-from backend.domain.evaluation.evidence.schema import Finding, off
-from backend.domain.evaluation.evidence.served_variant import Evidence
+from backend.domain.evaluation.evidence.schema import Finding, failed_findings
+from backend.domain.evaluation.evidence.served_variant import StartEvidence
 from backend.domain.evaluation.evidence.speculation_findings import DRAFT
 from backend.domain.evaluation.startup import Startup
 from backend.domain.load import counters
@@ -66,7 +66,9 @@ class Run:
     def findings(self) -> list[Finding]:
         log = self.surface.log()
         startup = Startup.model_validate({"kind": self.started, "compile_s": None if self.started == "eager" else 5.0})
-        seen = Evidence(engine_log.read(log), engine_log.cache_settings(self.surface.metrics()), startup)
+        seen = StartEvidence(
+            engine_log.parse_engine_log(log), engine_log.parse_cache_settings(self.surface.metrics()), startup
+        )
         return findings(self.variant, self.config, [seen], [self._level(streams) for streams in self.levels])
 
     def _level(self, streams: int) -> Level:
@@ -77,10 +79,10 @@ class Run:
         accepted = tuple(round(drafts * rate) for rate in rates)
         generated = steps + sum(accepted) + made.requests + made.audit.warmup_requests
         before, after = (
-            counters.read(self.surface.metrics()),
-            counters.read(self.surface.metrics(generated, drafts, accepted)),
+            counters.parse_counters(self.surface.metrics()),
+            counters.parse_counters(self.surface.metrics(generated, drafts, accepted)),
         )
-        told = draft_counts.of([counters.passed(before | dict.fromkeys(after, 0.0), after)], [])
+        told = draft_counts.count_drafting([counters.counter_increase(before | dict.fromkeys(after, 0.0), after)], [])
         return made.model_copy(
             update={"drafting": told, "prefix_cache_hit_rate": self.hits, "prefix_cache_expected": self.repeats}
         )
@@ -159,7 +161,9 @@ class NoOp:
     """Of the finding that must be off."""
 
     def found(self) -> Finding | None:
-        return next((each for each in off(self.really(self.asked).findings()) if each.what == self.what), None)
+        return next(
+            (each for each in failed_findings(self.really(self.asked).findings()) if each.what == self.what), None
+        )
 
 
 def _does(**changed: Any) -> Callable[[Run], Run]:
@@ -408,4 +412,4 @@ def _started(rng: random.Random, run: Run) -> str:
 
 
 def false_alarms(runs: Sequence[Run]) -> list[tuple[Run, Finding]]:
-    return [(run, finding) for run in runs for finding in off(run.findings())]
+    return [(run, finding) for run in runs for finding in failed_findings(run.findings())]

@@ -15,8 +15,8 @@ from typing import Any
 from backend.domain.evaluation.document import Level, Variant
 from backend.domain.evaluation.evidence import draft_counts, engine_log
 from backend.domain.evaluation.evidence.findings import findings
-from backend.domain.evaluation.evidence.schema import Finding, off
-from backend.domain.evaluation.evidence.served_variant import Evidence
+from backend.domain.evaluation.evidence.schema import Finding, failed_findings
+from backend.domain.evaluation.evidence.served_variant import StartEvidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.load import counters
 from tests import simulated
@@ -35,14 +35,16 @@ def judged(name: str, **instead: Any) -> list[Finding]:
     if speculation:
         asked["speculation"] = {**speculation, **draft}
     variant = Variant.model_validate({"name": name, "source": name, "kind": "model", **asked, **instead})
-    log = engine_log.read((FOLDER / f"{name}.log").read_text().splitlines())
+    log = engine_log.parse_engine_log((FOLDER / f"{name}.log").read_text().splitlines())
     startup = Startup.model_validate({"kind": started})
-    return findings(variant, config, [Evidence(log, engine_log.cache_settings(metrics(name)), startup)], _levels(name))
+    return findings(
+        variant, config, [StartEvidence(log, engine_log.parse_cache_settings(metrics(name)), startup)], _levels(name)
+    )
 
 
 def wrong(name: str) -> list[Finding]:
     """What an honest server is accused of."""
-    return off(judged(name))
+    return failed_findings(judged(name))
 
 
 def metrics(name: str) -> str:
@@ -52,9 +54,9 @@ def metrics(name: str) -> str:
 
 def _levels(name: str) -> list[Level]:
     """One, of the counters after the load; none where they were not recorded."""
-    counted = {each: int(value) for each, value in counters.read(metrics(name)).items()}
+    counted = {each: int(value) for each, value in counters.parse_counters(metrics(name)).items()}
     return (
-        [simulated.level(1, requests=2).model_copy(update={"drafting": draft_counts.of([counted], [])})]
+        [simulated.level(1, requests=2).model_copy(update={"drafting": draft_counts.count_drafting([counted], [])})]
         if counted
         else []
     )

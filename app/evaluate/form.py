@@ -142,7 +142,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
     ):
         most = place.number_input(
             LABELS["max_blocks"],
-            stopping_rule.FIRST,
+            stopping_rule.FIRST_TEST,
             1000,
             EvaluateOptions().max_blocks,
             key="evaluate_max_blocks",

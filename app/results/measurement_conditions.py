@@ -13,7 +13,13 @@ from app.results import configuration_check
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.fingerprint import configuration_hash
-from backend.domain.evaluation.soundness import SHARED, is_buffered, is_uncounted, reasons, valid
+from backend.domain.evaluation.soundness import (
+    SHARED_PROCESSORS,
+    invalidity_reasons,
+    is_buffered,
+    is_uncounted,
+    level_validity,
+)
 from backend.domain.figures import counted, figure
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.present.words import blocks, search
@@ -24,8 +30,8 @@ from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_leng
 def show(document: Evaluation) -> None:
     """Whether the load generator kept up, level by level, and the energy; where and with what stands under the
     verdict."""
-    if SHARED in document.warnings:
-        st.caption(f":material/info: {message(SHARED)}")
+    if SHARED_PROCESSORS in document.warnings:
+        st.caption(f":material/info: {message(SHARED_PROCESSORS)}")
     say_load(document)
     say_blocks(document)
     configuration_check.show(document)
@@ -71,7 +77,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
     audit = level.audit
     return {
         "Variant": result.name,
-        "Valid": valid(level),
+        "Valid": level_validity(level),
         "Requested concurrency": level.load.cell,
         "Achieved concurrency": figure(audit.achieved_concurrency),
         "Client headroom": "not measured" if audit.headroom is None else f"{audit.headroom:.0%}",
@@ -82,14 +88,14 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
         "Looping answers": level.looping_outputs,
         "Loop lag p99 (ms)": figure(audit.loop_lag_ms_p99),
         "Other programs (cores)": figure(audit.others),
-        "Why not": "; ".join(reasons(level)),
+        "Why not": "; ".join(invalidity_reasons(level)),
     }
 
 
 def doubts(document: Evaluation) -> list[str]:
     """How many levels are not the server's figures, or only in part; none where all are."""
     levels = [level for result in document.variants for level in result.levels]
-    sound = [level for level in levels if valid(level) != "no"]
+    sound = [level for level in levels if level_validity(level) != "no"]
     wrong, uncounted, buffered = len(levels) - len(sound), sum(map(is_uncounted, sound)), sum(map(is_buffered, sound))
     sentences = {
         f"{wrong} of {len(levels)} levels are not the server's figures: they are hollow on the charts and get no verdict.": wrong,

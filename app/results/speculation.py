@@ -9,7 +9,7 @@ from app import charts
 from app.formatting import plain
 from app.navigation import own
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.evidence.speculation_gains import PredictedGains, drafted, loads
+from backend.domain.evaluation.evidence.speculation_gains import PredictedGains, drafted_levels, drafted_loads
 from backend.domain.load.load import Load
 from backend.present.speculation import acceptance, words
 from backend.service import Workspace
@@ -21,7 +21,7 @@ HEIGHT = 380
 
 def has(document: Evaluation) -> bool:
     """Whether any variant guesses ahead, as far as is known."""
-    return bool(words.speculating(document) or drafted(document))
+    return bool(words.speculating(document) or drafted_levels(document))
 
 
 def show(opened: Workspace, document: Evaluation) -> None:
@@ -29,7 +29,7 @@ def show(opened: Workspace, document: Evaluation) -> None:
     if not has(document):
         st.info("No variant here guesses tokens ahead: add a `speculate` step to a recipe.", icon=":material/info:")
         return
-    found = loads(document)
+    found = drafted_loads(document)
     if found:
         draw(document, found, predicted_gains.predicted(opened, document))
     else:
@@ -55,7 +55,7 @@ def draw(document: Evaluation, at: list[Load], predicted: PredictedGains) -> Non
         charts.show(charts.of_height(acceptance.by_position(document, load, theme), HEIGHT), "speculation-positions")
     with right:
         charts.show(charts.of_height(acceptance.lengths(document, load, theme), HEIGHT), "speculation-lengths")
-    if any(each.drafting.steps for each in drafted(document, load)):
+    if any(each.drafting.steps for each in drafted_levels(document, load)):
         charts.show(charts.of_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
     st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
     st.caption(

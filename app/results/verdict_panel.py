@@ -13,7 +13,7 @@ from app.results import configuration_check, measurement_conditions, verdict_gri
 from app.session import frozen
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.soundness import SHARED
+from backend.domain.evaluation.soundness import SHARED_PROCESSORS
 from backend.domain.figures import counted
 from backend.present.words import headline, search
 from backend.present.words.verdicts import Verdict, verdicts
@@ -56,7 +56,7 @@ def say_line(document: Evaluation) -> None:
 def say_warnings(document: Evaluation) -> None:
     """In one box beside the verdict, but for what holds of every evaluation on one machine."""
     found = [*measurement_conditions.doubts(document)]
-    found += [message(warning) for warning in document.warnings if warning != SHARED]
+    found += [message(warning) for warning in document.warnings if warning != SHARED_PROCESSORS]
     if found:
         st.warning("\n\n".join(found), icon=":material/warning:")
 

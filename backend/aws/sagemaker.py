@@ -14,11 +14,11 @@ from typing import Any
 
 from backend.aws.s3 import BAD_KEYS, CREDENTIALS, READ_SECONDS, client
 from backend.domain.errors import AccessRefused, NotFound, RequestError, WhetstoneError, WorkError
-from backend.domain.load.sagemaker_errors import DENIED, EXPIRED, THROTTLED, UNKNOWN
+from backend.domain.load.sagemaker_errors import DENIED_CODES, EXPIRED_CODES, THROTTLED_CODES, UNKNOWN_CODES
 
 CONNECT_SECONDS = 5
 TRIES = 3
-UNKNOWN_KEYS = BAD_KEYS | UNKNOWN
+UNKNOWN_KEYS = BAD_KEYS | UNKNOWN_CODES
 BROKEN = frozenset({"InternalFailure", "InternalServerException", "ServiceUnavailable", "ServiceUnavailableException"})
 LACKING = frozenset({"ResourceNotFound", "ResourceNotFoundException", "ObjectNotFoundException"})
 TAKEN = frozenset({"ResourceInUse", "ResourceInUseException", "ConflictException"})
@@ -126,16 +126,16 @@ class Service:
         stated = error.response.get("Error", {})
         code, message = str(stated.get("Code", "")), _line(str(stated.get("Message", "")))
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        if code in EXPIRED or "token included in the request is expired" in message:
+        if code in EXPIRED_CODES or "token included in the request is expired" in message:
             self._client = None
             return Expired(f"The AWS credentials in use have expired ({code}): renew them, or {CREDENTIALS}.")
         if code in UNKNOWN_KEYS:
             self._client = None
             return AccessRefused(f"AWS does not accept the credentials in use ({code}): {CREDENTIALS}.")
-        if code in DENIED:
+        if code in DENIED_CODES:
             return AccessRefused(f"AWS refuses: the credentials in use need {self._action(error, message)}.")
         # a number: the answer names no code
-        if code in THROTTLED or code in BROKEN or status >= 500 or code in {"429", "400"}:
+        if code in THROTTLED_CODES or code in BROKEN or status >= 500 or code in {"429", "400"}:
             return Busy(f"{self._words} is busy ({code or status}): try again in a minute.")
         if code in LACKING or message.startswith("Could not find"):
             return Lacking(f"{self._words} knows nothing of that name: {message}.")

@@ -14,8 +14,8 @@ from typing import Any
 from backend import files
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Level
-from backend.domain.evaluation.metrics import summarise
-from backend.domain.evaluation.prefix_cache import Hits, with_hits
+from backend.domain.evaluation.metrics import summarise_level
+from backend.domain.evaluation.prefix_cache import PrefixHits, with_hit_rates
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.load import counters
 from backend.domain.load.load import Load
@@ -43,7 +43,7 @@ class Bench:
         workload = Path(self.options.workload)
         self._fresh = FreshLines(self.options, parse(workload.stem, workload.read_bytes()))
         self._counters = PublicCounters(self.url, self.bearer)
-        self._hits: list[Hits] = []
+        self._hits: list[PrefixHits] = []
         """Of the runs that are not yet a level."""
 
     def run(self) -> None:
@@ -82,7 +82,7 @@ class Bench:
         before = self._counters.read()
         run = run_level(plan, self.folder / f"{load.key}-{first_line}")
         after = self._counters.read()
-        self._hits.append(self._fresh.sent(0, plan, run[0], counters.passed(before, after), block_of(after)))
+        self._hits.append(self._fresh.sent(0, plan, run[0], counters.counter_increase(before, after), block_of(after)))
         return run
 
     def _tell(self, found: Found) -> None:
@@ -99,9 +99,9 @@ class Bench:
                 discount=options.discount,
                 input_output_ratio=options.input_output_ratio,
             )
-        level = summarise(load, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
+        level = summarise_level(load, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
         hits, self._hits = self._hits, []
-        return with_hits(level, hits)
+        return with_hit_rates(level, hits)
 
 
 def main(folder: Path) -> int:

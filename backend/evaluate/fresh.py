@@ -7,10 +7,10 @@ from itertools import count
 
 from backend.domain.errors import EndpointUnreachable, WorkError
 from backend.domain.evaluation.document import EvaluateOptions
-from backend.domain.evaluation.prefix_cache import Hits, Prefixes
+from backend.domain.evaluation.prefix_cache import PrefixHits, SentPrefixes
 from backend.domain.load import counters, prompt_lines
 from backend.domain.load.load import Load
-from backend.domain.load.openai_json import read_usage
+from backend.domain.load.openai_json import parse_usage
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.endpoint import completion
@@ -32,12 +32,12 @@ class FreshLines:
         """`origin`: the block that lines are counted from (`prompt_lines.origin`)."""
         self._options, self._workload, self._turns, self._origin = options, workload, workload.least_turns, origin
         sharing = options.model_copy(update={"repeats": options.repeats - origin})
-        self._lines = prompt_lines.shared(
+        self._lines = prompt_lines.allocate_lines(
             sharing, greedy=options.quality, turns=self._turns, lines=len(workload.prompts)
         )
         self._taken: dict[int, int] = {}
         """Of a search, server -> lines so far."""
-        self._servers: dict[int, Prefixes] = {}
+        self._servers: dict[int, SentPrefixes] = {}
         self._salts = count()
 
     def first(self, block: int, level: int) -> int:
@@ -49,12 +49,12 @@ class FreshLines:
         load = self._options.loads[level]
         if not prompt_lines.is_open_ended(self._options) or self._options.prefix_cache == "off":
             return None
-        return max(1, (self._lines.runs[level] - prompt_lines.warm_up(load, self._options)) * self._turns)
+        return max(1, (self._lines.runs[level] - prompt_lines.warm_up_lines(load, self._options)) * self._turns)
 
     def next(self, server: int, load: Load, requests: int) -> int:
         """Line that the next run of a search begins at. Raises Spent."""
         begin = self._taken.get(server, self._lines.apart)
-        end = begin + prompt_lines.of_run(load, self._options, self._turns, requests=requests)
+        end = begin + prompt_lines.lines_of_run(load, self._options, self._turns, requests=requests)
         if end > len(self._workload.prompts) and not self._options.may_repeat:
             raise Spent(
                 f"The search ended before {load.words}: the workload has {len(self._workload.prompts):,} lines, and "
@@ -73,11 +73,11 @@ class FreshLines:
 
     def sent(
         self, server: int, plan: LoadPlan, records: Sequence[RequestRecord], counted: dict[str, int], block: int = 1
-    ) -> Hits:
+    ) -> PrefixHits:
         """Note what it was asked; the hits of the measured ones. `block`: tokens of a block of its cache."""
         if server not in self._servers:
             kept = NO_BLOCK if self._options.prefix_cache == "off" else block
-            self._servers[server] = Prefixes(self._workload.prompts, block=kept, template=template_tokens(plan))
+            self._servers[server] = SentPrefixes(self._workload.prompts, block=kept, template=template_tokens(plan))
         asked = counted.get("prefix_cache_query_tokens")
         told = None if asked is None else (counted.get("prefix_cache_hit_tokens", 0), asked)
         return self._servers[server].sent(records, told)
@@ -86,7 +86,7 @@ class FreshLines:
 def block_of(told: dict[str, float]) -> int:
     """Tokens of a block of the cache, from the server's counters; 1, which expects most hits, where it does not
     tell."""
-    return int(told.get(counters.BLOCK, 1))
+    return int(told.get(counters.CACHE_BLOCK, 1))
 
 
 def template_tokens(plan: LoadPlan) -> int:
@@ -98,5 +98,5 @@ def template_tokens(plan: LoadPlan) -> int:
         answer = completion(plan.url, body, plan.bearer_env, "chat", limit_s=plan.timeout_s)
     except EndpointUnreachable:
         return UNKNOWN_TEMPLATE
-    usage = read_usage(answer.get("usage"))
+    usage = parse_usage(answer.get("usage"))
     return UNKNOWN_TEMPLATE if usage is None or usage.prompt_tokens is None else usage.prompt_tokens

@@ -43,7 +43,7 @@ def plan(
     """The plan of one level; `requests` overrides the options'."""
     wanted = requests or options.requests
     if wanted is None and options.seconds is None:
-        wanted = None if load.mode == "trace" else prompt_lines.least(load)
+        wanted = None if load.mode == "trace" else prompt_lines.default_requests(load)
     asked = options.model_dump(include=set(RequestOptions.model_fields))
     asked["warmup_seconds"] = options.warmup_seconds if load.mode == "rate" else 0.0
     return LoadPlan(
@@ -83,7 +83,7 @@ def search(
         needed = 2 * max(each.requests_needed() for each in objectives)
         verdict = objective.Check("undecided", (), ())
         while verdict.verdict == "undecided" and len(runs) < LOOKS:
-            runs.append(measure(load, options.requests or max(needed, prompt_lines.least(load)), len(runs)))
+            runs.append(measure(load, options.requests or max(needed, prompt_lines.default_requests(load)), len(runs)))
             verdict = objective.check(objectives, [record for records, _ in runs for record in records])
         report(Found(load, runs, verdict))
         kept[level] = verdict.verdict == "kept"

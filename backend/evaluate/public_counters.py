@@ -39,7 +39,7 @@ class PublicCounters:
 
         def ask() -> None:
             with suppress(ValueError):  # a sample that is no number
-                told.append(counters.read(metrics(self._url, self._bearer_env) or ""))
+                told.append(counters.parse_counters(metrics(self._url, self._bearer_env) or ""))
 
         reading = threading.Thread(target=ask, daemon=True)
         reading.start()

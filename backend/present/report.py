@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from backend.domain.evaluation.answer_agreement import exact, token_f1
+from backend.domain.evaluation.answer_agreement import is_exact_match, token_f1
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.metrics import latency_ms, steady_window
 from backend.domain.frozen import Frozen
@@ -185,7 +185,7 @@ def changed(pairs: Iterable[Pair]) -> Changed:
     listed = list(pairs)
     scored = sorted(((token_f1(a, b), place) for place, (_, _, a, b) in enumerate(listed)), key=lambda each: each)
     most = [_answers(listed[place], score) for score, place in scored[:MOST_ANSWERS]]
-    same = sum(exact(a, b) for _, _, a, b in listed)
+    same = sum(is_exact_match(a, b) for _, _, a, b in listed)
     return Changed(compared=len(listed), same=same, most=tuple(most))
 
 

@@ -20,7 +20,10 @@ TOKENS = 128
 def command(variant: Variant) -> str:
     """One line for a shell with vLLM in it. The variant has a folder."""
     draft = variant.speculation.draft_path if variant.speculation else None
-    flags = [*vllm_flags.serving(variant.serving), *vllm_flags.speculating(variant.speculation, draft or "")]
+    flags = [
+        *vllm_flags.serving_flags(variant.serving),
+        *vllm_flags.speculation_flags(variant.speculation, draft or ""),
+    ]
     proposers = variant.speculation.proposers if variant.speculation else None
     code = f"PYTHONPATH={shlex.quote(proposers)} " if proposers else ""
     return code + shlex.join(["vllm", "serve", str(variant.model_path), f"--served-model-name={variant.name}", *flags])

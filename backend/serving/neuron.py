@@ -15,7 +15,7 @@ from typing import Any
 from backend import files
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.vllm_flags import speculating
+from backend.domain.evaluation.vllm_flags import speculation_flags
 from backend.domain.neuron import options
 from backend.domain.neuron.compile_plan import CompilePlan
 
@@ -43,7 +43,7 @@ def arguments(variant: Variant, plan: CompilePlan, draft: str) -> list[str]:
         kept = variant.serving.prefix_caching
         chosen += ["--enable-prefix-caching" if kept else "--no-enable-prefix-caching"] if kept is not None else []
         chosen += _additional("neuron_config", options.vllm(plan))
-    return [*chosen, *speculating(variant.speculation, draft)]
+    return [*chosen, *speculation_flags(variant.speculation, draft)]
 
 
 def _additional(name: str, settings: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from backend import files, processes, served_keys
 from backend.domain.errors import RequestError, ServerFailed
 from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.evidence import engine_log
-from backend.domain.evaluation.evidence.served_variant import Evidence
+from backend.domain.evaluation.evidence.served_variant import StartEvidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress, Silent
 from backend.domain.load import counters
@@ -237,7 +237,7 @@ class VllmServer:
             text = self._ask("/metrics")[1].decode()
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
-        return counters.read(text)
+        return counters.parse_counters(text)
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """What it answers to a POST of JSON; the model is named here. Raises ServerFailed where it refuses or is
@@ -252,7 +252,7 @@ class VllmServer:
         found: dict[str, Any] = json.loads(answered)
         return found
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> StartEvidence:
         """What this start showed of how it serves, so far; of a server that is gone, what its log holds."""
         with self.log.open("rb") as stream:
             stream.seek(self._log_length)
@@ -261,7 +261,7 @@ class VllmServer:
             told = self._ask("/metrics")[1].decode()
         except (OSError, http.client.HTTPException):
             told = ""
-        return Evidence(engine_log.read(lines), engine_log.cache_settings(told), self.startup)
+        return StartEvidence(engine_log.parse_engine_log(lines), engine_log.parse_cache_settings(told), self.startup)
 
     def stop(self) -> None:
         """SIGTERM, grace, SIGKILL to the whole tree; returns when all of it is gone."""

@@ -95,9 +95,9 @@ def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: in
     """Arguments after `python -m vllm.entrypoints.openai.api_server`."""
     return [
         *addressed(port=port, served_name=served_name),
-        *vllm_flags.serving(variant.serving),
+        *vllm_flags.serving_flags(variant.serving),
         *(("--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else ()),
-        *vllm_flags.speculating(variant.speculation, DRAFT_LINK),
+        *vllm_flags.speculation_flags(variant.speculation, DRAFT_LINK),
     ]
 
 

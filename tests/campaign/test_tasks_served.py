@@ -16,7 +16,7 @@ import yaml
 from backend.domain.errors import WorkError
 from backend.domain.evaluation import task_rules
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.domain.evaluation.tasks import compare
+from backend.domain.evaluation.tasks import compare_scores
 from backend.domain.jobs.jobs import JobState
 from backend.evaluate.tasks import tasks as scoring
 from backend.hardware.engines import engine_python
@@ -69,7 +69,7 @@ def test_the_rules_are_those_of_the_installed_harness(quality_python: Path) -> N
     by_default, metrics, settings = json.loads(out.splitlines()[-1])
     assert by_default == {way: [*names] for way, names in task_rules.BY_DEFAULT.items()}
     assert {name for names in task_rules.METRICS.values() for name in names} <= set(metrics)
-    assert set(settings) <= task_rules.KNOWN | task_rules.CODE
+    assert set(settings) <= task_rules.KNOWN_SETTINGS | task_rules.NEEDS_CODE
 
 
 @pytest.mark.timeout(900)
@@ -90,7 +90,7 @@ def test_a_multiple_choice_is_scored_as_the_models_logits_say_and_twice_the_same
         expected.append(float(max(range(4), key=sums.__getitem__) == row["answer"]))
     differing = sum(acc.each[number] != value for number, value in enumerate(expected))
     assert differing <= 2, "bfloat16 may tip a near tie"
-    twice = next(score for score in compare({0: first, 1: again})[1] if score.metric == "acc")
+    twice = next(score for score in compare_scores({0: first, 1: again})[1] if score.metric == "acc")
     assert twice.outcome == "same"
 
 

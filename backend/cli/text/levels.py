@@ -6,7 +6,14 @@ from typing import Any
 
 from backend.cli.output import table
 from backend.domain.evaluation.document import Level
-from backend.domain.evaluation.soundness import buffering, is_buffered, is_replayed, is_silent, replay, silence
+from backend.domain.evaluation.soundness import (
+    buffered_words,
+    is_buffered,
+    is_replayed,
+    is_silent,
+    replayed_words,
+    silent_words,
+)
 from backend.domain.load.load import Load
 
 LATENCIES = (("TTFT p50 ms", "ttft_ms"), ("TPOT p50 ms", "tpot_ms"), ("latency p50 ms", "client_latency_ms"))
@@ -60,6 +67,8 @@ def _notes(level: dict[str, Any]) -> list[str]:
     if empty := level["empty_responses"] - level["tokenizer_failed"]:
         found.append(f"{empty} answers were empty")
     read = Level.model_validate(level | {"acceptance_rate": None})
-    found += [f"not valid: {silence(read)}"] * is_silent(read) + [f"not valid: {replay(read)}"] * is_replayed(read)
-    found += [buffering(read)] * is_buffered(read)
+    found += [f"not valid: {silent_words(read)}"] * is_silent(read) + [
+        f"not valid: {replayed_words(read)}"
+    ] * is_replayed(read)
+    found += [buffered_words(read)] * is_buffered(read)
     return found + [f"not the server's figures: {reason}" for reason in level["audit"]["reasons"]]

@@ -57,14 +57,14 @@ def answered(body: bytes) -> Finding:
 
 def settled(expected: Expected, lines: Iterable[str]) -> bool:
     """Whether these lines say all that can be known: more may come later."""
-    log = engine_log.read(lines)
+    log = engine_log.parse_engine_log(lines)
     return bool(log.settings) and (expected.speculation is None or log.drafted > 0)
 
 
 def logged(expected: Expected, lines: Iterable[str]) -> list[Finding]:
     """Of what the engine wrote since it started; the last start counts."""
-    log = engine_log.read(lines)
-    findings = [weight_findings.quantization(expected.quantized, log, "deployed")]
+    log = engine_log.parse_engine_log(lines)
+    findings = [weight_findings.quantization_finding(expected.quantized, log, "deployed")]
     if expected.speculation is not None:
         findings.append(_speculation(expected.speculation, log))
     return findings
@@ -73,8 +73,8 @@ def logged(expected: Expected, lines: Iterable[str]) -> list[Finding]:
 def _speculation(wanted: Mapping[str, Any], log: EngineLog) -> Finding:
     """By the log alone, since the counters cannot be reached."""
     if log.drafted:
-        return speculation_findings.counted(log.accepted, log.drafted, "the engine's log")
-    wrong = speculation_findings.configured(wanted, log)
+        return speculation_findings.acceptance_finding(log.accepted, log.drafted, "the engine's log")
+    wrong = speculation_findings.check_configuration(wanted, log)
     if wrong is not None:
         return wrong
     method = log.speculates.method if log.speculates else "no"

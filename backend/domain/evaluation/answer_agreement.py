@@ -34,7 +34,7 @@ class Agreement(NamedTuple):
     """None where every pair has the same F1: nothing says how far another prompt's would be."""
 
 
-def exact(first: str, second: str) -> bool:
+def is_exact_match(first: str, second: str) -> bool:
     """The same words in the same order; white space does not count."""
     return first.split() == second.split()
 
@@ -48,7 +48,7 @@ def token_f1(first: str, second: str) -> float:
     return 2 * shared / (a.total() + b.total())
 
 
-def answered(baseline: Sequence[str | None], variant: Sequence[str | None]) -> list[tuple[str, str]]:
+def answered_pairs(baseline: Sequence[str | None], variant: Sequence[str | None]) -> list[tuple[str, str]]:
     """Of answers to the same prompts, by position, those pairs where neither is None, which is a request that failed.
 
     Raises ValueError for lists of different length.
@@ -56,11 +56,11 @@ def answered(baseline: Sequence[str | None], variant: Sequence[str | None]) -> l
     return [(a, b) for a, b in zip(baseline, variant, strict=True) if a is not None and b is not None]
 
 
-def agreement(pairs: Sequence[tuple[str, str]]) -> Agreement | None:
+def measure_agreement(pairs: Sequence[tuple[str, str]]) -> Agreement | None:
     """Of pairs of answers, each to one prompt; None without any."""
     if not pairs:
         return None
-    same, scores = sum(exact(a, b) for a, b in pairs), [token_f1(a, b) for a, b in pairs]
+    same, scores = sum(is_exact_match(a, b) for a, b in pairs), [token_f1(a, b) for a, b in pairs]
     return Agreement(same / len(pairs), fmean(scores), len(pairs), wilson(same, len(pairs)), mean_interval(scores))
 
 

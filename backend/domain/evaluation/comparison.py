@@ -20,8 +20,8 @@ from statistics import fmean, stdev
 from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
-from backend.domain.evaluation.evidence.schema import off
-from backend.domain.evaluation.outcome import EQUIVALENCE, Obstacle, Outcome, of_interval
+from backend.domain.evaluation.evidence.schema import failed_findings
+from backend.domain.evaluation.outcome import EQUIVALENCE, Obstacle, Outcome, interval_outcome
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
 from backend.domain.maths.intervals import Tested, holm
 from backend.domain.maths.paired_scores import Means
@@ -92,7 +92,7 @@ def log_ratios(results: Sequence[VariantResult], row: Comparison) -> list[float]
 
 def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
     levels = {level.load: level for level in baseline.levels}
-    off_there = next((each.name for each in (baseline, result) if off(each.findings)), None)
+    off_there = next((each.name for each in (baseline, result) if failed_findings(each.findings)), None)
     not_as_asked = Obstacle(cause="not_as_asked", variant=off_there) if off_there else None
     for level in result.levels:
         against = levels.get(level.load)
@@ -167,7 +167,7 @@ def _comparison(pair: _Pair, tested: Tested | None, alpha: float) -> Comparison:
     ratio, why = pair.ratio, pair.obstacle
     better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)
     interval = pair.interval(tested.alpha) if tested else _plain_interval(pair)
-    found: Outcome = why.outcome if why else of_interval(interval or (0.0, math.inf), better)
+    found: Outcome = why.outcome if why else interval_outcome(interval or (0.0, math.inf), better)
     if tested and found in {"better", "worse"} and tested.p_adjusted > alpha:
         found = "undecided"  # by rounding alone: Holm's interval leaves out 1 exactly where it rejects
     return Comparison(

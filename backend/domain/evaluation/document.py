@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from backend.domain.errors import Unreadable, WrittenByNewer
-from backend.domain.evaluation.blocks.sequential_tests import Look
+from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.evidence.schema import Drafting, Finding, Lossless
 from backend.domain.evaluation.memory_limit import StepBytes
@@ -386,7 +386,7 @@ class Evaluation(Frozen):
     sessions: tuple[int, ...] = ()
     """Blocks of each time that its servers were started for it: of an evaluation that was continued, more than one
     figure."""
-    looks: tuple[Look, ...] = ()
+    looks: tuple[SequentialTest, ...] = ()
     """Every test so far, those of the evaluations that it continues too; `comparison` is the last one."""
 
     @property

@@ -36,7 +36,7 @@ from typing import Any
 
 from backend.domain.evaluation.answer_agreement import is_looping
 from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Summary
-from backend.domain.evaluation.prices import Pricing, price
+from backend.domain.evaluation.prices import Pricing, level_prices
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LevelAudit, RequestRecord
 from backend.domain.maths.intervals import mean_ci95, percentile
@@ -45,11 +45,11 @@ Records = Sequence[RequestRecord]
 FASTEST_TOKEN_S = 0.05e-3
 """Chunks that come faster than that were held back on the way and sent together: 20,000 tokens/s for one user, several
 times what the fastest published services stream (about 3,000)."""
-LIMITED = ("ttft_ms", "tpot_ms", "client_latency_ms")
+LIMITABLE_METRICS = ("ttft_ms", "tpot_ms", "client_latency_ms")
 """What a request has one figure of, so that a limit can be set for it."""
 
 
-def summarise(
+def summarise_level(
     load: Load,
     repeats: Sequence[Records],
     audits: Sequence[Audit],
@@ -62,7 +62,7 @@ def summarise(
     `acceptance` is (accepted, drafted) tokens from the server's counters, None without speculation.
     """
     steady = load.mode in {"closed", "rate"}  # a ramp or a trace has no steady state
-    concurrency = under_way(load, audits)
+    concurrency = measured_concurrency(load, audits)
     measured = [[record for record in repeat if not record.warm] for repeat in repeats]
     everything = [record for repeat in measured for record in repeat]
     latencies = {name: summary([_latencies(name, repeat) for repeat in measured]) for name in LATENCY_METRICS}
@@ -86,7 +86,7 @@ def summarise(
     )
 
 
-def under_way(load: Load, audits: Sequence[Audit]) -> int:
+def measured_concurrency(load: Load, audits: Sequence[Audit]) -> int:
     """A level's concurrency: as asked in a closed loop, else the mean number under way, rounded, at least 1."""
     if load.is_closed:
         return int(load.value)
@@ -94,7 +94,7 @@ def under_way(load: Load, audits: Sequence[Audit]) -> int:
     return max(1, round(sum(seen) / len(seen))) if seen else 1
 
 
-def good(records: Iterable[RequestRecord]) -> list[RequestRecord]:
+def good_records(records: Iterable[RequestRecord]) -> list[RequestRecord]:
     """The ones that latencies are taken from: ok and with content."""
     return [record for record in records if record.ok and record.chunk_times]
 
@@ -180,7 +180,7 @@ def _latencies(name: str, records: Records) -> list[float]:
         "content_latency_ms": lambda r: _span(r.start, r.last_content),
     }
     whole = name == "client_latency_ms"
-    return [value for record in good(records) if whole or record.streamed for value in of[name](record)]
+    return [value for record in good_records(records) if whole or record.streamed for value in of[name](record)]
 
 
 def _span(start: float | None, end: float | None) -> list[float]:
@@ -211,8 +211,8 @@ def _total(answers: Records, tokens: Sequence[int | None]) -> float | None:
 
 def _per_request(records: Records) -> dict[str, float | None]:
     """Means a request: tokens, and tokens over that request's own client latency; tokens per chunk over all chunks."""
-    answers = [(r, r.end - r.start) for r in good(records) if r.start is not None and r.end > r.start]
-    counted = [r for r in good(records) if r.chunk_tokens and r.streamed]
+    answers = [(r, r.end - r.start) for r in good_records(records) if r.start is not None and r.end > r.start]
+    counted = [r for r in good_records(records) if r.chunk_tokens and r.streamed]
     chunks = sum(len(r.chunk_times) for r in counted)
     return {
         "input_tokens_per_s_per_request": _mean(r.prompt_tokens / s for r, s in answers if r.prompt_tokens is not None),
@@ -279,7 +279,7 @@ def _price(
     pricing: Pricing | None, concurrency: int, records: Records, duration: float, tpot: Summary | None
 ) -> Price | None:
     rates = _rates(records, duration)
-    return price(
+    return level_prices(
         pricing,
         concurrency=concurrency,
         input_tokens_per_s=rates["input_tokens_per_s"] or None,
@@ -313,7 +313,7 @@ def _audit(load: Load, repeats: Sequence[Records], audits: Sequence[Audit]) -> L
         warmup_requests=sum(record.warm for repeat in repeats for record in repeat),
         warmup_errors=sum(record.warm and not record.ok for repeat in repeats for record in repeat),
         prefill_share=prefill_share(measured),
-        token_times=tuple(sorted({record.token_times for record in good(measured)})),
+        token_times=tuple(sorted({record.token_times for record in good_records(measured)})),
         **_merged(audits, max, "loop_lag_ms_p50", "loop_lag_ms_p99", "loop_lag_ms_max", "coalesced_share"),
         **_merged(audits, sum, "wall_s", "cpu_s", "parse_cpu_s", "reconnects"),
         **_merged(audits, min, "achieved_concurrency"),

@@ -59,7 +59,7 @@ EQUIVALENCE = 0.1
 """A factor of 1.1 either way: what a machine that is shared drifts by within minutes."""
 
 
-def of_interval(interval: tuple[float, float], better: bool) -> Outcome:
+def interval_outcome(interval: tuple[float, float], better: bool) -> Outcome:
     """Of a ratio's interval; `better` is the way in which the figures differ. Inclusion of the interval in the band is
     the two one-sided tests' way to equivalence (Schuirmann 1987), with 95 % instead of 90 %: stricter."""
     low, high = interval
@@ -68,7 +68,7 @@ def of_interval(interval: tuple[float, float], better: bool) -> Outcome:
     return "same" if high <= 1 + EQUIVALENCE and low >= 1 / (1 + EQUIVALENCE) else "undecided"
 
 
-def outcome(significant: bool, better: bool) -> Outcome:
+def significance_outcome(significant: bool, better: bool) -> Outcome:
     """Of a test; `better` is the way in which the figures differ."""
     if not significant:
         return "same"

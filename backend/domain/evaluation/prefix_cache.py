@@ -16,7 +16,7 @@ from backend.domain.load.records import RequestRecord
 from backend.domain.workload.workload import Prompt
 
 
-class Hits(NamedTuple):
+class PrefixHits(NamedTuple):
     """Prompt tokens of a run: those that the server says it had kept (None where it does not tell), those that it had
     kept at most by the prompts themselves, and all."""
 
@@ -25,7 +25,7 @@ class Hits(NamedTuple):
     prompts: int
 
 
-class Prefixes:
+class SentPrefixes:
     """What one server was sent so far. `block`: tokens that its cache keeps together; 1 where that is not known."""
 
     def __init__(self, prompts: Sequence[Prompt], *, block: int = 1, template: int = 0) -> None:
@@ -37,7 +37,7 @@ class Prefixes:
         """Nothing is left of what was sent."""
         self._texts.clear()
 
-    def sent(self, records: Sequence[RequestRecord], counted: tuple[int, int] | None) -> Hits:
+    def sent(self, records: Sequence[RequestRecord], counted: tuple[int, int] | None) -> PrefixHits:
         """The hits of the measured requests of one run. `counted`: (hit, asked) tokens by the server's own counters
         over the whole run, used where the answers do not tell theirs."""
         expected = {id(record): self._kept(record, text) for record, text in _conversations(self._prompts, records)}
@@ -47,7 +47,7 @@ class Prefixes:
         hits = sum(told) if answers and len(told) == len(answers) else None
         if hits is None and counted is not None and counted[1]:
             hits = round(prompts * counted[0] / counted[1])
-        return Hits(hits, sum(expected.get(id(record), 0) for record in answers), prompts)
+        return PrefixHits(hits, sum(expected.get(id(record), 0) for record in answers), prompts)
 
     def _kept(self, record: RequestRecord, text: str) -> int:
         """Tokens of the prompt that earlier prompts or answers begin with, in whole blocks; then it is one of them
@@ -88,7 +88,7 @@ def _conversations(prompts: Sequence[Prompt], records: Iterable[RequestRecord]) 
         yield record, text
 
 
-def with_hits(level: Level, runs: Sequence[Hits]) -> Level:
+def with_hit_rates(level: Level, runs: Sequence[PrefixHits]) -> Level:
     """The level with its hit rate, and the one that its prompts give at most."""
     prompts = sum(run.prompts for run in runs)
     if not prompts:

@@ -28,14 +28,14 @@ class Pricing(Frozen):
         return (1 - self.discount) * self.per_hour
 
 
-def per_million(hourly: float | None, tokens_per_s: float | None) -> float | None:
+def price_per_million(hourly: float | None, tokens_per_s: float | None) -> float | None:
     """Hourly price / (tokens an hour in millions). None without a price or without tokens."""
     if hourly is None or not tokens_per_s or tokens_per_s <= 0:
         return None
     return hourly / (tokens_per_s * SECONDS_AN_HOUR / MILLION)
 
 
-def blended(
+def blended_price(
     pricing: Pricing, input_tokens_per_s: float | None, output_tokens_per_s: float | None, prefill_share: float | None
 ) -> float | None:
     """(r x in + out) / (r + 1), with `prefill_share` of the hour charged to the input tokens and the rest to the output
@@ -45,15 +45,15 @@ def blended(
     """
     if prefill_share is None:
         return None
-    of_input = per_million(prefill_share * pricing.hour, input_tokens_per_s)
-    of_output = per_million((1 - prefill_share) * pricing.hour, output_tokens_per_s)
+    of_input = price_per_million(prefill_share * pricing.hour, input_tokens_per_s)
+    of_output = price_per_million((1 - prefill_share) * pricing.hour, output_tokens_per_s)
     if of_input is None or of_output is None:
         return None
     ratio = pricing.input_output_ratio
     return (ratio * of_input + of_output) / (ratio + 1)
 
 
-def blended_sagemaker(pricing: Pricing, concurrency: int, tpot_p50_ms: float | None) -> float | None:
+def blended_sagemaker_price(pricing: Pricing, concurrency: int, tpot_p50_ms: float | None) -> float | None:
     """The toolkit announcement's formula: total throughput = concurrency / p50 inter-token latency; blended =
     (1 - discount) x $/h / (throughput x 3600 / 1e6) / 4, where 4 is ratio + 1.
 
@@ -61,11 +61,11 @@ def blended_sagemaker(pricing: Pricing, concurrency: int, tpot_p50_ms: float | N
     """
     if not tpot_p50_ms or tpot_p50_ms <= 0:
         return None
-    price = per_million(pricing.hour, concurrency / (tpot_p50_ms / 1000))
+    price = price_per_million(pricing.hour, concurrency / (tpot_p50_ms / 1000))
     return None if price is None else price / (pricing.input_output_ratio + 1)
 
 
-def price(
+def level_prices(
     pricing: Pricing | None,
     *,
     concurrency: int,
@@ -89,11 +89,11 @@ def price(
     known = input_tokens_per_s is not None and output_tokens_per_s is not None
     total = (input_tokens_per_s or 0) + (output_tokens_per_s or 0) if known else None
     return Price(
-        per_million_input=per_million(pricing.hour, input_tokens_per_s),
-        per_million_output=per_million(pricing.hour, output_tokens_per_s),
-        per_million_total=per_million(pricing.hour, total),
-        blended=blended(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
-        blended_sagemaker=blended_sagemaker(pricing, concurrency, tpot_p50_ms)
+        per_million_input=price_per_million(pricing.hour, input_tokens_per_s),
+        per_million_output=price_per_million(pricing.hour, output_tokens_per_s),
+        per_million_total=price_per_million(pricing.hour, total),
+        blended=blended_price(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
+        blended_sagemaker=blended_sagemaker_price(pricing, concurrency, tpot_p50_ms)
         if output_tokens_per_s is not None
         else None,
     )

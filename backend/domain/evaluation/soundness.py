@@ -10,16 +10,16 @@ from pydantic import computed_field, model_validator
 
 from backend.domain.figures import figure
 from backend.domain.frozen import Frozen
-from backend.domain.load.prompt_lines import least
+from backend.domain.load.prompt_lines import default_requests
 
 if TYPE_CHECKING:  # the level of a document is made of this module's class
     from backend.domain.evaluation.document import Level, VariantResult
 
-Valid = Literal["yes", "in part", "no"]
+Validity = Literal["yes", "in part", "no"]
 """`in part`: its figures are the server's, and its tokens a second or the time between its tokens is not known."""
 
 
-SHARED = "Load generator and server share this machine's processors."
+SHARED_PROCESSORS = "Load generator and server share this machine's processors."
 """Holds of every server that is started on the machine of the load generator: a condition rather than a warning."""
 
 
@@ -39,40 +39,40 @@ class WithValidity(Frozen):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def valid(self) -> Valid:
+    def valid(self) -> Validity:
         """Whether its figures are the server's."""
-        return valid(cast("Level", self))
+        return level_validity(cast("Level", self))
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def reasons(self) -> list[str]:
         """Why it is not valid, or only in part."""
-        return reasons(cast("Level", self))
+        return invalidity_reasons(cast("Level", self))
 
 
 COMPUTED = {"valid", "reasons"}
 
 
-def valid(level: Level) -> Valid:
+def level_validity(level: Level) -> Validity:
     """What a table of validity says of it."""
     if not is_sound(level):
         return "no"
     return "in part" if is_uncounted(level) or is_buffered(level) else "yes"
 
 
-def reasons(level: Level) -> list[str]:
+def invalidity_reasons(level: Level) -> list[str]:
     """Why it is not valid, or only in part: none where it is."""
     limited = list(level.audit.reasons) or ["the load generator held it back"] * level.client_limited
     failed = [f"{level.invocation_errors} of {level.invocations} requests failed"] if has_many_errors(level) else []
-    silent = [silence(level)] if is_silent(level) else []
-    replayed = [replay(level)] if is_replayed(level) else []
-    buffered = [buffering(level)] if is_buffered(level) else []
+    silent = [silent_words(level)] if is_silent(level) else []
+    replayed = [replayed_words(level)] if is_replayed(level) else []
+    buffered = [buffered_words(level)] if is_buffered(level) else []
     return limited + failed + silent + replayed + _unknown(level) + buffered
 
 
 def _unknown(level: Level) -> list[str]:
     if level.tokenizer_failed:
-        return [f"{uncounted(level)}, so tokens/s and prices are not known"]
+        return [f"{uncounted_words(level)}, so tokens/s and prices are not known"]
     return (
         ["no answer told its tokens, so tokens/s and prices are not known"] if level.output_tokens_per_s is None else []
     )
@@ -109,7 +109,7 @@ def is_silent(level: Level) -> bool:
     )
 
 
-def silence(level: Level) -> str:
+def silent_words(level: Level) -> str:
     """`31 of 32 answers were empty, 0 had one token`."""
     empty = level.empty_responses - level.tokenizer_failed
     return f"{empty:,} of {level.answers:,} answers were empty, {level.short_responses:,} had one token"
@@ -121,7 +121,7 @@ def is_buffered(level: Level) -> bool:
     return level.buffered_responses > MAX_BUFFERED_SHARE * max(level.answers, 1)
 
 
-def buffering(level: Level) -> str:
+def buffered_words(level: Level) -> str:
     """`40 of 40 answers came in one piece: ...`"""
     return (
         f"{level.buffered_responses:,} of {level.answers:,} answers came in one piece: a proxy or the server holds the stream "
@@ -129,7 +129,7 @@ def buffering(level: Level) -> str:
     )
 
 
-FIRST_OF: dict[Valid, str] = {
+FIRST_OF: dict[Validity, str] = {
     "no": "are not the server's figures",
     "in part": "are valid in part",
 }
@@ -141,10 +141,10 @@ def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
     levels = [(result.name, level) for result in results for level in result.levels]
     sentences = []
     for answer, words in FIRST_OF.items():
-        doubtful = [(name, level) for name, level in levels if valid(level) == answer]
+        doubtful = [(name, level) for name, level in levels if level_validity(level) == answer]
         if doubtful:
             name, level = doubtful[0]
-            why = "; ".join(reasons(level))
+            why = "; ".join(invalidity_reasons(level))
             sentences.append(
                 f"{len(doubtful)} of {len(levels)} levels {words} (`{name}` at {level.load.words}: {why})."
             )
@@ -157,14 +157,14 @@ def is_replayed(level: Level) -> bool:
     return rate is not None and expected is not None and rate > expected * (1 + OF_EXPECTED) + MARGIN
 
 
-def replay(level: Level) -> str:
+def replayed_words(level: Level) -> str:
     """`55% of the prompts' tokens came from the server's prefix cache, where the workload repeats 3% at most`."""
     rate, expected = level.prefix_cache_hit_rate or 0.0, level.prefix_cache_expected or 0.0
     came = f"{rate:.0%} of the prompts' tokens came from the server's prefix cache"
     return f"{came}, where the workload repeats {expected:.0%} at most"
 
 
-def uncounted(level: Level) -> str:
+def uncounted_words(level: Level) -> str:
     """`2 of 40 answers came without a token count`."""
     return f"{level.tokenizer_failed:,} of {level.answers:,} answers came without a token count"
 
@@ -182,7 +182,7 @@ def busy_streams(level: Level) -> float | None:
     return level.answers * level.client_latency_ms.mean / 1000 / level.duration_s
 
 
-def idle_streams(results: Sequence[VariantResult]) -> str | None:
+def idle_streams_warning(results: Sequence[VariantResult]) -> str | None:
     """One sentence where a level's throughput is that of clearly fewer streams than were asked, its end being most of
     it: of all that are, the one with the fewest."""
     levels = [
@@ -197,5 +197,5 @@ def idle_streams(results: Sequence[VariantResult]) -> str | None:
     return (
         f"At {level.load.words} only {figure(share * level.load.value)} were busy on average, since a block's last answers run "
         "alone: its throughput is of fewer streams than it says. "
-        f"Ask for {least(level.load)} requests a level, or for more seconds."
+        f"Ask for {default_requests(level.load)} requests a level, or for more seconds."
     )

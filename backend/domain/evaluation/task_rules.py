@@ -32,7 +32,7 @@ BY_DEFAULT = {
     "generate_until": ("exact_match",),
 }
 """What lm-eval counts where the task does not say."""
-CODE = {
+NEEDS_CODE = {
     "process_docs",
     "process_results",
     "custom_dataset",
@@ -42,8 +42,8 @@ CODE = {
     "doc_to_audio",
     "use_prompt",
 }
-ELSEWHERE = {"include", "group", "task_list"}
-KNOWN = {
+OTHER_TASKS = {"include", "group", "task_list"}
+KNOWN_SETTINGS = {
     "task",
     "task_alias",
     "tag",
@@ -76,7 +76,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "gen_prefix", "doc_to_decontamination_query")
 
 
-def problem(config: Mapping[str, Any]) -> str | None:
+def find_problem(config: Mapping[str, Any]) -> str | None:
     """The first thing that is wrong with the settings, as the end of a sentence; None where they can be used."""
     checks = (_settings, _named, _data, _asked, _metrics)
     return next((said for check in checks if (said := check(config))), None)
@@ -84,11 +84,11 @@ def problem(config: Mapping[str, Any]) -> str | None:
 
 def _settings(config: Mapping[str, Any]) -> str | None:
     for name in config:
-        if name in CODE and config[name]:
+        if name in NEEDS_CODE and config[name]:
             return f"`{name}` needs code or media of its own, which is not run here: prepare the rows instead"
-        if name in ELSEWHERE:
+        if name in OTHER_TASKS:
             return f"`{name}` points to other tasks: write one task with all its settings in one file"
-        if name not in KNOWN | CODE:
+        if name not in KNOWN_SETTINGS | NEEDS_CODE:
             return f"there is no setting `{str(name)[:60]}`"
     return None
 
@@ -106,7 +106,7 @@ def _data(config: Mapping[str, Any]) -> str | None:
         said = f"asks for the data set `{str(wanted)[:60]}`, which would be fetched" if wanted else "names no data"
         return f"{said}: write `dataset_path: json` and the files under dataset_kwargs, data_files"
     kwargs = config.get("dataset_kwargs")
-    if not isinstance(kwargs, dict) or not files(config):
+    if not isinstance(kwargs, dict) or not data_files(config):
         return "needs `dataset_kwargs` with `data_files`: a JSONL file, or a mapping of splits to files"
     if others := set(kwargs) - {"data_files"}:
         return f"`dataset_kwargs` may only have data_files, not {sorted(map(str, others))[0]}"
@@ -114,10 +114,10 @@ def _data(config: Mapping[str, Any]) -> str | None:
 
 
 def _splits(config: Mapping[str, Any]) -> str | None:
-    known = files(config)
+    known = data_files(config)
     if wrong := next((name for name in known if not NAME.fullmatch(name)), None):
         return f"names a split {wrong[:40]!r}: a split has letters, digits, - and _"
-    if split(config) is None:
+    if scored_split(config) is None:
         return "says neither `test_split` nor `validation_split`"
     for name in ("test_split", "validation_split", "training_split", "fewshot_split"):
         if config.get(name) is not None and str(config[name]) not in known:
@@ -152,7 +152,7 @@ def _metrics(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def files(config: Mapping[str, Any]) -> dict[str, list[str]]:
+def data_files(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Split -> files as written; empty where they cannot be read."""
     given = (config.get("dataset_kwargs") or {}).get("data_files")
     splits = given if isinstance(given, dict) else {"train": given}
@@ -165,12 +165,12 @@ def files(config: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def split(config: Mapping[str, Any]) -> str | None:
+def scored_split(config: Mapping[str, Any]) -> str | None:
     """The split whose samples are scored."""
     return config.get("test_split") or config.get("validation_split")
 
 
-def templates(config: Mapping[str, Any]) -> dict[str, list[str]]:
+def row_templates(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Setting -> what is filled in from a row."""
     found = {}
     for name in TEMPLATES:
@@ -180,7 +180,7 @@ def templates(config: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def figures(config: Mapping[str, Any]) -> list[str]:
+def metric_names(config: Mapping[str, Any]) -> list[str]:
     """The metrics of a task without a problem, as its scores name them: `METRIC`, or `METRIC,FILTER` for filters of its
     own."""
     listed = config.get("metric_list")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from backend.domain.evaluation.outcome import Obstacle, Outcome, outcome
+from backend.domain.evaluation.outcome import Obstacle, Outcome, significance_outcome
 from backend.domain.frozen import Frozen
 from backend.domain.maths.intervals import Tested, holm
 from backend.domain.maths.paired_scores import Apart, Difference, paired
@@ -51,7 +51,7 @@ class TaskScore(Frozen):
         return f"task.{self.task}.{self.metric}"
 
 
-class Scored(NamedTuple):
+class SampledScore(NamedTuple):
     """A score before it is compared. `each`: sample -> its own score, None where the score is no mean of these."""
 
     score: TaskScore
@@ -65,14 +65,14 @@ class _Pair(NamedTuple):
     samples: int
 
 
-def of_samples(score: TaskScore, each: Mapping[int, float]) -> Scored:
+def with_samples(score: TaskScore, each: Mapping[int, float]) -> SampledScore:
     """With the samples' own scores, where their mean is the score."""
     numbers = [value for value in each.values() if math.isfinite(value)]
     mean = math.fsum(numbers) / len(numbers) if numbers and len(numbers) == len(each) else math.nan
-    return Scored(score, each if abs(mean - score.value) < ROUNDING else None)
+    return SampledScore(score, each if abs(mean - score.value) < ROUNDING else None)
 
 
-def compare(found: Mapping[int, Sequence[Scored]]) -> dict[int, list[TaskScore]]:
+def compare_scores(found: Mapping[int, Sequence[SampledScore]]) -> dict[int, list[TaskScore]]:
     """Scores by variant with their differences to variant 0, which has none; nothing is compared where it was not
     scored.
 
@@ -97,12 +97,12 @@ def _compared(score: TaskScore, pair: _Pair, tested: Tested | None) -> dict[str,
         "difference": value,
         "ci95": pair.difference.interval(tested.alpha if tested else SIGNIFICANCE),
         "p_value": tested.p_adjusted if tested else None,
-        "outcome": why.outcome if why else outcome(significant, (value > 0) == score.higher_is_better),
+        "outcome": why.outcome if why else significance_outcome(significant, (value > 0) == score.higher_is_better),
         "why": why,
     }
 
 
-def _pairs(variant: int, own: Sequence[Scored], baseline: Sequence[Scored]) -> list[_Pair]:
+def _pairs(variant: int, own: Sequence[SampledScore], baseline: Sequence[SampledScore]) -> list[_Pair]:
     scores = {(each.score.task, each.score.metric): each for each in baseline}
     pairs = []
     for place, each in enumerate(own):
@@ -112,7 +112,7 @@ def _pairs(variant: int, own: Sequence[Scored], baseline: Sequence[Scored]) -> l
     return pairs
 
 
-def _difference(baseline: Scored, variant: Scored) -> tuple[Difference, int] | None:
+def _difference(baseline: SampledScore, variant: SampledScore) -> tuple[Difference, int] | None:
     if baseline.each is not None and variant.each is not None:
         shared = sorted(baseline.each.keys() & variant.each.keys())
         return (

@@ -14,7 +14,7 @@ SAMPLED = {"draft_sample_method": "probabilistic"}
 2.3); vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""
 
 
-def serving(settings: Serving) -> list[str]:
+def serving_flags(settings: Serving) -> list[str]:
     """Every setting that is not vLLM's own choice."""
     chosen: list[str] = ["--dtype", settings.dtype, "--kv-cache-dtype", settings.kv_cache_dtype]
     chosen += ["--tensor-parallel-size", str(settings.tensor_parallel)]
@@ -25,7 +25,7 @@ def serving(settings: Serving) -> list[str]:
     return chosen + (["--enforce-eager"] if settings.enforce_eager else [])
 
 
-def speculating(speculation: Speculation | None, draft: str) -> list[str]:
+def speculation_flags(speculation: Speculation | None, draft: str) -> list[str]:
     """--speculative-config, where there is one. `draft` is the folder of the draft model as the server is to find
     it."""
     return ["--speculative-config", json.dumps(speculative_config(speculation, draft))] if speculation else []

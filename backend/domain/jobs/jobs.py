@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from backend.domain.evaluation.blocks.sequential_tests import Continued
+from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
@@ -138,7 +138,7 @@ class EvaluateSpec(_Serving):
     kind: Literal["evaluate"] = "evaluate"
     options: EvaluateOptions
     """Of an evaluation that is continued, `repeats` counts its old blocks too."""
-    continues: Continued | None = None
+    continues: ContinuedEvaluation | None = None
     workload_reading: Reading | None = Field(None, exclude_if=lambda value: value is None)
     """How the workload's file was read; None of a built-in one."""
     shared: bool | None = None

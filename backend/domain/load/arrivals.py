@@ -11,7 +11,7 @@ from typing import Literal
 Process = Literal["constant", "poisson"]
 
 
-def offsets(
+def arrival_offsets(
     rate: float,
     process: Process = "constant",
     *,

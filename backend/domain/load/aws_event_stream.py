@@ -42,12 +42,12 @@ class Message(NamedTuple):
             return None
         if kind == "error":
             return self.headers.get(":error-code", "error"), self.headers.get(":error-message", "")
-        document = sagemaker_errors.document(self.payload)
+        document = sagemaker_errors.json_document(self.payload)
         words = str(document.get("Message") or document.get("message") or "")
         return str(document.get("ErrorCode") or self.headers.get(":exception-type", "exception")), words
 
 
-def messages(body: bytes) -> Iterator[Message]:
+def parse_messages(body: bytes) -> Iterator[Message]:
     """The whole ones, as far as the body goes: one that it ends in the middle of is not given. Raises Malformed."""
     position = 0
     while len(body) - position >= PRELUDE:
@@ -58,7 +58,7 @@ def messages(body: bytes) -> Iterator[Message]:
         position += total
 
 
-def arriving(take: Callable[[int], bytes]) -> Iterator[Message]:
+def read_messages(take: Callable[[int], bytes]) -> Iterator[Message]:
     """As they come; `take(n)` gives n bytes, fewer at the end. Raises Malformed, also of a last one that is cut off."""
     position = 0
     while prelude := take(PRELUDE):

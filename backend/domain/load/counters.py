@@ -18,17 +18,17 @@ COUNTERS = {
     "vllm:num_preemptions_total": "preemptions",
 }
 """vLLM's counters and the names they have here."""
-BLOCK = "cache_block_tokens"
+CACHE_BLOCK = "cache_block_tokens"
 """No counter: tokens of a block of the server's key-value cache, which prefixes are kept in."""
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-POSITION = "accepted_at_"
+ACCEPTED_AT = "accepted_at_"
 """And the number of the proposed token, from 0: how many of those were accepted."""
 _SAMPLE = re.compile(r"^(\S+?)(?:\{([^}]*)\})? (\S+)$")
 _POSITION = re.compile(r'\bposition="(\d+)"')
 _BLOCK = re.compile(r'^vllm:cache_config_info\{.*\bblock_size="(\d+)"', re.MULTILINE)
 
 
-def read(text: str) -> dict[str, float]:
+def parse_counters(text: str) -> dict[str, float]:
     """Of the server's whole time, each summed over labels (engines of a data-parallel server), and BLOCK where it is
     told.
 
@@ -44,22 +44,22 @@ def read(text: str) -> dict[str, float]:
                 raise ValueError(f"{match[1]} is {match[3]}")
             found[name] = found.get(name, 0.0) + value
     block = _BLOCK.search(text)
-    return found | ({BLOCK: float(block.group(1))} if block else {})
+    return found | ({CACHE_BLOCK: float(block.group(1))} if block else {})
 
 
 def _name(sample: str, labels: str) -> str | None:
     """What it is called here; None of a sample that nobody asks for."""
     position = _POSITION.search(labels) if sample == BY_POSITION else None
-    return f"{POSITION}{position[1]}" if position else COUNTERS.get(sample)
+    return f"{ACCEPTED_AT}{position[1]}" if position else COUNTERS.get(sample)
 
 
-def passed(before: dict[str, float], after: dict[str, float]) -> dict[str, int]:
+def counter_increase(before: dict[str, float], after: dict[str, float]) -> dict[str, int]:
     """Of the time between two readings: what both have.
 
     Counters only rise: where one fell the server was started anew in between, and what it counted before is lost. Then
     there is nothing.
     """
-    both = [name for name in before if name in after and name != BLOCK]
+    both = [name for name in before if name in after and name != CACHE_BLOCK]
     return (
         {}
         if any(after[name] < before[name] for name in both)

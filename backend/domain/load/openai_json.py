@@ -41,7 +41,7 @@ class Usage(NamedTuple):
     output_tokens: int | None
 
 
-class Chunk(NamedTuple):
+class AnswerChunk(NamedTuple):
     """One event of a stream, or one whole answer."""
 
     words: str
@@ -58,7 +58,7 @@ class Chunk(NamedTuple):
         return self.reasoning + self.words + self.calls
 
 
-def json_object(data: bytes, what: str = "an event") -> dict[str, Any]:
+def parse_object(data: bytes, what: str = "an event") -> dict[str, Any]:
     """Read a JSON object. Raises NotAnAnswer; `what` is what the sentence calls it."""
     try:
         document = json.loads(data)
@@ -69,14 +69,14 @@ def json_object(data: bytes, what: str = "an event") -> dict[str, Any]:
     return document
 
 
-def read_event(data: bytes, name: str = "") -> Chunk | None:
+def parse_event(data: bytes, name: str = "") -> AnswerChunk | None:
     """Read the data of one event of a stream, or of a whole answer. Returns and raises as `read_chunk`."""
     if name == ERROR and not data.lstrip().startswith(b"{"):
         raise ServerReportedError(server_message(data))
-    return read_chunk(json_object(data), name)
+    return parse_chunk(parse_object(data), name)
 
 
-def read_chunk(document: dict[str, Any], event_name: str = "") -> Chunk | None:
+def parse_chunk(document: dict[str, Any], event_name: str = "") -> AnswerChunk | None:
     """Read one event; None where it only keeps the connection open or tells something beside the answer.
 
     Raises ServerReportedError, NotAnAnswer.
@@ -108,7 +108,7 @@ def read_chunk(document: dict[str, Any], event_name: str = "") -> Chunk | None:
                 calls += "".join(_calls(holder))
     if not usage and isinstance(document.get("x_groq"), dict):
         usage = document["x_groq"].get("usage")
-    return Chunk(words, reasoning, calls, finish_reason, read_usage(usage) if usage else None)
+    return AnswerChunk(words, reasoning, calls, finish_reason, parse_usage(usage) if usage else None)
 
 
 def _check_without_choices(document: dict[str, Any], event_name: str) -> None:
@@ -160,7 +160,7 @@ def _calls(holder: dict[str, Any]) -> Iterator[str]:
             yield from (text for name in ("name", "arguments") if isinstance(text := function.get(name), str))
 
 
-def read_usage(value: Any) -> Usage | None:
+def parse_usage(value: Any) -> Usage | None:
     """Token counts of a `usage` object; None where it is none."""
     if not isinstance(value, dict):
         return None

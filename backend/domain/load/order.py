@@ -52,7 +52,7 @@ def _block(block: int, levels: list[int], variants: int, interleave: str) -> lis
     return [Slot(block, level, variant) for level in levels for variant in order]
 
 
-class Asked(NamedTuple):
+class RequestKey(NamedTuple):
     """What a request asked, the same in every run of one plan."""
 
     line: int
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
     """0 where the line was taken for the first time."""
 
 
-def by_asked(records: Sequence[RequestRecord]) -> dict[Asked, RequestRecord]:
+def by_request_key(records: Sequence[RequestRecord]) -> dict[RequestKey, RequestRecord]:
     """All requests of one run, warm-up and failed ones too: without them nobody could count how often a line came
     round."""
     warm = {_begun(record) for record in records if record.warm}
@@ -76,16 +76,16 @@ def by_asked(records: Sequence[RequestRecord]) -> dict[Asked, RequestRecord]:
     request_records = {}
     for record in records:
         key = (record.prompt, _begun(record) in warm)
-        request_records[Asked(record.prompt, record.turn, key[1], times[key][_begun(record)])] = record
+        request_records[RequestKey(record.prompt, record.turn, key[1], times[key][_begun(record)])] = record
     return request_records
 
 
-def pairs(
+def request_pairs(
     baseline: Sequence[RequestRecord], variant: Sequence[RequestRecord]
 ) -> Iterator[tuple[RequestRecord, RequestRecord]]:
     """Measured requests of two runs of one block that asked the same and were both answered, in the variant's order of
     issue."""
-    ours, theirs = by_asked(baseline), by_asked(variant)
+    ours, theirs = by_request_key(baseline), by_request_key(variant)
     for asked, own in sorted(theirs.items(), key=lambda item: item[1].index):
         other = ours.get(asked)
         if other is not None and all(record.ok and not record.warm for record in (own, other)):

@@ -31,7 +31,7 @@ ANSWERS_A_SECOND = 2.0
 said."""
 
 
-class Lines(NamedTuple):
+class LineAllocation(NamedTuple):
     """`apart` lines that are not measured, then `runs` lines of each level, in every block."""
 
     apart: int
@@ -47,18 +47,18 @@ class Lines(NamedTuple):
         return self.apart + blocks * sum(self.runs)
 
 
-def least(load: Load) -> int:
+def default_requests(load: Load) -> int:
     """Measured requests where nobody says how many: four answers a stream, ten seconds of a rate, and at least
     eight."""
     return max(8, 4 * int(load.value)) if load.is_closed else max(8, math.ceil(SHORTEST_S * load.value))
 
 
-def warm_streams(options: LoadOptions) -> tuple[int, ...]:
+def warm_up_streams(options: LoadOptions) -> tuple[int, ...]:
     """Levels at which a server is warmed before anything is measured."""
     return options.concurrency if options.loads[0].is_closed and not options.sweep else OPEN_STREAMS
 
 
-def warm_up(load: Load, options: LoadOptions) -> int:
+def warm_up_lines(load: Load, options: LoadOptions) -> int:
     """Lines of one run that are sent before what is measured, at most."""
     if load.is_closed:
         return int(load.value) * options.warmup_requests
@@ -67,21 +67,21 @@ def warm_up(load: Load, options: LoadOptions) -> int:
     )
 
 
-def shared(options: LoadOptions, *, greedy: bool, turns: int = 1, lines: int | None = None) -> Lines:
+def allocate_lines(options: LoadOptions, *, greedy: bool, turns: int = 1, lines: int | None = None) -> LineAllocation:
     """How lines are handed out. `greedy`: answers are compared too; `turns` of the shortest conversation.
 
     Where a run's length is given in seconds alone, and `lines` in the workload are known, its runs share what there is:
     nobody knows beforehand how many they take.
     """
-    apart = max(max(warm_streams(options)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
-    runs = [of_run(load, options, turns, lines=lines) for load in options.loads]
+    apart = max(max(warm_up_streams(options)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
+    runs = [lines_of_run(load, options, turns, lines=lines) for load in options.loads]
     if lines is not None and is_open_ended(options):
         runs = (
             [max(run, lines) for run in runs]
             if options.may_repeat
             else _spread(runs, (lines - apart) // options.most_blocks)
         )
-    return Lines(apart, tuple(runs))
+    return LineAllocation(apart, tuple(runs))
 
 
 def _spread(runs: list[int], lines: int) -> list[int]:
@@ -95,9 +95,9 @@ def is_open_ended(options: LoadOptions) -> bool:
     return options.loads[0].is_closed and options.requests is None and options.seconds is not None and not options.sweep
 
 
-def wanted(options: LoadOptions, *, greedy: bool, turns: int = 1) -> int:
+def lines_to_generate(options: LoadOptions, *, greedy: bool, turns: int = 1) -> int:
     """Lines that a generated workload is to have."""
-    lines = shared(options, greedy=greedy, turns=turns)
+    lines = allocate_lines(options, greedy=greedy, turns=turns)
     if options.sweep:
         return lines.apart + SEARCHED_RUNS * max(lines.runs)
     if is_open_ended(options):
@@ -105,18 +105,18 @@ def wanted(options: LoadOptions, *, greedy: bool, turns: int = 1) -> int:
             math.ceil(load.value * ((options.seconds or 0) * ANSWERS_A_SECOND + options.warmup_requests))
             for load in options.loads
         ]
-        lines = Lines(lines.apart, tuple(map(max, lines.runs, likely)))
+        lines = LineAllocation(lines.apart, tuple(map(max, lines.runs, likely)))
     return lines.needed(1 if options.may_repeat else options.most_blocks)
 
 
-def missing(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -> int | None:
+def find_shortage(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -> int | None:
     """Lines that the load takes where the workload has fewer; None where it has enough, and where lines may come round.
 
     One run never asks a line twice, unless servers keep no prefixes at all. A trace is sent whole in every block.
     """
     if options.prefix_cache == "off":
         return None
-    found = shared(options, greedy=greedy, turns=turns, lines=lines)
+    found = allocate_lines(options, greedy=greedy, turns=turns, lines=lines)
     if options.trace:
         needed = lines * (1 if options.may_repeat else options.most_blocks)
     elif options.may_repeat or options.sweep:
@@ -126,7 +126,7 @@ def missing(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -
     return needed if needed > lines else None
 
 
-def origin(options: LoadOptions, lines: int, measured: int, *, greedy: bool, turns: int = 1) -> int | None:
+def continuation_origin(options: LoadOptions, lines: int, measured: int, *, greedy: bool, turns: int = 1) -> int | None:
     """Block that lines are counted from for those that follow on `measured` ones of an evaluation, `options.repeats` in
     all.
 
@@ -134,14 +134,14 @@ def origin(options: LoadOptions, lines: int, measured: int, *, greedy: bool, tur
     that are started anew; None where it is too short even for the new ones alone.
     """
     if options.may_repeat or (
-        not is_open_ended(options) and missing(options, lines, greedy=greedy, turns=turns) is None
+        not is_open_ended(options) and find_shortage(options, lines, greedy=greedy, turns=turns) is None
     ):
         return 0
     alone = options.model_copy(update={"repeats": options.repeats - measured})
-    return measured if missing(alone, lines, greedy=greedy, turns=turns) is None else None
+    return measured if find_shortage(alone, lines, greedy=greedy, turns=turns) is None else None
 
 
-def of_run(
+def lines_of_run(
     load: Load, options: LoadOptions, turns: int = 1, *, requests: int | None = None, lines: int | None = None
 ) -> int:
     """Lines that one run takes; `requests` in place of the options'.
@@ -150,14 +150,16 @@ def of_run(
     """
     if load.mode == "trace":
         return lines or 0
-    before, asked = warm_up(load, options), requests or options.requests
+    before, asked = warm_up_lines(load, options), requests or options.requests
     if load.mode == "ramp":
         start = options.ramp[0] if options.ramp else 0.0
         return _within((start + load.value) / 2 * (options.seconds or 0), options)
     if load.is_closed:
-        return before + math.ceil((asked or least(load)) / turns) + (int(load.value) if turns > 1 else 0)
+        return before + math.ceil((asked or default_requests(load)) / turns) + (int(load.value) if turns > 1 else 0)
     by_time = asked is None and options.seconds is not None
-    return before + (_within(load.value * (options.seconds or 0), options) if by_time else asked or least(load))
+    return before + (
+        _within(load.value * (options.seconds or 0), options) if by_time else asked or default_requests(load)
+    )
 
 
 def _within(expected: float, options: LoadOptions) -> int:

@@ -13,7 +13,7 @@ _LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
-def server_events(body: bytes) -> Iterator[tuple[str, bytes, int]]:
+def parse_server_events(body: bytes) -> Iterator[tuple[str, bytes, int]]:
     """Yield (name, data, end) of each complete event that has data.
 
     `name` is "" where the server gave none. `end` is the offset in `body` after the event's closing blank line.

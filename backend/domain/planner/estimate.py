@@ -6,7 +6,7 @@ Pure arithmetic over the card, the recipe and the device; what is unknown is nam
 
 from __future__ import annotations
 
-from backend.domain.evaluation.prices import per_million
+from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
 from backend.domain.machine import instructions
 from backend.domain.model.facts import ModelCard, ModelFacts
@@ -335,5 +335,5 @@ def _mapped(context: Context, recipe: Recipe) -> dict[str, str]:
 
 
 def _price(per_hour: float | None, rate: Range | None) -> Range | None:
-    least, most = (per_million(per_hour, tokens) for tokens in (rate[1], rate[0])) if rate else (None, None)
+    least, most = (price_per_million(per_hour, tokens) for tokens in (rate[1], rate[0])) if rate else (None, None)
     return None if least is None or most is None else (least, most)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from backend.domain.evaluation.document import Evaluation, Level, Price, Variant, VariantResult
-from backend.domain.evaluation.prices import MILLION, SECONDS_AN_HOUR, Pricing, price
+from backend.domain.evaluation.prices import MILLION, SECONDS_AN_HOUR, Pricing, level_prices
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
 from backend.domain.limits.slo import Slo
@@ -189,7 +189,7 @@ def pricing_of(evaluation: Evaluation, what_if: WhatIf, variant: Variant | None 
 
 def level_price(pricing: Pricing, level: Level) -> Price | None:
     """What a measured level costs; None without a price an hour or a throughput."""
-    return price(
+    return level_prices(
         pricing,
         concurrency=level.concurrency,
         input_tokens_per_s=level.input_tokens_per_s or None,

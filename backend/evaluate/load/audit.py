@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from backend.domain.evaluation.metrics import good, steady_window
+from backend.domain.evaluation.metrics import good_records, steady_window
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
 from backend.evaluate.load.level import Run
@@ -68,7 +68,7 @@ def _overloaded(run: Run, records: Sequence[RequestRecord], lags: Sequence[float
 
 def _too_late(lags: Sequence[float], records: Sequence[RequestRecord], what: str) -> str | None:
     waits = sorted(
-        r.first_content - r.sent for r in good(records) if r.first_content is not None and r.sent is not None
+        r.first_content - r.sent for r in good_records(records) if r.first_content is not None and r.sent is not None
     )
     for q, always, of_wait in LAG_LIMITS:
         if q > 50 and len(lags) < LAG_SAMPLES:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from time import perf_counter
 
-from backend.domain.load.arrivals import offsets
+from backend.domain.load.arrivals import arrival_offsets
 from backend.domain.load.records import LoadPlan
 from backend.evaluate.load.alarm import Alarm
 from backend.evaluate.load.level import Level
@@ -123,7 +123,9 @@ def _offsets(plan: LoadPlan, payloads: Payloads) -> Iterator[float]:
     ramp, rate, seconds = plan.load.mode == "ramp", plan.load.value, plan.seconds
     if seconds is not None and not ramp:
         seconds += plan.warmup_seconds
-    times = offsets(plan.ramp_from if ramp else rate, plan.process, rate_to=rate, seconds=seconds, seed=plan.seed or 0)
+    times = arrival_offsets(
+        plan.ramp_from if ramp else rate, plan.process, rate_to=rate, seconds=seconds, seed=plan.seed or 0
+    )
     return times if plan.requests is None else _enough(times, plan)
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from backend.domain.load import aws_event_stream, openai_json, sagemaker_errors
 from backend.domain.load.openai_json import NotAnAnswer, ServerReportedError, Usage
 from backend.domain.load.records import RequestRecord, UsageRung
-from backend.domain.load.server_events import DONE, server_events
+from backend.domain.load.server_events import DONE, parse_server_events
 from backend.evaluate.load.framing import Head, Malformed, body_segments, read_head
 from backend.evaluate.load.stream import Exchange
 
@@ -83,9 +83,9 @@ class Wire:
     def _unwrap(self) -> None:
         payloads, ends = [], []
         try:
-            for message in aws_event_stream.messages(self.body):
+            for message in aws_event_stream.parse_messages(self.body):
                 if message.failure:
-                    self.broken = sagemaker_errors.broken(*message.failure)
+                    self.broken = sagemaker_errors.broken_answer(*message.failure)
                     break
                 payloads.append(message.payload)
                 ends.append(message.end)
@@ -171,7 +171,7 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
         raise _Broken("truncated", "the answer's head is incomplete")
     if head.status != 200:
         said = (
-            sagemaker_errors.refusal(head.status, head.fields, wire.body)
+            sagemaker_errors.describe_refusal(head.status, head.fields, wire.body)
             if sagemaker
             else openai_json.server_message(wire.body)
         )
@@ -187,7 +187,7 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
 
 
 def _take_events(wire: Wire, answer: _Answer) -> None:
-    for name, data, end in server_events(wire.body):
+    for name, data, end in parse_server_events(wire.body):
         if data.strip() == DONE:
             answer.done = True
             return
@@ -203,7 +203,7 @@ def _take_events(wire: Wire, answer: _Answer) -> None:
 
 def _take(data: bytes, name: str, end: int, wire: Wire, answer: _Answer) -> None:
     """One event of an answer, or a whole one: its content, its time, its tokens."""
-    chunk = openai_json.read_event(data, name)
+    chunk = openai_json.parse_event(data, name)
     if chunk is None:
         return
     answer.finish_reason = chunk.finish_reason or answer.finish_reason

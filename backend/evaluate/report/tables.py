@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
-from backend.domain.evaluation.soundness import reasons, valid
+from backend.domain.evaluation.soundness import invalidity_reasons, level_validity
 from backend.domain.figures import factor_and_bounds, figure, share, times
 from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
@@ -115,8 +115,8 @@ def _validity(result: VariantResult, level: Level) -> Row:
     return {
         "Variant": result.name,
         "Requested concurrency": level.load.cell,
-        "Valid": valid(level),
-        "Why not": "; ".join(reasons(level)),
+        "Valid": level_validity(level),
+        "Why not": "; ".join(invalidity_reasons(level)),
         "Achieved concurrency": audit.achieved_concurrency,
         "Client headroom": _share(audit.headroom),
         "Errors": f"{level.invocation_errors}" + (f" ({errors})" if errors else ""),

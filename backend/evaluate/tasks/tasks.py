@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import WorkError
-from backend.domain.evaluation.tasks import Scored, TaskScore, of_samples
+from backend.domain.evaluation.tasks import SampledScore, TaskScore, with_samples
 from backend.evaluate.tasks.inside import KEY
 from backend.settings import CHECKOUT
 
@@ -50,7 +50,7 @@ def check(python: Path, folders: Sequence[str], limit: int | None, cache: Path) 
     return found
 
 
-def score(python: Path, folders: Sequence[str], limit: int | None, server: Server, cache: Path) -> list[Scored]:
+def score(python: Path, folders: Sequence[str], limit: int | None, server: Server, cache: Path) -> list[SampledScore]:
     """Every metric of every task in `folders`, copies as `service.tasks` makes them. Raises WorkError.
 
     `limit`: the first so many samples of each; `cache` takes what the data library writes.
@@ -75,12 +75,12 @@ def _identity(folder: str) -> tuple[str, str]:
     return document["name"], document["sha256"]
 
 
-def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str]) -> Scored:
+def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str]) -> SampledScore:
     fields = {name: row[name] for name in ("task", "metric", "value", "stderr", "samples", "higher_is_better")}
     task_score = TaskScore(
         **fields, harness=answer["harness"], sha256=hashes[row["task"]], cut=answer["cut"][row["task"]]
     )
-    return of_samples(task_score, {int(sample): value for sample, value in row["each"]})
+    return with_samples(task_score, {int(sample): value for sample, value in row["each"]})
 
 
 def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None = None) -> dict[str, Any]:

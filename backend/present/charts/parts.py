@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
-from backend.domain.evaluation.soundness import is_sound, uncounted
+from backend.domain.evaluation.soundness import is_sound, uncounted_words
 from backend.domain.figures import finite
 from backend.domain.machine.lines import hardware_line, versions_line
 from backend.present.charts.theme import COLOURS, Theme, style, text
@@ -106,7 +106,7 @@ def at(result: VariantResult, level: Level) -> str:
 def flags(level: Level) -> str:
     limited = "<br>held back by the load generator: not the server's figure" if level.client_limited else ""
     failed = f"<br>{level.invocation_errors} of {level.invocations} requests failed" if level.invocation_errors else ""
-    return limited + failed + (f"<br>{uncounted(level)}" if level.tokenizer_failed else "")
+    return limited + failed + (f"<br>{uncounted_words(level)}" if level.tokenizer_failed else "")
 
 
 def note(words: str, theme: Theme) -> dict[str, Any]:

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.evidence.speculation_gains import Drafted, Gain, PredictedGains, drafted, gains
+from backend.domain.evaluation.evidence.speculation_gains import (
+    DraftedLevel,
+    PredictedGains,
+    SpeculationGain,
+    drafted_levels,
+    measured_gains,
+)
 from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.present.charts.parts import legend_name, places, provenance, whisker_key
@@ -24,7 +30,7 @@ def by_position(evaluation: Evaluation, load: Load, theme: Theme = "light") -> F
     y = {"label": "Accepted, of all drafts", "range": [0, 1.02], "tickformat": ".0%"}
     series = [
         _line(evaluation, each, dict(enumerate(each.drafting.rates, 1)), "position {x}: {y:.0%} accepted", theme)
-        for each in drafted(evaluation, load)
+        for each in drafted_levels(evaluation, load)
         if each.drafting.rates
     ]
     return _drawn(f"{BY_POSITION}, {load.words}", series, x, y, evaluation, theme)
@@ -38,7 +44,7 @@ def lengths(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
     )
     series = [
         _bars(evaluation, each, dict(enumerate(each.drafting.lengths, 1)), "{y:.0%} gave {x} tokens", theme)
-        for each in drafted(evaluation, load)
+        for each in drafted_levels(evaluation, load)
         if each.drafting.lengths
     ]
     return _drawn(f"{LENGTHS}, {load.words}", series, x, y, evaluation, theme)
@@ -48,7 +54,7 @@ def by_kind(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
     """Of all steps of measured answers, also those that had no draft."""
     x, y = {"label": "Kind of prompt", "type": "category"}, {"label": "Tokens a step", "rangemode": "tozero"}
     series = []
-    for each in drafted(evaluation, load):
+    for each in drafted_levels(evaluation, load):
         if each.drafting.steps:
             known = {
                 text(kind): steps.length for kind, steps in each.drafting.steps.items() if steps.length is not None
@@ -60,7 +66,7 @@ def by_kind(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
 def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGains | None = None) -> Figure:
     """Two bars a variant and load, the most that its acceptance allows, pale, and what was measured; a mark where a
     payoff map predicts it."""
-    rows = gains(evaluation)
+    rows = measured_gains(evaluation)
     if not rows:
         return empty(GAIN, "The same without speculation was not measured beside it.", theme)
     x, y = (
@@ -97,7 +103,9 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
     }
 
 
-def _marks(rows: Sequence[Gain], names: Sequence[str], predicted: PredictedGains, theme: Theme) -> list[dict[str, Any]]:
+def _marks(
+    rows: Sequence[SpeculationGain], names: Sequence[str], predicted: PredictedGains, theme: Theme
+) -> list[dict[str, Any]]:
     """At the acceptance that was measured; its whiskers are the map's own error."""
     keys = [(row.each.result.name, row.each.level.load.key) for row in rows]
     known = [(name, predicted[key]) for name, key in zip(names, keys, strict=True) if key in predicted]
@@ -127,7 +135,7 @@ def _whiskers(points: Sequence[tuple[float, tuple[float, float] | None]], colour
 
 
 def _line(
-    evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme
+    evaluation: Evaluation, each: DraftedLevel, points: Mapping[Any, float], words: str, theme: Theme
 ) -> dict[str, Any]:
     """`points`: x -> y; `words` takes both."""
     said = [words.format(x=x, y=y) for x, y in points.items()]
@@ -137,7 +145,7 @@ def _line(
 
 
 def _bars(
-    evaluation: Evaluation, each: Drafted, points: Mapping[Any, float], words: str, theme: Theme
+    evaluation: Evaluation, each: DraftedLevel, points: Mapping[Any, float], words: str, theme: Theme
 ) -> dict[str, Any]:
     drawn = _line(evaluation, each, points, words, theme)
     del drawn["mode"], drawn["line"]

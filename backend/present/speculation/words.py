@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.evidence.schema import Lossless
-from backend.domain.evaluation.evidence.speculation_gains import drafted
+from backend.domain.evaluation.evidence.speculation_gains import drafted_levels
 from backend.domain.figures import counted, figure, listed
 
 NOT_MEASURED = "not measured: evaluate with `--lossless`"
@@ -35,7 +35,7 @@ def rows(evaluation: Evaluation) -> list[dict[str, str]]:
             "Tokens a step by kind": ", ".join(f"{kind} {figure(each.length)}" for kind, each in drafting.steps.items())
             or "no kinds",
         }
-        for result, level, drafting in drafted(evaluation)
+        for result, level, drafting in drafted_levels(evaluation)
     ]
 
 

@@ -11,9 +11,7 @@ def planned(options: EvaluateOptions) -> str:
     """`5 repeats`; `6 to 20 repeats, until it is decided`."""
     if not options.until_decided:
         return counted(options.repeats, "repeat")
-    return (
-        f"{stopping_rule.places(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
-    )
+    return f"{stopping_rule.test_points(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
 
 
 def measured(document: Evaluation) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.evaluation.prices import Pricing, per_million
+from backend.domain.evaluation.prices import Pricing, price_per_million
 from backend.domain.figures import code, counted, figure
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
@@ -80,7 +80,7 @@ def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
 
 
 def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
-    return UNCOUNTED if tokens_per_s is None else per_million(pricing.hour, tokens_per_s)
+    return UNCOUNTED if tokens_per_s is None else price_per_million(pricing.hour, tokens_per_s)
 
 
 def load_words(at: Operating) -> str:

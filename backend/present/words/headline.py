@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
-from backend.domain.evaluation.prices import per_million
+from backend.domain.evaluation.prices import price_per_million
 from backend.domain.figures import code, counted, factor_and_bounds, figure, listed, small
 from backend.domain.limits.quality_loss import Grade, grade, nats
 from backend.domain.load.load import Load
@@ -245,7 +245,7 @@ def _prices(evaluation: Evaluation, found: Win, tokens_per_s: tuple[float | None
     if first is None or second is None:
         return "at the same price an hour" if first is second else "only one of them has a price an hour"
     before, after = (
-        figure(per_million(each.hour, rate)) for each, rate in zip((first, second), tokens_per_s, strict=True)
+        figure(price_per_million(each.hour, rate)) for each, rate in zip((first, second), tokens_per_s, strict=True)
     )
     words = " and ".join(dict.fromkeys(f"{each.per_hour:g}" for each in (first, second)))
     return f"{before} to {after} a million, at {words} an hour"

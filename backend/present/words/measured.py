@@ -8,7 +8,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Leve
 from backend.domain.evaluation.memory_limit import BANDWIDTH, times_the_limit
 from backend.domain.evaluation.startup import KINDS, PHASES, Startup
 from backend.domain.figures import counted, figure, share, small
-from backend.domain.load.prompt_lines import least
+from backend.domain.load.prompt_lines import default_requests
 
 INTERLEAVE = {
     "resident": "resident: all servers up, one loaded at a time, in ABBA order",
@@ -67,7 +67,7 @@ def requests_asked(options: EvaluateOptions) -> str:
     if options.seconds:
         return f"as many as {options.seconds:g} s took"
     rule = "four a stream, at least 8" if options.loads[0].is_closed else "ten seconds of the rate, at least 8"
-    return f"{', '.join(f'{least(load)} at {load.words}' for load in options.loads)} ({rule})"
+    return f"{', '.join(f'{default_requests(load)} at {load.words}' for load in options.loads)} ({rule})"
 
 
 def answer_length(options: EvaluateOptions) -> str:

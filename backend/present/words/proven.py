@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.evaluation.evidence.schema import NAMES, Finding, off
+from backend.domain.evaluation.evidence.schema import ASPECT_NAMES, Finding, failed_findings
 from backend.domain.figures import code, listed
 
 STATES: dict[bool | None, str] = {True: "as asked", False: "not what was asked", None: "not seen"}
@@ -16,7 +16,11 @@ TITLE = "Not what was asked"
 
 def off_sentences(evaluation: Evaluation) -> list[str]:
     """One a thing that was not done, with the likely cause; none where all was done or could not be seen."""
-    return [f"{code(result.name)}: {sentence(each)}" for result in evaluation.variants for each in off(result.findings)]
+    return [
+        f"{code(result.name)}: {sentence(each)}"
+        for result in evaluation.variants
+        for each in failed_findings(result.findings)
+    ]
 
 
 def sentence(finding: Finding) -> str:
@@ -31,12 +35,14 @@ def line(evaluation: Evaluation) -> str:
     looked = [result for result in evaluation.variants if result.findings]
     if not looked:
         return ""
-    missed = {each.what for result in looked for each in off(result.findings)}
+    missed = {each.what for result in looked for each in failed_findings(result.findings)}
     known = [
-        name for what, name in NAMES.items() if what not in missed and any(_proven(result, what) for result in looked)
+        name
+        for what, name in ASPECT_NAMES.items()
+        if what not in missed and any(_proven(result, what) for result in looked)
     ]
     missing = sum(each.proven is None for result in looked for each in result.findings)
-    wrong = len([each for result in looked for each in off(result.findings)])
+    wrong = len([each for result in looked for each in failed_findings(result.findings)])
     of = "" if len(looked) == len(evaluation.variants) else f" of {len(looked)} of {len(evaluation.variants)} variants"
     parts = [f"Proven on{of} while it was measured: {listed([name.lower() for name in known]) or 'nothing'}"]
     parts += [f"not as asked: {wrong}"] if wrong else []
@@ -62,7 +68,7 @@ def _rows(result: VariantResult) -> Sequence[dict[str, str]]:
     return [
         {
             "Variant": result.name,
-            "Asked": NAMES[each.what],
+            "Asked": ASPECT_NAMES[each.what],
             "State": STATES[each.proven],
             "Evidence": each.words,
             "Likely cause": each.cause,

@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.artifacts import folders
 from backend.domain.errors import NotContinued, NotFound, RequestError
-from backend.domain.evaluation.blocks.sequential_tests import Continued
+from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import counted
 from backend.domain.jobs.jobs import LIVE, EvaluateSpec, JobState
@@ -34,7 +34,7 @@ def asked(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec
         raise RequestError(f"{blocks} blocks cannot be measured: give 1 to {MOST_BLOCKS:,}.")
     document = view.document
     done = document.options.repeats
-    continued = Continued(evaluation=view.id, folder=view.path, blocks=done, origin=origin)
+    continued = ContinuedEvaluation(evaluation=view.id, folder=view.path, blocks=done, origin=origin)
     options = document.options.model_copy(update={"repeats": done + blocks, "until_decided": False})
     variants = tuple(each.variant for each in document.variants)
     return EvaluateSpec(
@@ -154,7 +154,7 @@ def _origin(view: EvaluationView, spec: EvaluateSpec) -> int:
     if workload is None or workload.sha256 != view.document.workload.sha256:
         raise NotContinued(f"{view.id} cannot be continued: its workload is no longer at {file}; measure again.")
     has, turns = len(workload.prompts), workload.least_turns
-    found = prompt_lines.origin(options, has, spec.measured, greedy=options.quality, turns=turns)
+    found = prompt_lines.continuation_origin(options, has, spec.measured, greedy=options.quality, turns=turns)
     served = [variant.name for variant in spec.variants if variant.kind == "url"]
     if found is None or (found and served):
         who = f", and `{served[0]}`, which is not started here, was asked the others" if served else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import NotFound
-from backend.domain.evaluation.metrics import LIMITED
+from backend.domain.evaluation.metrics import LIMITABLE_METRICS
 from backend.domain.limits.goodput import Counted, Key, Limits
 from backend.domain.load.load import Load
 from backend.service.evaluations.evaluations import EvaluationView
@@ -71,14 +71,16 @@ def _read(file: str, _changed: int, _size: int) -> _Kept:
     import pyarrow.compute as compute
     import pyarrow.parquet
 
-    columns = ["warm", "status", *GROUP, *LIMITED]
+    columns = ["warm", "status", *GROUP, *LIMITABLE_METRICS]
     table = pyarrow.parquet.read_table(file, columns=columns, read_dictionary=["variant"])
     table = table.filter(compute.invert(table["warm"])).unify_dictionaries()
     table = table.append_column("ok", compute.equal(table["status"], "ok"))
     names = table["variant"].combine_chunks()
     table = table.set_column(table.column_names.index("variant"), "variant", names.indices)
     table = table.sort_by([(name, "ascending") for name in GROUP])
-    return _Kept(table.select(["ok", *LIMITED]).combine_chunks(), _places(table, names.dictionary.to_pylist()))
+    return _Kept(
+        table.select(["ok", *LIMITABLE_METRICS]).combine_chunks(), _places(table, names.dictionary.to_pylist())
+    )
 
 
 def _places(table: Any, names: list[str]) -> dict[tuple[str, str], tuple[int, int]]:

@@ -9,7 +9,7 @@ from backend.catalog.cards.card import read_card
 from backend.catalog.cards.head import read_head
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation, Variant
-from backend.domain.evaluation.evidence.speculation_gains import Predicted, PredictedGains, drafted
+from backend.domain.evaluation.evidence.speculation_gains import PredictedGain, PredictedGains, drafted_levels
 from backend.domain.planner.draft_payoff import PayoffMap, Shape, key, weights_of
 from backend.domain.recipe.speculation import SPECULATE
 from backend.service.evaluations import payoff
@@ -21,13 +21,13 @@ def predicted(workspace: Workspace, document: Evaluation) -> PredictedGains:
     """By variant and load, where a map of the target was measured on the same machine with the same vLLM, and the draft
     is still there to be sized. None of what looks up instead of drafting."""
     gains = {}
-    for each in drafted(document):
+    for each in drafted_levels(document):
         found = _map(workspace, document, each.result.variant)
         speculation, length = each.result.variant.speculation, each.drafting.length
         if found is not None and speculation is not None and length is not None:
             payoff_map, draft = found
             gain = payoff_map.gain_at(each.level.concurrency, speculation.tokens, draft, length)
-            gains[each.result.name, each.level.load.key] = Predicted(gain, payoff_map.interval(gain))
+            gains[each.result.name, each.level.load.key] = PredictedGain(gain, payoff_map.interval(gain))
     return gains
 
 

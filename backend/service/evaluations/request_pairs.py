@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import WhetstoneError
-from backend.domain.evaluation.answer_agreement import exact, token_f1
+from backend.domain.evaluation.answer_agreement import is_exact_match, token_f1
 from backend.domain.load import order
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
@@ -80,7 +80,7 @@ def pairs(view: EvaluationView, variant: str, load: Load) -> list[Pair]:
     found = [
         _pair(prompts, block, first, second)
         for block in sorted({block for _, block in runs})
-        for first, second in order.pairs(runs.get((baseline, block), ()), runs.get((variant, block), ()))
+        for first, second in order.request_pairs(runs.get((baseline, block), ()), runs.get((variant, block), ()))
     ]
     return sorted(found, key=lambda pair: (-pair.worse, pair.block, pair.number))
 
@@ -103,7 +103,7 @@ def _pair(prompts: Sequence[workload.Prompt], block: int, baseline: RequestRecor
         worse=1 - token_f1(baseline.text, variant.text),
         baseline_s=_took(baseline),
         variant_s=_took(variant),
-        same=exact(baseline.text, variant.text),
+        same=is_exact_match(baseline.text, variant.text),
     )
 
 

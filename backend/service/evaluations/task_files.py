@@ -41,11 +41,11 @@ class TaskFile(NamedTuple):
 def read(source: Path) -> TaskFile:
     """Raises InvalidTask with the first thing that is wrong."""
     config = _config(source)
-    if said := task_rules.problem(config):
+    if said := task_rules.find_problem(config):
         raise InvalidTask(f"The task {source.name} cannot be used: {said}.")
     _check_plain(source, config)
-    data = {split: [_beside(source, name) for name in names] for split, names in task_rules.files(config).items()}
-    wanted = task_rules.split(config)
+    data = {split: [_beside(source, name) for name in names] for split, names in task_rules.data_files(config).items()}
+    wanted = task_rules.scored_split(config)
     fields = _fields(source, config)
     rows = {split: sum(_rows(source, file, fields) for file in files) for split, files in data.items()}
     return TaskFile(config["task"], source, config, data, rows[str(wanted)], _sha256(source, data))
@@ -94,7 +94,7 @@ def _beside(source: Path, name: str) -> Path:
 
 def _fields(source: Path, config: dict[str, Any]) -> dict[str, str]:
     """Fields that every row must have -> the setting that asks for it."""
-    written = [(setting, text) for setting, texts in task_rules.templates(config).items() for text in texts]
+    written = [(setting, text) for setting, texts in task_rules.row_templates(config).items() for text in texts]
     fields: dict[str, str] = {}
     is_ours = foreign.is_ours(source.resolve())
     for (setting, _), template in zip(

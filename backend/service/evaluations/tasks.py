@@ -82,7 +82,7 @@ def figures(chosen: EvaluateOptions) -> list[str]:
     """What a condition may name: `task.TASK.METRIC`; of a filter of its own, `task.TASK.METRIC,FILTER`. Raises
     InvalidTask."""
     found = [task for source in chosen.tasks for task in find(source)]
-    return [f"task.{task.name}.{metric}" for task in found for metric in task_rules.figures(task.config)]
+    return [f"task.{task.name}.{metric}" for task in found for metric in task_rules.metric_names(task.config)]
 
 
 def kept(workspace: Workspace, found: Sequence[TaskFile]) -> tuple[str, ...]:

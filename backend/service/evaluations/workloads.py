@@ -188,7 +188,7 @@ def _check_made(asked: Asked, chosen: EvaluateOptions, of: Sequence[Variant]) ->
 
 def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> None:
     """Raises InvalidWorkload where a server would be asked a line twice, and so answer it half from its cache."""
-    needed = prompt_lines.missing(chosen, has, greedy=chosen.quality, turns=turns)
+    needed = prompt_lines.find_shortage(chosen, has, greedy=chosen.quality, turns=turns)
     if needed is None:
         return
     once = "the trace in every repeat" if chosen.trace else f"{needed:,} lines"
@@ -203,7 +203,7 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
 
 
 def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
-    return prompt_lines.missing(chosen, len(found.prompts), greedy=chosen.quality, turns=found.least_turns)
+    return prompt_lines.find_shortage(chosen, len(found.prompts), greedy=chosen.quality, turns=found.least_turns)
 
 
 def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Prepared:
@@ -265,7 +265,7 @@ def asked_by(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool =
         return Asked(str(file), read, changed, tokenizer, chosen.seed)
     contexts = [context for variant in of if (context := context_of(variant)) is not None]
     turns = generators.LEAST_TURNS if chosen.workload == "chat" else 1
-    prompts = prompt_lines.wanted(chosen, greedy=chosen.quality, turns=turns) if for_load else 0
+    prompts = prompt_lines.lines_to_generate(chosen, greedy=chosen.quality, turns=turns) if for_load else 0
     return Asked(chosen.workload, None, changed, tokenizer, chosen.seed, min(contexts, default=None), prompts)
 
 

@@ -152,7 +152,9 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
             paces[bool(options["options"].get("tasks"))].append((took, runs))
     tasks, chosen = bool(spec.options.tasks), spec.options
     alike, other = paces[tasks], paces[not tasks]
-    fewest = stopping_rule.places(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
+    fewest = (
+        stopping_rule.test_points(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
+    )
     least, found = (
         eta.from_runs(alike or other, _runs(len(spec.variants), chosen.model_dump(), blocks))
         for blocks in (fewest, chosen.most_blocks - spec.measured)

@@ -14,8 +14,8 @@ from backend import endpoint
 from backend.catalog.text import held_out
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.domain.load import aws_event_stream, openai_json, sagemaker_errors
-from backend.domain.load.openai_json import Chunk, NotAnAnswer, ServerReportedError
-from backend.domain.load.server_events import DONE, server_events
+from backend.domain.load.openai_json import AnswerChunk, NotAnAnswer, ServerReportedError
+from backend.domain.load.server_events import DONE, parse_server_events
 from backend.domain.roles import Action
 from backend.endpoint import models
 from backend.place import Address
@@ -128,7 +128,7 @@ def _talk(request: dict[str, Any], before: Sequence[tuple[str, str]]) -> dict[st
     return {**asked, "messages": [*said, {"role": "user", "content": request["prompt"]}]}
 
 
-def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[Chunk]:
+def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[AnswerChunk]:
     """The events of the answer, asked with the first stream options that the server takes; `before` is None where
     nothing is to be put around the prompt."""
     place = endpoint.address(url)
@@ -158,14 +158,14 @@ def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]]
             raise endpoint.refused(place, status, said)
 
 
-def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[Chunk]:
+def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[AnswerChunk]:
     """The chunks of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
     finished = seen = False
     try:
         for name, data in _named_data(place, answer):
             if data.strip() == DONE:
                 return
-            chunk = openai_json.read_event(data, name)
+            chunk = openai_json.parse_event(data, name)
             if chunk is not None:
                 finished, seen = finished or chunk.finish_reason is not None, True
                 yield chunk
@@ -184,7 +184,7 @@ def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[Chunk]
 def _named_data(place: Address, answer: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
     """(name, data) of each event."""
     for block in _blocks(place, answer):
-        yield from ((name, data) for name, data, _ in server_events(block))
+        yield from ((name, data) for name, data, _ in parse_server_events(block))
 
 
 def _blocks(place: Address, answer: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -209,9 +209,9 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
             yield line
         return
     left = b""
-    for message in aws_event_stream.arriving(answer.read):
+    for message in aws_event_stream.read_messages(answer.read):
         if message.failure:
-            raise EndpointUnreachable(sagemaker_errors.broken(*message.failure))
+            raise EndpointUnreachable(sagemaker_errors.broken_answer(*message.failure))
         *whole, left = (left + message.payload).split(b"\n")
         yield from (line + b"\n" for line in whole)
     yield left

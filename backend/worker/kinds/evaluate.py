@@ -18,13 +18,13 @@ from backend.catalog.cards.card import read_card
 from backend.channel import JobChannel
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.evaluation.blocks import session_drift as between_starts
-from backend.domain.evaluation.blocks.sequential_tests import Look, continuation, level
+from backend.domain.evaluation.blocks.sequential_tests import SequentialTest, next_continuation, significance_level
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Remote, Variant, VariantResult
-from backend.domain.evaluation.evidence.lossless import differs
+from backend.domain.evaluation.evidence.lossless import lossless_warning
 from backend.domain.evaluation.evidence.schema import Lossless
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
-from backend.domain.evaluation.soundness import SHARED, idle_streams, validity_warnings
+from backend.domain.evaluation.soundness import SHARED_PROCESSORS, idle_streams_warning, validity_warnings
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.quality_loss import below_floor
 from backend.domain.load.prompt_lines import GREEDY_STREAMS
@@ -180,14 +180,14 @@ def _compared(
     options = spec.options.model_copy(update={"repeats": measurement.blocks} if spec.options.until_decided else {})
     sessions = (*(earlier.sessions if earlier else ()), options.repeats - spec.measured)
     looks = (*(earlier.looks if earlier else ()), *measurement.looks)
-    number = continuation(looks)
-    alpha = measurement.looks[-1].alpha if measurement.looks else level(number)
+    number = next_continuation(looks)
+    alpha = measurement.looks[-1].alpha if measurement.looks else significance_level(number)
     comparison = compare(results, alpha)
     if not measurement.looks and any(row.why is None for row in comparison):
-        looks = (*looks, Look(blocks=options.repeats, alpha=alpha, continuation=number))
+        looks = (*looks, SequentialTest(blocks=options.repeats, alpha=alpha, continuation=number))
     warnings = [*_warnings(measurement, results), *task_warnings]
     if mode == "resident":
-        warnings += filter(None, [between_starts.warning(results, comparison, sessions)])
+        warnings += filter(None, [between_starts.drift_warning(results, comparison, sessions)])
     return Evaluation(
         schema=SCHEMA,
         variants=results,
@@ -210,7 +210,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found = [f"{result.name} {_lost(result)} {result.lost}" for result in results if result.lost]
     again = {result.name: start.compiled_again for result in results for start in result.starts if start.compiled_again}
     found += [f"{name} was compiled again at start: {why}." for name, why in again.items()]
-    found += [f"`{result.name}` {words}" for result in results if (words := differs(result.lossless))]
+    found += [f"`{result.name}` {words}" for result in results if (words := lossless_warning(result.lossless))]
     found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
     found += [f"{variants[index].name}: {why}" for index, why in measurement.spent.items()]
     found += former_quantization_notes(variants)
@@ -223,13 +223,13 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     elif options.most_blocks < 5:
         said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
         found.append(f"{said} figures but no verdict: five or more do.")
-    found += [*validity_warnings(results), *filter(None, [idle_streams(results)])]
+    found += [*validity_warnings(results), *filter(None, [idle_streams_warning(results)])]
     looping = sum(level.looping_outputs for result in results for level in result.levels)
     total = sum(level.requests for result in results for level in result.levels)
     if looping:
         found.append(f"{looping} of {total} answers end in a loop, which flatters speculative decoding.")
     if not any(variant.kind == "url" for variant in variants):
-        found.append(SHARED)
+        found.append(SHARED_PROCESSORS)
     found += [
         words for variant in variants if variant.remote for words in sagemaker_warnings(variant.name, variant.remote)
     ]

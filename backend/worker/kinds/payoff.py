@@ -193,7 +193,7 @@ class SlotMeasurement:
         self._warm(number, endpoint)
         watch, before = neighbours.DisturbanceMeter(), endpoint.counters()
         records = self._load(endpoint, streams, _tokens(self.servers[number], steps(streams)))
-        counted = counters.passed(before, endpoint.counters())
+        counted = counters.counter_increase(before, endpoint.counters())
         drafts = counted.get("drafts")
         accepted = counted.get("accepted_tokens", 0) / drafts if drafts else None
         slot = Slot(**_times(records), accepted=accepted, disturbance=watch.disturbance())

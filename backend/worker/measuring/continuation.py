@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend.domain.errors import NotContinued
-from backend.domain.evaluation.blocks.sequential_tests import Continued
+from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import Evaluation, read_evaluation
-from backend.domain.evaluation.prefix_cache import Hits
+from backend.domain.evaluation.prefix_cache import PrefixHits
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance
 from backend.worker.measuring.records import RECORDS, read_records
@@ -49,7 +49,7 @@ def write_runs(folder: Path, runs: Mapping[RunKey, Sequence[MeasuredRun]], task_
     (folder / RUNS).write_text(json.dumps({"task_warnings": list(task_warnings), "runs": kept}))
 
 
-def read_earlier(continued: Continued) -> EarlierEvaluation:
+def read_earlier(continued: ContinuedEvaluation) -> EarlierEvaluation:
     """Raises NotContinued where a file is gone or damaged, Unreadable."""
     folder = Path(continued.folder)
     try:
@@ -68,7 +68,7 @@ def read_earlier(continued: Continued) -> EarlierEvaluation:
                     Disturbance.model_validate(each["disturbance"]),
                     each["joules"],
                     each["counted"],
-                    Hits(*each["hits"]),
+                    PrefixHits(*each["hits"]),
                 )
             )
     except (OSError, ValueError, LookupError, TypeError) as error:

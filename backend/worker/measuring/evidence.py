@@ -13,18 +13,18 @@ from typing import Any
 
 from backend.domain.evaluation.document import Level, Variant
 from backend.domain.evaluation.evidence import findings as judged
-from backend.domain.evaluation.evidence.schema import Finding, worst
-from backend.domain.evaluation.evidence.served_variant import Evidence
+from backend.domain.evaluation.evidence.schema import Finding, worst_findings
+from backend.domain.evaluation.evidence.served_variant import StartEvidence
 
 
 def findings(
-    variant: Variant, starts: Sequence[Evidence], levels: Sequence[Level], before: Sequence[Finding] = ()
+    variant: Variant, starts: Sequence[StartEvidence], levels: Sequence[Level], before: Sequence[Finding] = ()
 ) -> list[Finding]:
     """`before`: those of the evaluation that this one continues. What is served is sized by its files, without a
     draft's."""
     files = list(Path(variant.model_path).glob("*.safetensors")) if variant.model_path else []
     asked = variant.model_copy(update={"bytes_on_disk": sum(file.stat().st_size for file in files) or None})
-    return worst([before, judged.findings(asked, read_config(variant), starts, levels)])
+    return worst_findings([before, judged.findings(asked, read_config(variant), starts, levels)])
 
 
 def read_config(variant: Variant) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.evidence.lossless import Answer, Greedy, Sampled, judged, same_but_speculation
+from backend.domain.evaluation.evidence.lossless import (
+    Answer,
+    GreedyAnswers,
+    SampledAnswers,
+    differs_by_speculation_only,
+    judge_answers,
+)
 from backend.domain.evaluation.evidence.schema import Lossless
 from backend.domain.jobs.progress import Progress
 from backend.domain.workload.workload import Prompt
@@ -86,7 +92,7 @@ def without_speculation(variant: Variant) -> Variant:
 def find_or_add_twin(pool: ServerPool, index: int) -> int:
     """A variant of the evaluation that is the same without speculation, else one that is added."""
     wanted = pool.variants[index]
-    known = (place for place, each in enumerate(pool.variants) if same_but_speculation(each, wanted))
+    known = (place for place, each in enumerate(pool.variants) if differs_by_speculation_only(each, wanted))
     place = next(known, None)
     return pool.add(without_speculation(wanted)) if place is None else place
 
@@ -122,9 +128,11 @@ def collect_answers(
 
 def compare_answers(speculating: ServerAnswers, plain: ServerAnswers, sizes: AnswerCounts = DEFAULT_COUNTS) -> Lossless:
     """What the two come to."""
-    greedy = Greedy(speculating.greedy, plain.greedy, plain.at_once, sizes.at_once, speculating.drafted[0])
-    samples = Sampled(speculating.samples, plain.samples, speculating.drafted[1]) if sizes.sampled_prompts else None
-    return judged(greedy, samples)
+    greedy = GreedyAnswers(speculating.greedy, plain.greedy, plain.at_once, sizes.at_once, speculating.drafted[0])
+    samples = (
+        SampledAnswers(speculating.samples, plain.samples, speculating.drafted[1]) if sizes.sampled_prompts else None
+    )
+    return judge_answers(greedy, samples)
 
 
 def _drafted(server: VllmServer) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
 from backend.domain.evaluation.blocks import stopping_rule
-from backend.domain.evaluation.blocks.sequential_tests import Look
+from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
 from backend.domain.evaluation.comparison import compare, higher_is_better
 from backend.domain.evaluation.document import Level, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
@@ -67,7 +67,7 @@ class Measurement:
         self.fresh = FreshLines(spec.options, workload, spec.continues.origin if spec.continues else 0)
         self.blocks = spec.measured
         """That are whole."""
-        self.looks: list[Look] = []
+        self.looks: list[SequentialTest] = []
         """Of a rule that says how many."""
         self._slots = 0
         self._warmed: dict[int, int] = {}
@@ -111,17 +111,17 @@ class Measurement:
     def _is_decided(self) -> bool:
         """Of a rule (`blocks.rule`): test where it looks, note what came of it, and say whether that is enough."""
         options = self.spec.options
-        places = stopping_rule.places(options.max_blocks) if options.until_decided else ()
+        places = stopping_rule.test_points(options.max_blocks) if options.until_decided else ()
         if self.blocks not in places:
             return False
-        alpha = stopping_rule.levels(options.max_blocks)[places.index(self.blocks)]
+        alpha = stopping_rule.significance_levels(options.max_blocks)[places.index(self.blocks)]
         results = [
             VariantResult(name=each.name, variant=each, levels=self.levels(i))
             for i, each in enumerate(self.spec.variants)
         ]
         compared = compare(results, alpha)
-        missing = len(stopping_rule.undecided(compared))
-        self.looks.append(Look(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=missing))
+        missing = len(stopping_rule.find_undecided(compared))
+        self.looks.append(SequentialTest(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=missing))
         of = sum(higher_is_better(row.metric) for row in compared)
         self.progress.note(
             f"After {self.blocks} of at most {options.max_blocks} blocks {of - missing} of {of} are decided."
@@ -196,7 +196,7 @@ class Measurement:
         then."""
         if self._warmed.get(variant) == endpoint.starts:
             return
-        for concurrency in prompt_lines.warm_streams(self.spec.options):
+        for concurrency in prompt_lines.warm_up_streams(self.spec.options):
             self._apart(variant, endpoint, concurrency, {"requests": concurrency, "warmup_requests": 0})
         self._warmed[variant] = endpoint.starts
 
@@ -257,7 +257,7 @@ class Measurement:
         disturbance = watch.disturbance()
         joules = energy.used(joules_before, energy.read()) if endpoint.server is not None else None
         after = endpoint.counters()
-        counted = counters.passed(before, after)
+        counted = counters.counter_increase(before, after)
         hits = self.fresh.sent(variant, plan, records, counted, block_of(after))
         run = MeasuredRun(records, audit, disturbance, joules, counted, hits)
         self.runs.setdefault((variant, load), []).append(run)

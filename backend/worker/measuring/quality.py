@@ -11,7 +11,7 @@ from backend.artifacts import folders
 from backend.catalog.text import held_out
 from backend.catalog.text.held_out import HeldOut
 from backend.domain.errors import ArtifactCorrupt
-from backend.domain.evaluation.answer_agreement import agreement, answered, pooled_interval
+from backend.domain.evaluation.answer_agreement import answered_pairs, measure_agreement, pooled_interval
 from backend.domain.evaluation.document import Quality, Variant
 from backend.domain.jobs.artifact import SCORES
 from backend.domain.jobs.progress import Progress
@@ -122,8 +122,8 @@ def compare_answers(baseline: Variant, answers: dict[int, Answers], again: Answe
 
 
 def _against(baseline: Answers, texts: Answers, tokenizer: Path | None) -> dict[str, Any]:
-    pairs = answered(baseline, texts)
-    found = agreement(pairs)
+    pairs = answered_pairs(baseline, texts)
+    found = measure_agreement(pairs)
     counts = {"answers": len(pairs), "answers_asked": len(texts)}
     return {**counts, **found._asdict(), **_tokens(tokenizer, pairs)} if found else counts
 

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from backend.domain.evaluation.metrics import LIMITED, latency_ms
+from backend.domain.evaluation.metrics import LIMITABLE_METRICS, latency_ms
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 
@@ -58,7 +58,7 @@ def _rows(names: Sequence[str], level: MeasuredLevel) -> Iterator[dict[str, Any]
     for block, requests in enumerate(level.runs):
         head = {"variant": names[level.variant], "load": level.load.key, "block": block}
         for record in requests:
-            latencies = {name: latency_ms(name, record) for name in LIMITED}
+            latencies = {name: latency_ms(name, record) for name in LIMITABLE_METRICS}
             yield {**head, **record.model_dump(mode="json"), **latencies}
 
 
@@ -71,7 +71,7 @@ def _schema() -> Any:
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     kinds[tuple] = pyarrow.list_(pyarrow.float64())
     return pyarrow.schema(
-        [(name, kinds[kind]) for name, kind in {**head, **fields, **dict.fromkeys(LIMITED, float)}.items()]
+        [(name, kinds[kind]) for name, kind in {**head, **fields, **dict.fromkeys(LIMITABLE_METRICS, float)}.items()]
     )
 
 

@@ -43,7 +43,7 @@ class InMemorySource:
         for block, (ours, theirs) in enumerate(
             zip(self._of(self._names[0], level), self._of(name, level), strict=False)
         ):
-            for record, other in order.pairs(ours, theirs):
+            for record, other in order.request_pairs(ours, theirs):
                 yield block, self._prompt(record), record.text, other.text
 
     def _of(self, name: str, level: Level) -> Runs:

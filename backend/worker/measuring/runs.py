@@ -9,8 +9,8 @@ from typing import NamedTuple
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
 from backend.domain.evaluation.energy import added
 from backend.domain.evaluation.evidence import draft_counts
-from backend.domain.evaluation.metrics import summarise
-from backend.domain.evaluation.prefix_cache import Hits, with_hits
+from backend.domain.evaluation.metrics import summarise_level
+from backend.domain.evaluation.prefix_cache import PrefixHits, with_hit_rates
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
@@ -26,7 +26,7 @@ class MeasuredRun(NamedTuple):
     disturbance: Disturbance
     joules: dict[str, float] | None
     counted: dict[str, int]
-    hits: Hits
+    hits: PrefixHits
 
 
 def summarise_runs(
@@ -39,8 +39,10 @@ def summarise_runs(
     """All its runs as one level, with who disturbed them most and the energy they took. `kinds`: of the workload's
     lines."""
     audits = [run.audit for run in runs]
-    drafted = draft_counts.of([run.counted for run in runs], [record for run in runs for record in run.records], kinds)
-    made = summarise(
+    drafted = draft_counts.count_drafting(
+        [run.counted for run in runs], [record for run in runs for record in run.records], kinds
+    )
+    made = summarise_level(
         load,
         [run.records for run in runs],
         audits,
@@ -52,7 +54,7 @@ def summarise_runs(
     spent = [
         (run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None
     ]
-    return with_hits(
+    return with_hit_rates(
         made.model_copy(update={"audit": audit, "energy": added(spent), "drafting": drafted}),
         [run.hits for run in runs],
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.domain.evaluation.evidence.served_variant import Evidence
+from backend.domain.evaluation.evidence.served_variant import StartEvidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.public_counters import PublicCounters
@@ -70,7 +70,7 @@ class ServerPool:
         self.mode: str = mode or options.interleave
         self.startups: dict[int, list[Startup]] = {}
         """Variant -> each start of its server."""
-        self.evidence: dict[int, list[Evidence]] = {}
+        self.evidence: dict[int, list[StartEvidence]] = {}
         """Variant -> what each start of its server showed of how it serves, once it was stopped."""
         self.peak_rss: dict[int, int] = {}
         self._public = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.tasks import Scored, TaskScore, compare
+from backend.domain.evaluation.tasks import SampledScore, TaskScore, compare_scores
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.progress import Progress
 from backend.endpoint import address, bearer, models
@@ -31,7 +31,7 @@ class TaskScoring:
         self._settings = settings
         self._asked, self._limit = spec.options.tasks if spec.continues is None else (), spec.options.task_limit
         self._python = engines.engine_python(settings, "quality") if self._asked else None
-        self._found: dict[int, list[Scored]] = {}
+        self._found: dict[int, list[SampledScore]] = {}
         self.warnings: list[str] = []
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class TaskScoring:
 
     def scores(self) -> dict[int, list[TaskScore]]:
         """By variant, with their differences to the first variant's."""
-        return compare(self._found)
+        return compare_scores(self._found)
 
     def write(self, output: Path) -> None:
         """Every sample's own scores, a line each, where there are any."""

@@ -15,7 +15,7 @@ import pytest
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.soundness import is_replayed, valid
+from backend.domain.evaluation.soundness import is_replayed, level_validity
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.evaluations import bench, evaluations
@@ -117,7 +117,7 @@ def test_a_cache_that_was_said_to_be_off_and_answers_all_the_same_makes_a_level_
     with running(*KEEPING) as url:
         document = measured(home, [url, url], workload=lines(tmp_path, 5), prefix_cache="off")
     levels = [level for result in document.variants for level in result.levels]
-    assert {valid(level) for level in levels} == {"no"} and all(
+    assert {level_validity(level) for level in levels} == {"no"} and all(
         (level.prefix_cache_hit_rate or 0) > 0.5 for level in levels
     )
     assert {row.why and row.why.cause for row in document.comparison} == {"replayed_prompts"}

@@ -12,7 +12,7 @@ import pytest
 
 from backend.domain.errors import EndpointUnreachable
 from backend.domain.evaluation.document import Level
-from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.endpoint import check_endpoint, models
@@ -38,7 +38,7 @@ def run(url: str, fault: str, folder: Path, **changed: Any) -> tuple[list[Reques
     }
     plan = LoadPlan(**({"url": url, "model": fault} | fields | changed))
     records, audit = run_level(plan, folder / "level")
-    return records, audit, summarise(plan.load, [records], [audit], pricing=None, acceptance=None)
+    return records, audit, summarise_level(plan.load, [records], [audit], pricing=None, acceptance=None)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.evaluation.document import Level
-from backend.domain.evaluation.metrics import summarise
-from backend.domain.load.arrivals import offsets
+from backend.domain.evaluation.metrics import summarise_level
+from backend.domain.load.arrivals import arrival_offsets
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load import run_level
@@ -33,7 +33,7 @@ def run(url: str, folder: Path, *rows: dict[str, Any], **changed: Any) -> Outcom
     fields = {"model": "ok", "connections": 64, "max_tokens": 8, "prompts": write_prompts(folder, *rows)}
     plan = LoadPlan(**({"url": url} | fields | changed))
     records, audit = run_level(plan, folder / "level")
-    return records, audit, summarise(plan.load, [records], [audit], pricing=None, acceptance=None)
+    return records, audit, summarise_level(plan.load, [records], [audit], pricing=None, acceptance=None)
 
 
 def due(records: list[RequestRecord]) -> list[float]:
@@ -69,13 +69,13 @@ def test_a_number_of_requests_ends_an_open_loop(exact: str, tmp_path: Path) -> N
 
 def test_a_poisson_process_is_that_of_its_seed(exact: str, tmp_path: Path) -> None:
     records, _, _ = run(exact, tmp_path, load=Load("rate", 100), process="poisson", requests=20, seed=5)
-    expected = list(islice(offsets(100.0, "poisson", seed=5), 20))
+    expected = list(islice(arrival_offsets(100.0, "poisson", seed=5), 20))
     assert due(records) == pytest.approx([offset - expected[0] for offset in expected])
 
 
 def test_a_ramp_goes_from_one_rate_to_the_other_and_has_no_steady_figure(exact: str, tmp_path: Path) -> None:
     records, _, level = run(exact, tmp_path, load=Load("ramp", 100), seconds=0.8)
-    assert due(records) == pytest.approx(list(offsets(0.0, rate_to=100.0, seconds=0.8)))
+    assert due(records) == pytest.approx(list(arrival_offsets(0.0, rate_to=100.0, seconds=0.8)))
     assert len(records) == 40
     assert (level.load, level.steady_output_tokens_per_s) == (Load("ramp", 100), None)
     assert "steady_output_tokens_per_s" not in level.blocks[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.domain.evaluation.document import Level
-from backend.domain.evaluation.metrics import summarise
+from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load import run_level, runner
@@ -31,7 +31,7 @@ def run(url: str, folder: Path, **changed: Any) -> tuple[list[RequestRecord], Au
     prompts = changed.pop("prompts", None) or write_prompts(folder)
     plan = LoadPlan(**({"endpoint": "chat", "url": url, "prompts": prompts} | fields | changed))
     records, audit = run_level(plan, folder / "level")
-    return records, audit, summarise(plan.load, [records], [audit], pricing=None, acceptance=None)
+    return records, audit, summarise_level(plan.load, [records], [audit], pricing=None, acceptance=None)
 
 
 @pytest.mark.parametrize("mode", ["openend", "unmarked", "raw"])

@@ -18,7 +18,7 @@ from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.evaluation.evidence import draft_counts
 from backend.domain.evaluation.evidence.findings import findings
-from backend.domain.evaluation.evidence.schema import off
+from backend.domain.evaluation.evidence.schema import failed_findings
 from backend.domain.jobs.progress import Silent
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
@@ -133,7 +133,7 @@ def test_what_a_real_server_shows_proves_how_it_serves(
     """And that another recipe is not what it serves."""
     complete(drafted_server, "import os\n\ndef", 24)
     counted = {name: int(value) for name, value in drafted_server.metrics().items()}
-    level = simulated.level(1, requests=1).model_copy(update={"drafting": draft_counts.of([counted], [])})
+    level = simulated.level(1, requests=1).model_copy(update={"drafting": draft_counts.count_drafting([counted], [])})
     draft = Speculation(method="draft", tokens=4, draft_path=str(starter_draft))
     asked, fewer = (
         eager(starter_target, speculation=draft),
@@ -147,12 +147,14 @@ def test_what_a_real_server_shows_proves_how_it_serves(
         "kv_cache",
         "context",
     }
-    assert off(found) == []
-    assert [each.what for each in off(findings(fewer, read_config(fewer), [drafted_server.evidence()], [level]))] == [
-        "speculation"
-    ]
+    assert failed_findings(found) == []
+    assert [
+        each.what for each in failed_findings(findings(fewer, read_config(fewer), [drafted_server.evidence()], [level]))
+    ] == ["speculation"]
     plain = findings(asked, read_config(asked), [vllm_server.evidence()], [])
-    assert "It does not speculate: the engine started without the draft." in [each.words for each in off(plain)]
+    assert "It does not speculate: the engine started without the draft." in [
+        each.words for each in failed_findings(plain)
+    ]
     assert level.drafting is not None and len(level.drafting.rates) == 4
 
 
@@ -215,7 +217,7 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
     )
     assert counters["drafted_tokens"] == pytest.approx(sum(guessed for guessed, _ in steps), abs=beyond)
     assert len(together) == 16
-    assert off(found) == []
+    assert failed_findings(found) == []
 
 
 @pytest.mark.campaign

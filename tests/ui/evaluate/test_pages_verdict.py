@@ -14,7 +14,7 @@ from app.results import evaluation_page, figure_tables, past_evaluations
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.domain.evaluation.soundness import SHARED
+from backend.domain.evaluation.soundness import SHARED_PROCESSORS
 from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import continuation, evaluations
@@ -27,7 +27,7 @@ BUSY = "The machine was not quiet in 2 of 2 levels: small differences may be cha
 
 def noisy() -> Evaluation:
     made = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.1)
-    return made.model_copy(update={"warnings": [BUSY, SHARED]})
+    return made.model_copy(update={"warnings": [BUSY, SHARED_PROCESSORS]})
 
 
 def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(home: Workspace) -> None:

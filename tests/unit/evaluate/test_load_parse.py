@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from backend.domain.errors import EndpointUnreachable, InvalidWorkload, RequestError
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
-from backend.domain.load.server_events import server_events
+from backend.domain.load.server_events import parse_server_events
 from backend.domain.workload.workload import Prompt
 from backend.endpoint import address, bearer, check_endpoint, reason
 from backend.evaluate.load.audit import audit
@@ -252,11 +252,11 @@ def test_the_token_is_blotted_out_of_an_error():
 @pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
 def test_events_end_with_any_line_end(eol: str):
     body = eol.join([": comment", "event: x", "data: a", "data:b", "", "id: 1", "", "data: c", ""])
-    assert [event[:2] for event in server_events(body.encode())] == [("x", b"a\nb"), ("", b"c")]
+    assert [event[:2] for event in parse_server_events(body.encode())] == [("x", b"a\nb"), ("", b"c")]
 
 
 def test_an_event_ends_after_its_blank_line():
-    assert list(server_events(b"data: a\n\ndata: b\n\n")) == [("", b"a", 9), ("", b"b", 18)]
+    assert list(parse_server_events(b"data: a\n\ndata: b\n\n")) == [("", b"a", 9), ("", b"b", 18)]
 
 
 def run(**changed: Any) -> Run:

@@ -101,7 +101,7 @@ def test_headers_of_every_type_are_passed_over() -> None:
     size = int.from_bytes(plain[4:8])
     prelude = struct.pack(">II", len(plain) + len(named), size + len(named))
     whole = prelude + struct.pack(">I", zlib.crc32(prelude)) + named + plain[12:-4]
-    (found,) = aws_event_stream.messages(whole + struct.pack(">I", zlib.crc32(whole)))
+    (found,) = aws_event_stream.parse_messages(whole + struct.pack(">I", zlib.crc32(whole)))
     assert (found.payload, found.headers[":event-type"]) == (b"p", "PayloadPart")
 
 
@@ -218,9 +218,9 @@ def test_what_is_not_in_service_and_what_the_container_refuses_are_said(aws: Acc
     )
     inner = {"OriginalStatusCode": 404, "OriginalMessage": "The model `x` does not exist."}
     body = json.dumps({"Message": "Received client error (404) from primary", **inner}).encode()
-    fields = {sagemaker_errors.KIND: "ModelError:http://internal.amazon.com/coral/"}
+    fields = {sagemaker_errors.ERROR_TYPE_HEADER: "ModelError:http://internal.amazon.com/coral/"}
     assert (
-        sagemaker_errors.refusal(424, fields, body)
+        sagemaker_errors.describe_refusal(424, fields, body)
         == "The container answered with HTTP 404: The model `x` does not exist."
     )
     assert sagemaker_errors.container_status(424, body) == 404

@@ -6,13 +6,21 @@ import plotly.graph_objects
 import pytest
 
 from backend.domain.evaluation.document import Evaluation, Speculation
-from backend.domain.evaluation.evidence.schema import Drafting, Lossless, Position, Steps
-from backend.domain.evaluation.evidence.speculation_gains import Predicted, drafted, gains, loads
+from backend.domain.evaluation.evidence.schema import AnswerSteps, Drafting, Lossless, SampledPosition
+from backend.domain.evaluation.evidence.speculation_gains import (
+    PredictedGain,
+    drafted_levels,
+    drafted_loads,
+    measured_gains,
+)
 from backend.present.charts import alt
 from backend.present.speculation import acceptance, words
 from tests import simulated
 
-KINDS = {"code": Steps(answers=8, chunks=100, tokens=260.0), "writing": Steps(answers=8, chunks=100, tokens=150.0)}
+KINDS = {
+    "code": AnswerSteps(answers=8, chunks=100, tokens=260.0),
+    "writing": AnswerSteps(answers=8, chunks=100, tokens=150.0),
+}
 KEPT = Lossless(
     prompts=24,
     same=23,
@@ -24,7 +32,7 @@ KEPT = Lossless(
     samples=128,
     sampled_prompts=12,
     sampled_drafted=4000,
-    positions=(Position(number=2, p_value=0.4, found_distance=0.13),),
+    positions=(SampledPosition(number=2, p_value=0.4, found_distance=0.13),),
 )
 
 
@@ -48,7 +56,7 @@ def document() -> Evaluation:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_chart_is_one_that_plotly_takes_and_has_words(theme: str) -> None:
     evaluation = document()
-    load = loads(evaluation)[0]
+    load = drafted_loads(evaluation)[0]
     for figure in (
         acceptance.gain(evaluation, theme),
         *(draw(evaluation, load, theme) for draw in (acceptance.by_position, acceptance.lengths, acceptance.by_kind)),
@@ -60,12 +68,12 @@ def test_every_chart_is_one_that_plotly_takes_and_has_words(theme: str) -> None:
 
 def test_what_acceptance_allows_stands_beside_what_it_gave() -> None:
     evaluation = document()
-    rows = gains(evaluation)
+    rows = measured_gains(evaluation)
     assert [row.each.level.concurrency for row in rows] == [1, 4]
     assert rows[0].allowed == pytest.approx(2600 / 1100)
     assert rows[0].measured == pytest.approx(1.4, rel=0.1)
     assert rows[0].interval is not None
-    marks = {("draft", rows[0].each.level.load.key): Predicted(1.6, (1.5, 1.7))}
+    marks = {("draft", rows[0].each.level.load.key): PredictedGain(1.6, (1.5, 1.7))}
     drawn = acceptance.gain(evaluation, predicted=marks)
     (mark,) = [trace for trace in drawn["data"] if trace["name"] == "predicted by the payoff map"]
     assert mark["y"] == [1.6] and mark["error_y"]["array"] == pytest.approx([0.1])
@@ -89,4 +97,4 @@ def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:
 
 def test_nothing_is_drawn_of_variants_that_do_not_guess() -> None:
     evaluation = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.2))
-    assert drafted(evaluation) == [] and words.lossless_rows(evaluation) == []
+    assert drafted_levels(evaluation) == [] and words.lossless_rows(evaluation) == []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from app.compare.side_by_side import conditions
-from backend.domain.evaluation.blocks.sequential_tests import Look
+from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.present.words import blocks
 from tests.simulated import evaluation
 
 
-def with_looks(repeats: int, sessions: tuple[int, ...], *looks: Look, **options: object) -> Evaluation:
+def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, **options: object) -> Evaluation:
     made = evaluation(names=("a", "b"), speeds=(1.0, 1.2))
     chosen = made.options.model_copy(update={"repeats": repeats, **options})
     return made.model_copy(update={"options": chosen, "sessions": sessions, "looks": looks})
@@ -21,9 +21,11 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: Look, **options:
     ("made", "measured", "tests"),
     [
         (with_looks(3, (3,)), "3", "none"),
-        (with_looks(5, (5,), Look(blocks=5, alpha=0.05)), "5", "once, at 5%"),
+        (with_looks(5, (5,), SequentialTest(blocks=5, alpha=0.05)), "5", "once, at 5%"),
         (
-            with_looks(7, (5, 2), Look(blocks=5, alpha=0.05), Look(blocks=7, alpha=0.025, continuation=1)),
+            with_looks(
+                7, (5, 2), SequentialTest(blocks=5, alpha=0.05), SequentialTest(blocks=7, alpha=0.025, continuation=1)
+            ),
             "7: 5 and, later, 2 more",
             "at 2.5%: it was continued after 1 test had been seen, which is paid for",
         ),
@@ -31,15 +33,15 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: Look, **options:
             with_looks(
                 8,
                 (8,),
-                Look(blocks=6, alpha=0.000346, most=20, undecided=2),
-                Look(blocks=8, alpha=0.0016, most=20, undecided=0),
+                SequentialTest(blocks=6, alpha=0.000346, most=20, undecided=2),
+                SequentialTest(blocks=8, alpha=0.0016, most=20, undecided=0),
             ),
             "8",
             "after 6 and 8 of at most 20 blocks, as fixed beforehand; all is decided. This look at 0.16%, all so far 0.19% "
             "of 5%, so that intervals hold with 95% wherever it ended",
         ),
         (
-            with_looks(6, (6,), Look(blocks=6, alpha=0.05, most=6, undecided=3)),
+            with_looks(6, (6,), SequentialTest(blocks=6, alpha=0.05, most=6, undecided=3)),
             "6",
             "after 6 of at most 6 blocks, as fixed beforehand; 3 undecided. This look at 5%, all so far 5% of 5%, so that "
             "intervals hold with 95% wherever it ended",

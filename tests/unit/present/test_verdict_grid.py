@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.results import verdict_grid
 from backend.domain.evaluation.comparison import SIGNIFICANCE, compare
 from backend.domain.evaluation.document import Comparison, Evaluation
-from backend.domain.evaluation.outcome import outcome
+from backend.domain.evaluation.outcome import significance_outcome
 from backend.domain.load.load import Load
 from backend.present.words.verdicts import GridCell, grid
 from tests.simulated import evaluation, level, result
@@ -92,7 +92,7 @@ def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float
         ci95=(ratio / width, ratio * width),
         p_value=p,
         why=None,
-        outcome=outcome(p <= SIGNIFICANCE, ratio > 1),
+        outcome=significance_outcome(p <= SIGNIFICANCE, ratio > 1),
     )
     cell = cells(compared().model_copy(update={"comparison": [row]}), "other")[4]
     apart = max(ratio * width, width / ratio) - 1

@@ -125,4 +125,4 @@ def test_lines_go_on_where_there_are_as_many_and_come_round_where_servers_are_ne
     load: dict[str, Any], has: int, begins: int | None
 ) -> None:
     """Five blocks and four more: behind the others, anew, or not at all."""
-    assert prompt_lines.origin(EvaluateOptions(**load, repeats=9), has, 5, greedy=True) == begins
+    assert prompt_lines.continuation_origin(EvaluateOptions(**load, repeats=9), has, 5, greedy=True) == begins

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from app.jobs.resource_panel import in_words
 from backend.cli.verbs import jobs as verbs
 from backend.domain.errors import NotFound
-from backend.domain.evaluation.blocks.sequential_tests import Continued
+from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, OptimizeSpec
@@ -133,9 +133,9 @@ def test_only_blocks_that_are_still_to_be_measured_take_time(home: Workspace) ->
     url = "http://127.0.0.1:9/v1"
     begun = datetime(2026, 11, 21, tzinfo=UTC)
     variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
-    more = Continued(evaluation="e-1", folder="none", blocks=5)
+    more = ContinuedEvaluation(evaluation="e-1", folder="none", blocks=5)
 
-    def spec(continues: Continued | None = None, **chosen: object) -> EvaluateSpec:
+    def spec(continues: ContinuedEvaluation | None = None, **chosen: object) -> EvaluateSpec:
         return EvaluateSpec(
             variants=variants, options=EvaluateOptions(requests=4).model_copy(update=chosen), continues=continues
         )

@@ -226,7 +226,7 @@ vllm:generation_tokens_total{engine="0",model_name="a b"} 3.2e+02
 python_info{implementation="CPython"} 1.0
 """
     positions = {"accepted_at_0": 15.0}
-    assert counters.read(text) == {
+    assert counters.parse_counters(text) == {
         "drafted_tokens": 1200.0,
         "accepted_tokens": 40.0,
         "generation_tokens": 320.0,

@@ -14,7 +14,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 
-class Continued(Frozen):
+class ContinuedEvaluation(Frozen):
     """The evaluation whose blocks come first. `folder` holds its document and its requests."""
 
     evaluation: str
@@ -26,7 +26,7 @@ class Continued(Frozen):
     `blocks` begins anew, where the workload has no more lines and the servers are started anew."""
 
 
-class Look(Frozen):
+class SequentialTest(Frozen):
     """One test of all comparisons, after so many blocks. Each interval of it covers at 1 - `alpha` or more."""
 
     blocks: int
@@ -39,11 +39,11 @@ class Look(Frozen):
     """Of a rule: comparisons that it was to decide and had not, after this look."""
 
 
-def continuation(looks: Sequence[Look]) -> int:
+def next_continuation(looks: Sequence[SequentialTest]) -> int:
     """Number of the next one; 0 where nothing was tested so far, since nothing was seen that could be named."""
     return looks[-1].continuation + 1 if looks else 0
 
 
-def level(number: int) -> float:
+def significance_level(number: int) -> float:
     """Of the family of tests in a continuation of that number: 0.05 / 2^k."""
     return float(SIGNIFICANCE / 2**number)

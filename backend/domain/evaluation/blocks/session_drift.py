@@ -18,7 +18,9 @@ from backend.domain.maths.intervals import holm
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 
-def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], sessions: Sequence[int]) -> str | None:
+def drift_warning(
+    results: Sequence[VariantResult], comparison: Sequence[Comparison], sessions: Sequence[int]
+) -> str | None:
     """One sentence where the last start's blocks give another ratio than those before; None where not, and of a single
     start."""
     before = sum(sessions[:-1])
@@ -26,7 +28,7 @@ def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], 
         return None
     tested = [row for row in comparison if row.why is None]
     logs = [log_ratios(results, row) for row in tested]
-    found = holm([difference(each[:before], each[before:]) for each in logs])
+    found = holm([welch_p_value(each[:before], each[before:]) for each in logs])
     differing = [index for index, each in enumerate(found) if each.p_adjusted <= SIGNIFICANCE]
     if not differing:
         return None
@@ -43,7 +45,7 @@ def warning(results: Sequence[VariantResult], comparison: Sequence[Comparison], 
     )
 
 
-def difference(first: Sequence[float], second: Sequence[float]) -> float:
+def welch_p_value(first: Sequence[float], second: Sequence[float]) -> float:
     """Two-sided p-value of equal means: Welch's t-test (Biometrika 34, 1947); 1 where a part has under two values."""
     if min(len(first), len(second)) < 2:
         return 1.0

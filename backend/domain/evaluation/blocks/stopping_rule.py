@@ -20,37 +20,37 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison
 from backend.domain.maths.student_t import SIGNIFICANCE
 
-FIRST = 6
+FIRST_TEST = 6
 """A verdict takes five blocks, and an order of variants and its reverse take turns."""
-LATER = 4 / 3
-LEAST = 1e-5
+GROWTH = 4 / 3
+LEAST_SPENDING = 1e-5
 """A look at less than this could name nothing that a person would not see: the first looks under a high cap are left
 out."""
 
 
-def places(most: int) -> tuple[int, ...]:
+def test_points(most: int) -> tuple[int, ...]:
     """Blocks in all after which is looked: even numbers, from 6 on where that spends anything, then `most`."""
-    found = [min(FIRST, most)]
+    found = [min(FIRST_TEST, most)]
     while found[-1] < most:
-        following = 2 * math.ceil(found[-1] * LATER / 2)
+        following = 2 * math.ceil(found[-1] * GROWTH / 2)
         found.append(min(following, most))
-    return tuple(each for each in found if spent(each / most) >= LEAST)
+    return tuple(each for each in found if spent_significance(each / most) >= LEAST_SPENDING)
 
 
-def spent(share: float) -> float:
+def spent_significance(share: float) -> float:
     """Of 0.05, after a share of the blocks (above 0, up to 1): 2 (1 - Phi(z / sqrt(share))), z the normal quantile of
     0.975."""
     normal = NormalDist()
     return 2 * (1 - normal.cdf(normal.inv_cdf(1 - SIGNIFICANCE / 2) / math.sqrt(share)))
 
 
-def levels(most: int) -> tuple[float, ...]:
+def significance_levels(most: int) -> tuple[float, ...]:
     """The level of each look; they sum to 0.05."""
-    after = [0.0, *(spent(blocks / most) for blocks in places(most))]
+    after = [0.0, *(spent_significance(blocks / most) for blocks in test_points(most))]
     return tuple(later - earlier for earlier, later in pairwise(after))
 
 
-def undecided(comparison: Sequence[Comparison]) -> list[Comparison]:
+def find_undecided(comparison: Sequence[Comparison]) -> list[Comparison]:
     """Throughputs, which the verdict is of, that more blocks may decide: neither a difference nor the same within so
     much yet.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.domain.evaluation.evidence.served_variant import Case
+from backend.domain.evaluation.evidence.served_variant import ServedVariant
 
 REPEATED = 0.1
 """Of a workload that repeats less than this, nothing may be found again by chance alone."""
@@ -15,19 +15,19 @@ PADDED = 1.5
 """A cache is made of whole blocks and pages; twice the bytes is another precision."""
 
 
-def findings(case: Case) -> Iterator[Finding]:
+def cache_findings(case: ServedVariant) -> Iterator[Finding]:
     yield _precision(case)
     yield _prefixes(case)
 
 
-def _fp8(case: Case) -> str | None:
+def _fp8(case: ServedVariant) -> str | None:
     """Where fp8 was asked: by the recipe, or by the checkpoint itself."""
     if case.variant.serving.kv_cache_dtype == "fp8":
         return "the recipe"
     return "the checkpoint" if (case.config.get("quantization_config") or {}).get("kv_cache_scheme") else None
 
 
-def _precision(case: Case) -> Finding:
+def _precision(case: ServedVariant) -> Finding:
     by, stated = _fp8(case), case.seen.cache.get("cache_dtype") or case.setting("kv_cache_dtype")
     if stated is None:
         return Finding(
@@ -44,7 +44,7 @@ def _precision(case: Case) -> Finding:
     return _measured(case, f"The server says cache_dtype={stated}", 1.0 if by else None)
 
 
-def _measured(case: Case, said: str, width: float | None) -> Finding:
+def _measured(case: ServedVariant, said: str, width: float | None) -> Finding:
     """What a token takes of its memory: a name alone is no proof. `width`: bytes of an element that were asked,
     None of 16 bits or more."""
     took = _element_bytes(case)
@@ -57,7 +57,7 @@ def _measured(case: Case, said: str, width: float | None) -> Finding:
     return Finding(what="kv_cache", proven=True, words=f"{words}.")
 
 
-def _element_bytes(case: Case) -> float | None:
+def _element_bytes(case: ServedVariant) -> float | None:
     """None where the log does not tell both, where a draft shares the cache, or where not every layer keeps all
     tokens."""
     memory, tokens = case.seen.log.arguments.get("kv_cache_memory_bytes"), case.seen.log.cache_tokens
@@ -83,7 +83,7 @@ def _elements(config: dict[str, Any]) -> int | None:
     return 2 * layers * (config.get("num_key_value_heads") or heads) * size or None
 
 
-def _prefixes(case: Case) -> Finding:
+def _prefixes(case: ServedVariant) -> Finding:
     asked, stated = case.variant.serving.prefix_caching, case.setting("enable_prefix_caching")
     stated = case.seen.cache.get("enable_prefix_caching") or stated
     if stated is None:
@@ -101,7 +101,7 @@ def _prefixes(case: Case) -> Finding:
     return _found_again(case, words) if asked else Finding(what="prefix_cache", proven=True, words=f"{words}.")
 
 
-def _found_again(case: Case, words: str) -> Finding:
+def _found_again(case: ServedVariant, words: str) -> Finding:
     """Kept is not enough where the workload repeats beginnings: they must have been found."""
     told = [level for level in case.levels if level.prefix_cache_hit_rate is not None]
     repeated = [level for level in told if (level.prefix_cache_expected or 0.0) >= REPEATED]
@@ -113,6 +113,6 @@ def _found_again(case: Case, words: str) -> Finding:
     return Finding(what="prefix_cache", proven=True, words=f"{words}{_hits(case)}.")
 
 
-def _hits(case: Case) -> str:
+def _hits(case: ServedVariant) -> str:
     rates = [level.prefix_cache_hit_rate for level in case.levels if level.prefix_cache_hit_rate is not None]
     return f"; of the prompts' tokens up to {max(rates):.0%} were found again" if rates else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from backend.domain.evaluation.evidence.schema import Drafting, Steps
+from backend.domain.evaluation.evidence.schema import AnswerSteps, Drafting
 from backend.domain.load import counters
 from backend.domain.load.records import RequestRecord
 
@@ -18,7 +18,7 @@ MOST_KINDS = 12
 """The most frequent ones: a foreign file may name each line."""
 
 
-def of(
+def count_drafting(
     counted: Sequence[Mapping[str, int]], records: Iterable[RequestRecord], kinds: Sequence[str | None] = ()
 ) -> Drafting | None:
     """`counted`: what the server's counters say of each run; None where none of them speculated or told. `kinds`: of
@@ -29,18 +29,18 @@ def of(
     total: Counter[str] = Counter()
     for run in told:
         total.update(run)
-    positions = sum(name.startswith(counters.POSITION) for name in total)
+    positions = sum(name.startswith(counters.ACCEPTED_AT) for name in total)
     return Drafting(
         drafts=total["drafts"],
         drafted_tokens=total["drafted_tokens"],
         accepted_tokens=total["accepted_tokens"],
-        accepted_by_position=tuple(total[f"{counters.POSITION}{position}"] for position in range(positions)),
+        accepted_by_position=tuple(total[f"{counters.ACCEPTED_AT}{position}"] for position in range(positions)),
         generated_tokens=total.get("generation_tokens"),
-        steps=steps(records, kinds),
+        steps=count_steps(records, kinds),
     )
 
 
-def steps(records: Iterable[RequestRecord], kinds: Sequence[str | None]) -> dict[str, Steps]:
+def count_steps(records: Iterable[RequestRecord], kinds: Sequence[str | None]) -> dict[str, AnswerSteps]:
     """Of measured answers whose tokens the server counted chunk by chunk, by kind of prompt; empty where no line has a
     kind."""
     found: dict[str, list[RequestRecord]] = {}
@@ -58,9 +58,9 @@ def steps(records: Iterable[RequestRecord], kinds: Sequence[str | None]) -> dict
     return {kind: _steps(found[kind]) for kind in sorted(often)}
 
 
-def _steps(records: Sequence[RequestRecord]) -> Steps:
+def _steps(records: Sequence[RequestRecord]) -> AnswerSteps:
     """The first chunk is of the prompt's own step, which nothing is guessed for."""
-    return Steps(
+    return AnswerSteps(
         answers=len(records),
         chunks=sum(len(record.chunk_tokens) - 1 for record in records),
         tokens=sum(record.chunk_tokens[-1] - record.chunk_tokens[0] for record in records),

@@ -62,7 +62,7 @@ class Kernel(NamedTuple):
     """What it computes, in vLLM's words: the scheme of a quantized layer, or a kind of product."""
 
 
-class Speculates(NamedTuple):
+class LoggedSpeculation(NamedTuple):
     method: str
     model: str | None
     tokens: int | None
@@ -73,7 +73,7 @@ class EngineLog(NamedTuple):
     none."""
 
     settings: Mapping[str, str]
-    speculates: Speculates | None
+    speculates: LoggedSpeculation | None
     mode: str | None
     """Of compilation: NONE where it is off."""
     arguments: Mapping[str, str]
@@ -88,16 +88,16 @@ class EngineLog(NamedTuple):
     """Lines that say that something is not done, or done another way."""
 
 
-def of_last_start(lines: Iterable[str]) -> list[str]:
+def lines_since_last_start(lines: Iterable[str]) -> list[str]:
     """From the last configuration on: what an engine wrote before is of another one."""
     listed = list(lines)
     return listed[max((number for number, line in enumerate(listed) if _CONFIGURED.search(line)), default=0) :]
 
 
-def read(lines: Iterable[str]) -> EngineLog:
+def parse_engine_log(lines: Iterable[str]) -> EngineLog:
     """Of the last start in these lines."""
     every = list(lines)
-    since = of_last_start(every)
+    since = lines_since_last_start(every)
     configured, arguments = _first(_CONFIGURED, since) or "", _first(_NOT_DEFAULT, reversed(every)) or ""
     mode = _MODE.search(configured)
     counts = [(int(match["accepted"]), int(match["drafted"])) for line in since if (match := _COUNTED.search(line))]
@@ -123,18 +123,18 @@ def read(lines: Iterable[str]) -> EngineLog:
     )
 
 
-def cache_settings(metrics: str) -> dict[str, str]:
+def parse_cache_settings(metrics: str) -> dict[str, str]:
     """The labels of `vllm:cache_config_info`, the first engine's; empty where the server tells none."""
     found = _CACHE_LABELS.search(metrics)
     return dict(_LABEL.findall(found[1])) if found else {}
 
 
-def _speculates(configured: str) -> Speculates | None:
+def _speculates(configured: str) -> LoggedSpeculation | None:
     match = _SPECULATES.search(configured)
     if match is None:
         return None
     model = match["model"].strip("'")
-    return Speculates(
+    return LoggedSpeculation(
         match["method"], None if model == "None" else model, int(match["tokens"]) if match["tokens"] else None
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from backend.domain.evaluation.document import Level, Variant
 from backend.domain.evaluation.evidence import cache_findings, speculation_findings, weight_findings
-from backend.domain.evaluation.evidence.schema import Finding, worst
-from backend.domain.evaluation.evidence.served_variant import Case, Evidence, compared
+from backend.domain.evaluation.evidence.schema import Finding, worst_findings
+from backend.domain.evaluation.evidence.served_variant import ServedVariant, StartEvidence, compare_setting
 
 NO_CONFIGURATION = "The engine's log does not hold its configuration, so nothing can be proven of how it served."
 
@@ -17,32 +17,32 @@ NO_SHORT = "vLLM computes in 32 bits where the hardware has no 16-bit products."
 
 
 def findings(
-    variant: Variant, config: Mapping[str, Any], starts: Sequence[Evidence], levels: Sequence[Level]
+    variant: Variant, config: Mapping[str, Any], starts: Sequence[StartEvidence], levels: Sequence[Level]
 ) -> list[Finding]:
     """Of every start of its server; of each thing the worst. None of a URL, which nobody asked anything, nor of what
     was compiled for Neuron, whose plugin has settings of its own."""
     if variant.kind == "url" or variant.neuron is not None:
         return []
-    return worst(list(_of(Case(variant, config, seen, levels))) for seen in starts)
+    return worst_findings(list(_of(ServedVariant(variant, config, seen, levels))) for seen in starts)
 
 
-def _of(case: Case) -> Iterator[Finding]:
+def _of(case: ServedVariant) -> Iterator[Finding]:
     if not case.seen.log.settings:
         yield Finding(what="quantization", proven=None, words=NO_CONFIGURATION)
         return
-    yield from weight_findings.findings(case)
-    yield from filter(None, [speculation_findings.finding(case)])
+    yield from weight_findings.weight_findings(case)
+    yield from filter(None, [speculation_findings.speculation_finding(case)])
     yield _compilation(case)
-    yield from cache_findings.findings(case)
+    yield from cache_findings.cache_findings(case)
     yield _dtype(case)
     yield _context(case)
     yield from filter(None, [_streams(case), _parallel(case), _chunked(case)])
 
 
-def _compilation(case: Case) -> Finding:
+def _compilation(case: ServedVariant) -> Finding:
     eager, mode = case.setting("enforce_eager"), case.seen.log.mode
     if case.variant.serving.enforce_eager:
-        finding = compared(
+        finding = compare_setting(
             "compilation", "True", eager, name="enforce_eager", cause="The flag did not reach the server."
         )
     elif eager == "True" or mode == "NONE":
@@ -56,7 +56,7 @@ def _compilation(case: Case) -> Finding:
     return finding
 
 
-def _compiled(case: Case) -> Finding:
+def _compiled(case: ServedVariant) -> Finding:
     """Where compilation is on: whether it was done, and whether what came with the variant was used."""
     startup, shipped = case.seen.startup, case.variant.compile_cache is not None
     if startup is None or startup.kind == "eager":
@@ -77,14 +77,14 @@ def _compiled(case: Case) -> Finding:
     )
 
 
-def _dtype(case: Case) -> Finding:
+def _dtype(case: ServedVariant) -> Finding:
     asked, seen = case.variant.serving.dtype, (case.setting("dtype") or "").removeprefix("torch.") or None
     own = str(case.config.get("dtype") or case.config.get("torch_dtype") or "").removeprefix("torch.")
     if asked != "auto":
         cause = case.cause("casting", "dtype", default="The precision that was asked did not reach the server.")
-        return compared("dtype", asked, seen, name="dtype", cause=cause)
+        return compare_setting("dtype", asked, seen, name="dtype", cause=cause)
     if seen == "float32" and own in {"bfloat16", "float16"}:
-        return compared("dtype", own, seen, name="dtype", cause=case.cause("casting", "dtype", default=NO_SHORT))
+        return compare_setting("dtype", own, seen, name="dtype", cause=case.cause("casting", "dtype", default=NO_SHORT))
     words = (
         f"The engine's log says dtype={seen}, vLLM's own choice."
         if seen
@@ -93,13 +93,13 @@ def _dtype(case: Case) -> Finding:
     return Finding(what="dtype", proven=True if seen else None, words=words)
 
 
-def _context(case: Case) -> Finding:
+def _context(case: ServedVariant) -> Finding:
     asked, seen = case.variant.serving.max_model_len, case.setting("max_seq_len")
     if asked is not None:
         cause = case.cause(
             "max_model_len", "max model len", default="The server was started with another context length."
         )
-        return compared("context", str(asked), seen, name="max_seq_len", cause=cause)
+        return compare_setting("context", str(asked), seen, name="max_seq_len", cause=cause)
     # vLLM takes the least of what config.json and the tokenizer's own config say: shorter than the one is no fault
     words = (
         f"The engine's log says max_seq_len={seen}, vLLM's own choice."
@@ -109,7 +109,7 @@ def _context(case: Case) -> Finding:
     return Finding(what="context", proven=True if seen else None, words=words)
 
 
-def _streams(case: Case) -> Finding | None:
+def _streams(case: ServedVariant) -> Finding | None:
     """vLLM writes it only where it is not its own default."""
     asked, log = case.variant.serving.max_num_seqs, case.seen.log
     if asked is None:
@@ -120,23 +120,23 @@ def _streams(case: Case) -> Finding | None:
             what="streams", proven=False, words=words, cause="The most sequences at once did not reach the server."
         )
     cause = "The server was started with another number of sequences at once."
-    return compared("streams", str(asked), log.arguments.get("max_num_seqs"), name="max_num_seqs", cause=cause)
+    return compare_setting("streams", str(asked), log.arguments.get("max_num_seqs"), name="max_num_seqs", cause=cause)
 
 
-def _parallel(case: Case) -> Finding | None:
+def _parallel(case: ServedVariant) -> Finding | None:
     asked, seen = str(case.variant.serving.tensor_parallel), case.setting("tensor_parallel_size")
     if asked == "1" and seen in {None, "1"}:
         return None
     cause = "The tensor parallel degree did not reach the server, or there are not so many devices."
-    return compared("tensor_parallel", asked, seen, name="tensor_parallel_size", cause=cause)
+    return compare_setting("tensor_parallel", asked, seen, name="tensor_parallel_size", cause=cause)
 
 
-def _chunked(case: Case) -> Finding | None:
+def _chunked(case: ServedVariant) -> Finding | None:
     asked = case.variant.serving.chunked_prefill
     if asked is None:
         return None
     cause = case.cause("chunked prefill", default="vLLM turns it on or off by the model and the runner.")
-    return compared(
+    return compare_setting(
         "chunked_prefill",
         str(asked),
         case.setting("enable_chunked_prefill"),

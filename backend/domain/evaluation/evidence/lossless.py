@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.evidence.schema import SIGNIFICANT, Lossless, Position
+from backend.domain.evaluation.evidence.schema import SIGNIFICANT, Lossless, SampledPosition
 from backend.domain.maths import chi_square
 from backend.domain.maths.intervals import holm
 
@@ -22,12 +22,12 @@ Answer = Sequence[int]
 """Token ids."""
 LEAST_EXPECTED = 5
 """Of a cell in each arm, for the chi-square distribution to hold (Cochran 1954); rarer tokens share one."""
-CHANCE = 0.8
+POWER = 0.8
 ENDED = -1
 """Stands for a token where an answer has ended."""
 
 
-class Greedy(NamedTuple):
+class GreedyAnswers(NamedTuple):
     """Answers to the same prompts in the same order; `drafted` tokens were proposed for the first."""
 
     speculating: Sequence[Answer]
@@ -37,7 +37,7 @@ class Greedy(NamedTuple):
     drafted: int
 
 
-class Sampled(NamedTuple):
+class SampledAnswers(NamedTuple):
     """Of each prompt its samples, as many with speculation as without."""
 
     speculating: Sequence[Sequence[Answer]]
@@ -45,7 +45,7 @@ class Sampled(NamedTuple):
     drafted: int
 
 
-def judged(greedy: Greedy, sampled: Sampled | None = None) -> Lossless:
+def judge_answers(greedy: GreedyAnswers, sampled: SampledAnswers | None = None) -> Lossless:
     """Raises ValueError for arms of different length."""
     apart = [first_difference(*pair) for pair in zip(greedy.speculating, greedy.plain, strict=True)]
     itself = [first_difference(*pair) for pair in zip(greedy.plain, greedy.plain_at_once, strict=True)]
@@ -56,18 +56,18 @@ def judged(greedy: Greedy, sampled: Sampled | None = None) -> Lossless:
         divergences=tuple(sorted(each for each in apart if each is not None)),
         itself_same=len(itself) - noise,
         itself_at_once=greedy.at_once,
-        p_value=more_often(differing, noise, len(apart)),
+        p_value=fisher_p_value(differing, noise, len(apart)),
         drafted=greedy.drafted,
     )
     return found if sampled is None else found.model_copy(update=_tested(sampled))
 
 
-def same_but_speculation(plain: Variant, variant: Variant) -> bool:
+def differs_by_speculation_only(plain: Variant, variant: Variant) -> bool:
     """Whether the first is what the other is without guessing: the same weights under the same settings."""
     return plain.speculation is None and (plain.model_path, plain.serving) == (variant.model_path, variant.serving)
 
 
-def differs(found: Lossless | None) -> str:
+def lossless_warning(found: Lossless | None) -> str:
     """What a warning says after the variant's name; empty where nothing was found."""
     if found is None or not found.differs:
         return ""
@@ -82,14 +82,14 @@ def first_difference(one: Answer, other: Answer) -> int | None:
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)) + 1)
 
 
-def more_often(first: int, second: int, of: int) -> float:
+def fisher_p_value(first: int, second: int, of: int) -> float:
     """One-sided p of Fisher's exact test that something happens no more often in the first of two series of `of`."""
     total, every = first + second, math.comb(2 * of, first + second)
     ways = (math.comb(of, each) * math.comb(of, total - each) for each in range(first, min(of, total) + 1))
     return min(1.0, sum(ways) / every)
 
 
-def _tested(sampled: Sampled) -> dict[str, object]:
+def _tested(sampled: SampledAnswers) -> dict[str, object]:
     """From the second token on, which is the first that a draft has a part in; an answer is one draw at each
     position."""
     samples = len(sampled.plain[0])
@@ -97,7 +97,7 @@ def _tested(sampled: Sampled) -> dict[str, object]:
     tests = [_homogeneous(sampled, place) for place in range(1, longest)]
     adjusted = holm([p for p, _ in tests])
     positions = tuple(
-        Position(
+        SampledPosition(
             number=place + 2,
             p_value=test.p_adjusted,
             found_distance=_distance(df, len(tests), samples, len(sampled.plain)),
@@ -112,7 +112,7 @@ def _tested(sampled: Sampled) -> dict[str, object]:
     }
 
 
-def _homogeneous(sampled: Sampled, place: int) -> tuple[float, int]:
+def _homogeneous(sampled: SampledAnswers, place: int) -> tuple[float, int]:
     """(p, degrees of freedom) over all prompts: both arms of a prompt have as many samples, so a cell of a and b counts
     gives (a - b)^2 / (a + b)."""
     statistic, freedom = 0.0, 0
@@ -142,5 +142,5 @@ def _distance(df: int, tests: int, samples: int, prompts: int) -> float:
     """With p and q of the arms and n samples each, the noncentrality is n sum (p - q)^2 / (p + q), by Cauchy and
     Schwarz at least 2 n d^2 of a prompt with total-variation distance d: what is needed of it, over all prompts, as a
     distance."""
-    needed = chi_square.noncentrality_found(df, SIGNIFICANT / tests, CHANCE)
+    needed = chi_square.noncentrality_found(df, SIGNIFICANT / tests, POWER)
     return math.sqrt(needed / (2 * samples * prompts))

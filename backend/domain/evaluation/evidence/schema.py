@@ -1,5 +1,4 @@
-"""What an evaluation keeps of how a variant was really served: data of its document. `findings` and `drafting` make
-it."""
+"""What an evaluation document records of how a variant was really served. The other modules of this package make it."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pydantic import Field
 
 from backend.domain.frozen import Frozen
 
-What = Literal[
+Aspect = Literal[
     "answer",
     "quantization",
     "kernel",
@@ -25,7 +24,7 @@ What = Literal[
     "compilation",
     "speculation",
 ]
-NAMES: dict[What, str] = {
+ASPECT_NAMES: dict[Aspect, str] = {
     "answer": "Answer",
     "quantization": "Weights",
     "kernel": "Kernels",
@@ -44,7 +43,7 @@ NAMES: dict[What, str] = {
 class Finding(Frozen):
     """One thing that was asked of a server, and what shows whether it was done. `proven` None: it could not be seen."""
 
-    what: What
+    what: Aspect
     proven: bool | None
     words: str
     """One sentence: what was seen and where; where it was not done also what was asked."""
@@ -52,7 +51,7 @@ class Finding(Frozen):
     """Where it was not done, what is most likely behind it, one sentence."""
 
 
-class Steps(Frozen):
+class AnswerSteps(Frozen):
     """Answers as a client sees them: chunks after the first, one a step of the server, and the tokens that they
     brought."""
 
@@ -76,7 +75,7 @@ class Drafting(Frozen):
     accepted_by_position: tuple[int, ...] = ()
     """Of the first proposed token, the second, ...; empty where the server does not tell."""
     generated_tokens: int | None = None
-    steps: dict[str, Steps] = Field(default_factory=dict)
+    steps: dict[str, AnswerSteps] = Field(default_factory=dict)
     """By kind of prompt, where the workload names kinds; of measured answers."""
 
     @property
@@ -96,14 +95,14 @@ class Drafting(Frozen):
         return [high - low for high, low in pairwise(reached)] if self.rates else []
 
 
-def off(findings: Iterable[Finding]) -> list[Finding]:
+def failed_findings(findings: Iterable[Finding]) -> list[Finding]:
     """What was asked and not done."""
     return [finding for finding in findings if finding.proven is False]
 
 
-def worst(several: Iterable[Iterable[Finding]]) -> list[Finding]:
+def worst_findings(several: Iterable[Iterable[Finding]]) -> list[Finding]:
     """Of several starts of one server, what was asked once: not done goes before not seen, that before done."""
-    kept: dict[What, Finding] = {}
+    kept: dict[Aspect, Finding] = {}
     for finding in (each for findings in several for each in findings):
         before = kept.get(finding.what)
         if before is None or _RANK[finding.proven] < _RANK[before.proven]:
@@ -114,7 +113,7 @@ def worst(several: Iterable[Iterable[Finding]]) -> list[Finding]:
 _RANK = {False: 0, None: 1, True: 2}
 
 
-class Position(Frozen):
+class SampledPosition(Frozen):
     """One token of sampled answers, held against the same token of the same variant without speculation."""
 
     number: int
@@ -146,7 +145,7 @@ class Lossless(Frozen):
     """A prompt, with and without speculation each."""
     sampled_prompts: int = 0
     sampled_drafted: int = 0
-    positions: tuple[Position, ...] = ()
+    positions: tuple[SampledPosition, ...] = ()
 
     @property
     def is_tested(self) -> bool:

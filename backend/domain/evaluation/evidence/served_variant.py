@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from backend.domain.evaluation.document import Level, Variant
 from backend.domain.evaluation.evidence.engine_log import EngineLog
-from backend.domain.evaluation.evidence.schema import Finding, What
+from backend.domain.evaluation.evidence.schema import Aspect, Finding
 from backend.domain.evaluation.startup import Startup
 
 LOG = "the engine's log"
 
 
-class Evidence(NamedTuple):
+class StartEvidence(NamedTuple):
     """What one start of a server showed. `cache`: its own settings of its cache, from `/metrics`."""
 
     log: EngineLog
@@ -21,13 +21,13 @@ class Evidence(NamedTuple):
     startup: Startup | None = None
 
 
-class Case(NamedTuple):
+class ServedVariant(NamedTuple):
     """A variant as it was asked, `config` of what it serves (config.json, empty where there is none), and what was
     seen."""
 
     variant: Variant
     config: Mapping[str, Any]
-    seen: Evidence
+    seen: StartEvidence
     levels: Sequence[Level]
 
     def setting(self, name: str) -> str | None:
@@ -41,7 +41,7 @@ class Case(NamedTuple):
         return f"The log says: {found.rstrip('.')}." if found else default
 
 
-def compared(what: What, asked: str, seen: str | None, *, name: str, cause: str = "") -> Finding:
+def compare_setting(what: Aspect, asked: str, seen: str | None, *, name: str, cause: str = "") -> Finding:
     """`name` is what the log calls it; `seen` None where it does not say it."""
     if seen is None:
         return Finding(what=what, proven=None, words=f"{asked} was asked; {LOG} does not say {name}.")

@@ -10,7 +10,7 @@ from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Level
 from backend.domain.evaluation.evidence.engine_log import EngineLog
 from backend.domain.evaluation.evidence.schema import Drafting, Finding
-from backend.domain.evaluation.evidence.served_variant import Case
+from backend.domain.evaluation.evidence.served_variant import ServedVariant
 from backend.domain.figures import listed
 from backend.domain.recipe.speculation import SPECULATE, at
 
@@ -20,11 +20,11 @@ ENOUGH_DRAFTED = 100
 """Drafted tokens of which not one was accepted: then it is not chance."""
 ENOUGH_STEPS, LEAST_SHARE = 50, 0.5
 """A draft model proposes at each step after a request's first: in less than half of them, it was off for a part."""
-LOOKS_UP = {"ngram", "suffix", "custom_class"}
+LOOKUP_METHODS = {"ngram", "suffix", "custom_class"}
 """Methods that may propose only where the text has been there before."""
 
 
-def configured(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
+def check_configuration(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
     """What is wrong with it by the engine's own configuration; None where nothing is. `wanted`: the
     `--speculative-config`."""
     seen = log.speculates
@@ -52,7 +52,7 @@ def configured(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
     return None
 
 
-def counted(accepted: int, drafted: int, where: str) -> Finding:
+def acceptance_finding(accepted: int, drafted: int, where: str) -> Finding:
     """Of something that was drafted."""
     said = f"{where} counts {accepted:,} of {drafted:,} drafted tokens accepted"
     if not accepted and drafted >= ENOUGH_DRAFTED:
@@ -61,13 +61,13 @@ def counted(accepted: int, drafted: int, where: str) -> Finding:
     return Finding(what="speculation", proven=True, words=f"It speculates: {said}.")
 
 
-def finding(case: Case) -> Finding | None:
+def speculation_finding(case: ServedVariant) -> Finding | None:
     """None where none was asked and none is there."""
     asked, log = case.variant.speculation, case.seen.log
     if asked is None:
         return _unasked(case)
     wanted = vllm_flags.speculative_config(asked, DRAFT)
-    wrong = configured(wanted, log)
+    wrong = check_configuration(wanted, log)
     if wrong is not None and wrong.proven is False:
         return wrong
     if (
@@ -89,7 +89,7 @@ def finding(case: Case) -> Finding | None:
     return _at_levels(due, str(wanted["method"]))
 
 
-def _unasked(case: Case) -> Finding | None:
+def _unasked(case: ServedVariant) -> Finding | None:
     seen = case.seen.log.speculates
     drafted = sum(level.drafting.drafted_tokens for level in case.levels if level.drafting is not None)
     if seen is None and not drafted:
@@ -100,7 +100,7 @@ def _unasked(case: Case) -> Finding | None:
     )
 
 
-def _uncounted(case: Case) -> Finding:
+def _uncounted(case: ServedVariant) -> Finding:
     if not case.levels:
         words = "The engine started with speculation; that it drafts cannot be proven, as nothing was measured."
         return Finding(what="speculation", proven=None, words=words)
@@ -118,19 +118,19 @@ def _at_levels(told: Sequence[tuple[Level, Drafting]], method: str) -> Finding:
             what="speculation", proven=False, words="It drafted not one token at any load.", cause=_why_none(method)
         )
     silent = [level.load.words for level, each in told if not each.drafted_tokens]
-    if silent and method not in LOOKS_UP:
+    if silent and method not in LOOKUP_METHODS:
         words = f"It drafted nothing at {listed(silent)}, though it did at other loads."
         return Finding(
             what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
         )
     rare = [(level.load.words, share) for level, each in told if (share := _share(level, each)) is not None]
-    if method not in LOOKS_UP and rare and min(share for _, share in rare) < LEAST_SHARE:
+    if method not in LOOKUP_METHODS and rare and min(share for _, share in rare) < LEAST_SHARE:
         where, share = min(rare, key=lambda pair: pair[1])
         words = f"It drafted in only {share:.0%} of the steps at {where}."
         return Finding(
             what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
         )
-    return counted(sum(each.accepted_tokens for _, each in told), drafted, "the server")
+    return acceptance_finding(sum(each.accepted_tokens for _, each in told), drafted, "the server")
 
 
 def _share(level: Level, drafting: Drafting) -> float | None:
@@ -142,6 +142,6 @@ def _share(level: Level, drafting: Drafting) -> float | None:
 
 
 def _why_none(method: str) -> str:
-    if method in LOOKS_UP:
+    if method in LOOKUP_METHODS:
         return "Nothing in these prompts and answers repeats, so there was nothing to look up: measure on prompts like yours."
     return "Prompts and answers are too short for a draft, or it is off above a batch size below every load."

@@ -9,12 +9,12 @@ from typing import Any
 
 from backend.domain.evaluation.evidence.engine_log import EngineLog, Kernel
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.domain.evaluation.evidence.served_variant import Case
+from backend.domain.evaluation.evidence.served_variant import ServedVariant
 
 _FALLBACK = re.compile(r"Emulation|Fallback|Dequant|Unquantized|Naive")
 """Names of kernels that compute in 16 bits what is kept in fewer."""
 _QUANTIZED_INPUTS = re.compile(r"A[48](?!\d)|FP8 ?linear|fp8", re.IGNORECASE)
-TAKE_OVER = {"moe_wna16", "inc", "humming"}
+VLLM_READERS = {"moe_wna16", "inc", "humming"}
 """vLLM's own readers of others' formats; the others have the format's name in theirs: awq becomes auto_awq or
 awq_marlin."""
 ONLY_WEIGHTS = ("native support", "slow and unoptimized", "Tried to force")
@@ -22,14 +22,16 @@ WITHIN_GIB, WITHIN = 0.02, 0.05
 """The log rounds to 0.01 GiB; beside the weights a folder holds little."""
 
 
-def quantization(wanted: str | None, log: EngineLog, asked: str = "asked") -> Finding:
+def quantization_finding(wanted: str | None, log: EngineLog, asked: str = "asked") -> Finding:
     """`wanted`: the weights' own `quant_method`."""
     stated = log.settings.get("quantization")
     if stated is None:
         words = "What the weights are served as cannot be proven: the engine's log does not say it."
         return Finding(what="quantization", proven=None, words=words)
     same = (
-        stated == "None" if wanted is None else wanted == stated or wanted in stated.split("_") or stated in TAKE_OVER
+        stated == "None"
+        if wanted is None
+        else wanted == stated or wanted in stated.split("_") or stated in VLLM_READERS
     )
     words = f"The engine's log says quantization={stated}" + (
         "." if same else f", where {wanted or 'none'} was {asked}."
@@ -43,15 +45,15 @@ def _unread(wanted: str | None) -> str:
     return "The server was pointed at other weights, or does not read their quantization_config."
 
 
-def findings(case: Case) -> Iterator[Finding]:
+def weight_findings(case: ServedVariant) -> Iterator[Finding]:
     """Of the weights as loaded, and of the kernels of what is quantized."""
     config = case.config.get("quantization_config") or {}
-    yield _loaded(case, quantization(config.get("quant_method"), case.seen.log))
+    yield _loaded(case, quantization_finding(config.get("quant_method"), case.seen.log))
     if config and case.setting("quantization") not in {None, "None"}:
         yield _kernels(case, config)
 
 
-def _loaded(case: Case, finding: Finding) -> Finding:
+def _loaded(case: ServedVariant, finding: Finding) -> Finding:
     """Whatever they are called: weights that are made up, or of another size, are not those that were asked."""
     size, loaded = case.variant.bytes_on_disk, case.seen.log.checkpoint_gib
     if case.setting("load_format") == "dummy":
@@ -70,7 +72,7 @@ def _loaded(case: Case, finding: Finding) -> Finding:
     return finding
 
 
-def _kernels(case: Case, config: Mapping[str, Any]) -> Finding:
+def _kernels(case: ServedVariant, config: Mapping[str, Any]) -> Finding:
     kernels = case.seen.log.kernels
     named = "; ".join(f"{kernel.name} for {kernel.layers}" for kernel in kernels)
     if why := case.cause(*ONLY_WEIGHTS):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.evaluation.answer_agreement import (
-    agreement,
-    answered,
-    exact,
+    answered_pairs,
+    is_exact_match,
     mean_interval,
+    measure_agreement,
     pooled_interval,
     token_f1,
 )
@@ -35,7 +35,7 @@ def test_by_hand() -> None:
 
 
 def test_white_space_does_not_count_but_case_does() -> None:
-    assert exact("a  b\n", "a b") and not exact("A b", "a b")
+    assert is_exact_match("a  b\n", "a b") and not is_exact_match("A b", "a b")
 
 
 @given(WORDS, WORDS)
@@ -43,25 +43,25 @@ def test_it_is_symmetric_between_0_and_1_and_1_for_the_same_bag(first: str, seco
     found = token_f1(first, second)
     assert 0 <= found <= 1 and found == token_f1(second, first)
     assert (found == 1) == (sorted(first.split()) == sorted(second.split()))
-    assert not exact(first, second) or found == 1
+    assert not is_exact_match(first, second) or found == 1
 
 
 def test_means_over_the_pairs() -> None:
-    found = agreement([("a b", "a b"), ("c d", "c e")])
+    found = measure_agreement([("a b", "a b"), ("c d", "c e")])
     assert (
         found is not None and found.exact_match == 0.5 and found.token_f1 == pytest.approx(0.75) and found.answers == 2
     )
     assert found.exact_ci95 == wilson(1, 2)
     # Standard deviation sqrt(1/8), t = 12.706 with one degree of freedom: wider than a share can be.
     assert found.token_f1_ci95 == (0.0, 1.0)
-    assert agreement([]) is None
+    assert measure_agreement([]) is None
 
 
 def test_a_request_that_failed_agrees_with_nothing() -> None:
-    assert answered(["a", None, "", None], ["a", "b", "", None]) == [("a", "a"), ("", "")]
-    assert agreement(answered([None] * 3, [None] * 3)) is None
+    assert answered_pairs(["a", None, "", None], ["a", "b", "", None]) == [("a", "a"), ("", "")]
+    assert measure_agreement(answered_pairs([None] * 3, [None] * 3)) is None
     with pytest.raises(ValueError, match="shorter"):
-        answered(["a"], [])
+        answered_pairs(["a"], [])
 
 
 def test_the_interval_of_a_mean_by_hand() -> None:

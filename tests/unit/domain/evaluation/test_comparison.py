@@ -13,7 +13,7 @@ from scipy import stats
 
 from backend.domain.evaluation.comparison import HEADLINE, compare, higher_is_better
 from backend.domain.evaluation.document import Comparison, Level, Quality
-from backend.domain.evaluation.outcome import of_interval, outcome
+from backend.domain.evaluation.outcome import interval_outcome, significance_outcome
 from backend.domain.figures import times
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import holm
@@ -239,7 +239,7 @@ def _row(metric: str, ratio: float, interval: tuple[float, float], p: float) -> 
         ci95=interval,
         p_value=p,
         why=None,
-        outcome=outcome(p <= 0.05, (ratio > 1) == higher_is_better(metric)),
+        outcome=significance_outcome(p <= 0.05, (ratio > 1) == higher_is_better(metric)),
     )
 
 
@@ -300,4 +300,4 @@ def test_there_is_one_sentence_a_variant_and_level() -> None:
 def test_what_is_too_noisy_to_tell_is_not_called_the_same(
     interval: tuple[float, float], better: bool, found: str
 ) -> None:
-    assert of_interval(interval, better) == found
+    assert interval_outcome(interval, better) == found

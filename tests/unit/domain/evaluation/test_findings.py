@@ -8,7 +8,7 @@ import pytest
 
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.evidence import draft_counts, engine_log, weight_findings
-from backend.domain.evaluation.evidence.schema import Drafting, Finding, off, worst
+from backend.domain.evaluation.evidence.schema import Drafting, Finding, failed_findings, worst_findings
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
 from tests import no_ops, recorded_servers, simulated
@@ -17,7 +17,7 @@ from tests.no_ops import NO_OPS, NoOp
 
 @pytest.mark.parametrize("no_op", NO_OPS, ids=lambda each: each.name)
 def test_what_is_silently_not_done_is_found_with_its_likely_cause(no_op: NoOp) -> None:
-    assert off(no_op.asked.findings()) == []
+    assert failed_findings(no_op.asked.findings()) == []
     found = no_op.found()
     assert found is not None
     assert found.cause
@@ -31,7 +31,7 @@ def test_no_honest_server_is_accused() -> None:
 @pytest.mark.parametrize("name", recorded_servers.NAMES)
 def test_no_real_server_is_accused_and_most_of_it_is_proven(name: str) -> None:
     judged = recorded_servers.judged(name)
-    assert off(judged) == []
+    assert failed_findings(judged) == []
     assert {each.what for each in judged if each.proven} >= {
         "quantization",
         "compilation",
@@ -56,7 +56,7 @@ def test_no_real_server_is_accused_and_most_of_it_is_proven(name: str) -> None:
     ],
 )
 def test_a_real_server_that_was_asked_something_else_is_found(name: str, instead: dict, what: str) -> None:
-    assert what in {each.what for each in off(recorded_servers.judged(name, **instead))}
+    assert what in {each.what for each in failed_findings(recorded_servers.judged(name, **instead))}
 
 
 def test_the_precision_of_the_cache_is_measured_and_not_only_read() -> None:
@@ -68,7 +68,7 @@ def test_what_nobody_can_see_is_no_accusation() -> None:
     run = no_ops.honest("w8a8", Serving(max_num_seqs=256), no_ops.DRAFTED)
     silent = replace(run, surface=replace(run.surface, arguments={}))
     assert [each.what for each in silent.findings() if each.proven is None] == ["streams"]
-    assert off(silent.findings()) == []
+    assert failed_findings(silent.findings()) == []
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_what_nobody_can_see_is_no_accusation() -> None:
     ],
 )
 def test_the_names_that_vllm_has_for_a_format_are_known(wanted: str | None, stated: str, same: bool) -> None:
-    log = engine_log.read(no_ops.Surface(quantization=stated).log())
+    log = engine_log.parse_engine_log(no_ops.Surface(quantization=stated).log())
     assert log.settings["quantization"] == stated
-    assert weight_findings.quantization(wanted, log).proven is same
+    assert weight_findings.quantization_finding(wanted, log).proven is same
 
 
 def test_of_several_starts_the_worst_counts() -> None:
@@ -97,8 +97,8 @@ def test_of_several_starts_the_worst_counts() -> None:
         Finding(what="context", proven=None, words="b."),
         Finding(what="context", proven=False, words="c."),
     )
-    assert worst([[done], [missing], [unseen]]) == [missing]
-    assert worst([[done], [unseen]]) == [unseen]
+    assert worst_findings([[done], [missing], [unseen]]) == [missing]
+    assert worst_findings([[done], [unseen]]) == [unseen]
 
 
 def test_a_variant_that_was_not_served_as_asked_gets_no_verdict() -> None:
@@ -122,8 +122,8 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 20.0
 
 
 def test_acceptance_by_position_gives_rates_and_lengths() -> None:
-    counted = {name: int(value) for name, value in counters.read(METRICS).items()}
-    found = draft_counts.of([counted, counted], [])
+    counted = {name: int(value) for name, value in counters.parse_counters(METRICS).items()}
+    found = draft_counts.count_drafting([counted, counted], [])
     assert found is not None
     assert found.accepted_by_position == (160, 100, 40)
     assert found.rates == [0.8, 0.5, 0.2]
@@ -133,5 +133,5 @@ def test_acceptance_by_position_gives_rates_and_lengths() -> None:
 
 
 def test_a_server_without_speculation_has_no_acceptance() -> None:
-    assert draft_counts.of([{"generation_tokens": 5}], []) is None
+    assert draft_counts.count_drafting([{"generation_tokens": 5}], []) is None
     assert Drafting(drafts=0, drafted_tokens=0, accepted_tokens=0).length is None

@@ -10,7 +10,7 @@ import pytest
 
 from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
-from backend.domain.evaluation.prefix_cache import Hits
+from backend.domain.evaluation.prefix_cache import PrefixHits
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.objective import Check
 from backend.domain.load import counters
@@ -65,7 +65,7 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
         usage="continuous",
         client_limited=False,
     )
-    made = MeasuredRun([record], audit, disturbance, None, {}, Hits(None, 0, 10))
+    made = MeasuredRun([record], audit, disturbance, None, {}, PrefixHits(None, 0, 10))
     return made._replace(**changed)
 
 
@@ -110,9 +110,9 @@ def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() 
     counted = [run(counted=each) for each in told]
     assert runs.summarise_runs(Load("closed", 1.0), counted, SEARCHED, PLAIN).acceptance_rate == 0.5
     assert runs.summarise_runs(Load("closed", 1.0), [run()], SEARCHED, PLAIN).acceptance_rate is None
-    assert counters.passed({"a": 1.0, "b": 4.0}, {"a": 11.0, "b": 44.0}) == {"a": 10, "b": 40}
-    assert counters.passed({}, {"a": 1.0}) == counters.passed({"a": 1.0}, {}) == {}
-    assert counters.passed({"a": 10.0, "b": 40.0}, {"a": 3.0, "b": 80.0}) == {}, (
+    assert counters.counter_increase({"a": 1.0, "b": 4.0}, {"a": 11.0, "b": 44.0}) == {"a": 10, "b": 40}
+    assert counters.counter_increase({}, {"a": 1.0}) == counters.counter_increase({"a": 1.0}, {}) == {}
+    assert counters.counter_increase({"a": 10.0, "b": 40.0}, {"a": 3.0, "b": 80.0}) == {}, (
         "the server was started anew in between"
     )
 

@@ -9,17 +9,17 @@ import pytest
 
 from backend.domain.evaluation.evidence.lossless import (
     ENDED,
-    Greedy,
-    Sampled,
-    differs,
+    GreedyAnswers,
+    SampledAnswers,
+    differs_by_speculation_only,
     first_difference,
-    judged,
-    more_often,
-    same_but_speculation,
+    fisher_p_value,
+    judge_answers,
+    lossless_warning,
 )
 from tests import no_ops
 
-SAME = Greedy([[1, 2, 3]] * 24, [[1, 2, 3]] * 24, [[1, 2, 3]] * 24, 8, 900)
+SAME = GreedyAnswers([[1, 2, 3]] * 24, [[1, 2, 3]] * 24, [[1, 2, 3]] * 24, 8, 900)
 
 
 def test_a_first_difference_is_counted_from_one_and_a_shorter_answer_differs_behind_its_end() -> None:
@@ -30,34 +30,34 @@ def test_a_first_difference_is_counted_from_one_and_a_shorter_answer_differs_beh
 
 def test_no_more_than_the_engine_against_itself_is_no_difference() -> None:
     other = [[1, 2, 3]] * 21 + [[1, 4, 3]] * 3
-    found = judged(Greedy(other, SAME.plain, other, 8, 900))
+    found = judge_answers(GreedyAnswers(other, SAME.plain, other, 8, 900))
     assert (found.prompts, found.same, found.itself_same, found.divergences) == (24, 21, 21, (2, 2, 2))
-    assert found.is_tested and not found.differs and differs(found) == ""
+    assert found.is_tested and not found.differs and lossless_warning(found) == ""
 
 
 def test_answers_that_speculation_changes_are_found() -> None:
-    found = judged(SAME._replace(speculating=[[1, 9, 9]] * 8 + [[1, 2, 3]] * 16))
+    found = judge_answers(SAME._replace(speculating=[[1, 9, 9]] * 8 + [[1, 2, 3]] * 16))
     assert found.p_value < 0.01 and found.differs
-    assert "does not keep the answers" in differs(found)
+    assert "does not keep the answers" in lossless_warning(found)
 
 
 def test_without_a_draft_nothing_was_tested() -> None:
-    found = judged(SAME._replace(drafted=0, speculating=[[9]] * 24))
+    found = judge_answers(SAME._replace(drafted=0, speculating=[[9]] * 24))
     assert not found.is_tested and not found.differs
-    assert differs(None) == ""
+    assert lossless_warning(None) == ""
 
 
 def test_fishers_exact_test_is_one_sided() -> None:
-    assert more_often(0, 0, 24) == 1.0
-    assert more_often(5, 0, 10) == pytest.approx(0.0162538, rel=1e-5)
-    assert more_often(0, 5, 10) == 1.0
+    assert fisher_p_value(0, 0, 24) == 1.0
+    assert fisher_p_value(5, 0, 10) == pytest.approx(0.0162538, rel=1e-5)
+    assert fisher_p_value(0, 5, 10) == 1.0
 
 
 def draw(rng: random.Random, weights: Sequence[float], samples: int) -> list[list[int]]:
     return [rng.choices(range(len(weights)), weights, k=4) for _ in range(samples)]
 
 
-def arms(rng: random.Random, shift: float, prompts: int = 8, samples: int = 96) -> Sampled:
+def arms(rng: random.Random, shift: float, prompts: int = 8, samples: int = 96) -> SampledAnswers:
     """One distribution a prompt; `shift` is the total-variation distance of the other arm."""
     with_it, without = [], []
     for _ in range(prompts):
@@ -67,17 +67,17 @@ def arms(rng: random.Random, shift: float, prompts: int = 8, samples: int = 96) 
         moved = [plain[0] - min(shift, plain[0]), *plain[1:-1], plain[-1] + min(shift, plain[0])]
         with_it.append(draw(rng, moved, samples))
         without.append(draw(rng, plain, samples))
-    return Sampled(with_it, without, 500)
+    return SampledAnswers(with_it, without, 500)
 
 
 def test_the_same_distribution_is_accused_no_more_often_than_the_level_says() -> None:
     rng = random.Random(5)
-    accused = sum(judged(SAME, arms(rng, 0.0)).differs for _ in range(60))
+    accused = sum(judge_answers(SAME, arms(rng, 0.0)).differs for _ in range(60))
     assert accused <= 8, "5 % of 60 are 3; 8 or more come about once in a hundred times"
 
 
 def test_another_distribution_is_found_and_the_power_is_said() -> None:
-    found = judged(SAME, arms(random.Random(6), 0.2))
+    found = judge_answers(SAME, arms(random.Random(6), 0.2))
     assert found.differs and (found.samples, found.sampled_prompts, found.sampled_drafted) == (96, 8, 500)
     assert [each.number for each in found.positions] == [2, 3, 4]
     assert all(0.05 < each.found_distance < 0.3 for each in found.positions)
@@ -85,13 +85,15 @@ def test_another_distribution_is_found_and_the_power_is_said() -> None:
 
 def test_an_answer_that_ends_early_is_a_token_of_its_own() -> None:
     ended = [[[1, 2]] * 50 + [[1]] * 50], [[[1, 2]] * 100]
-    (position,) = judged(SAME, Sampled(*ended, 10)).positions
+    (position,) = judge_answers(SAME, SampledAnswers(*ended, 10)).positions
     assert position.p_value < 1e-6
     assert ENDED < 0
 
 
 def test_the_same_without_speculation_has_its_weights_and_settings() -> None:
     plain, drafted = no_ops.honest().variant, no_ops.honest(speculation=no_ops.DRAFTED).variant
-    assert same_but_speculation(plain, drafted)
-    assert not same_but_speculation(drafted, drafted)
-    assert not same_but_speculation(no_ops.honest("w8a8").variant.model_copy(update={"model_path": "/other"}), drafted)
+    assert differs_by_speculation_only(plain, drafted)
+    assert not differs_by_speculation_only(drafted, drafted)
+    assert not differs_by_speculation_only(
+        no_ops.honest("w8a8").variant.model_copy(update={"model_path": "/other"}), drafted
+    )

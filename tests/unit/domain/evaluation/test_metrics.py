@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from backend.domain.evaluation.answer_agreement import is_looping
-from backend.domain.evaluation.metrics import prefill_share, steady_window, summarise, summary, tokens_between, tpot_s
+from backend.domain.evaluation.metrics import (
+    prefill_share,
+    steady_window,
+    summarise_level,
+    summary,
+    tokens_between,
+    tpot_s,
+)
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
@@ -72,7 +79,7 @@ def audit(**changed: Any) -> Audit:
 
 def level(*repeats: list[RequestRecord], **changed: Any):
     options = {"pricing": None, "acceptance": None} | changed
-    return summarise(Load("closed", 1), repeats, [audit() for _ in repeats], **options)
+    return summarise_level(Load("closed", 1), repeats, [audit() for _ in repeats], **options)
 
 
 def test_one_answer_gives_the_defined_latencies():
@@ -212,7 +219,7 @@ def test_acceptance_is_accepted_over_drafted():
 
 def test_one_client_limited_repeat_marks_the_level_and_says_why():
     audits = [audit(), audit(client_limited=True, reason="too slow")]
-    found = summarise(Load("closed", 1), [[answer()], [answer()]], audits, pricing=None, acceptance=None)
+    found = summarise_level(Load("closed", 1), [[answer()], [answer()]], audits, pricing=None, acceptance=None)
     assert found.client_limited
     assert found.audit.reasons == ("too slow",)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from backend.domain.evaluation.prices import Pricing, blended_sagemaker, per_million, price
+from backend.domain.evaluation.prices import Pricing, blended_sagemaker_price, level_prices, price_per_million
 
 positive = st.floats(0.01, 1e6)
 
@@ -19,11 +19,11 @@ def prices(pricing: Pricing | None, **changed: float | None):
         "tpot_p50_ms": 20.0,
         "prefill_share": 0.25,
     }
-    return price(pricing, concurrency=8, **(given_figures | changed))
+    return level_prices(pricing, concurrency=8, **(given_figures | changed))
 
 
 def test_a_rate_of_a_million_tokens_an_hour_costs_the_hour():
-    assert per_million(12.0, 1_000_000 / 3600) == pytest.approx(12.0)
+    assert price_per_million(12.0, 1_000_000 / 3600) == pytest.approx(12.0)
 
 
 def test_input_and_output_each_charge_the_full_hour_and_the_total_charges_it_once():
@@ -54,7 +54,7 @@ def test_the_announcements_formula_in_its_own_numbers():
 
 
 def test_the_announcements_ratio_is_editable():
-    assert blended_sagemaker(Pricing(per_hour=1.44, input_output_ratio=1.0), 8, 20.0) == pytest.approx(0.5)
+    assert blended_sagemaker_price(Pricing(per_hour=1.44, input_output_ratio=1.0), 8, 20.0) == pytest.approx(0.5)
 
 
 def test_no_hourly_price_gives_no_prices():

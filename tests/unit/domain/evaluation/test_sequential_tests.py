@@ -9,8 +9,8 @@ import random
 import pytest
 from scipy import stats
 
-from backend.domain.evaluation.blocks.sequential_tests import Look, continuation, level
-from backend.domain.evaluation.blocks.session_drift import difference, warning
+from backend.domain.evaluation.blocks.sequential_tests import SequentialTest, next_continuation, significance_level
+from backend.domain.evaluation.blocks.session_drift import drift_warning, welch_p_value
 from backend.domain.evaluation.comparison import compare, log_ratios
 from backend.domain.evaluation.document import VariantResult
 from tests.simulated import level as simulated
@@ -28,33 +28,33 @@ def of_two_starts(shift: float, seed: int) -> list[VariantResult]:
 
 def test_a_start_that_has_a_part_of_its_own_in_the_ratios_is_said() -> None:
     results = of_two_starts(0.2, seed=1)
-    said = warning(results, compare(results), (6, 6))
+    said = drift_warning(results, compare(results), (6, 6))
     assert (
         said is not None
         and "blocks after the first 6 were measured later" in said
         and "`w8a8`, output_tokens_per_s at 4 streams" in said
     )
-    assert warning(results, compare(results), (12,)) is None, "one start has nothing to differ from"
+    assert drift_warning(results, compare(results), (12,)) is None, "one start has nothing to differ from"
 
 
 def test_starts_that_are_alike_are_called_different_in_about_five_percent() -> None:
     made = [of_two_starts(0.0, seed) for seed in range(400)]
-    false = sum(warning(results, compare(results), (6, 6)) is not None for results in made)
+    false = sum(drift_warning(results, compare(results), (6, 6)) is not None for results in made)
     assert stats.binom.ppf(0.0005, 400, 0.05) <= false <= stats.binom.ppf(0.9995, 400, 0.05)
 
 
 def test_the_difference_of_two_starts_is_tested_as_by_welch() -> None:
     first, second = [0.1, 0.2, 0.15, 0.22], [0.3, 0.31, 0.2]
-    assert difference(first, second) == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue)
-    assert difference([0.1], [0.2, 0.3]) == 1.0
-    assert difference([0.1, 0.1], [0.1, 0.1]) == 1.0 and difference([0.1, 0.1], [0.2, 0.2]) == 0.0
+    assert welch_p_value(first, second) == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue)
+    assert welch_p_value([0.1], [0.2, 0.3]) == 1.0
+    assert welch_p_value([0.1, 0.1], [0.1, 0.1]) == 1.0 and welch_p_value([0.1, 0.1], [0.2, 0.2]) == 0.0
 
 
 def test_all_continuations_together_come_to_another_five_percent_at_most() -> None:
-    looks: tuple[Look, ...] = ()
+    looks: tuple[SequentialTest, ...] = ()
     for number in range(20):
-        assert continuation(looks) == number
-        looks = (*looks, Look(blocks=5 + number, alpha=level(number), continuation=number))
+        assert next_continuation(looks) == number
+        looks = (*looks, SequentialTest(blocks=5 + number, alpha=significance_level(number), continuation=number))
     assert looks[0].alpha == 0.05, "the first test pays for nothing"
     assert 0.0499 < sum(look.alpha for look in looks[1:]) < 0.05
 

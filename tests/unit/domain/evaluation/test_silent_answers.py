@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.metrics import summarise
-from backend.domain.evaluation.soundness import is_sound, reasons, valid
+from backend.domain.evaluation.metrics import summarise_level
+from backend.domain.evaluation.soundness import invalidity_reasons, is_sound, level_validity
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from tests import simulated
@@ -24,8 +24,8 @@ def test_more_than_one_empty_answer_in_twenty_or_mostly_one_token_is_not_valid(
     level = simulated.level(
         4, invocations=32, requests=32, empty_responses=empty, short_responses=short, tokenizer_failed=0
     )
-    assert is_sound(level) is sound and (valid(level) == "yes") is sound
-    assert reasons(level) == ([] if sound else [f"{empty} of 32 answers were empty, {short} had one token"])
+    assert is_sound(level) is sound and (level_validity(level) == "yes") is sound
+    assert invalidity_reasons(level) == ([] if sound else [f"{empty} of 32 answers were empty, {short} had one token"])
 
 
 def test_a_variant_of_empty_answers_is_not_compared() -> None:
@@ -56,4 +56,4 @@ def test_one_token_is_short_only_where_the_model_ended_it(changed: dict[str, Any
         "finish_reason": "stop",
     }
     record = RequestRecord(**(fields | changed))
-    assert summarise(Load("closed", 1), [[record]], [], pricing=None, acceptance=None).short_responses == short
+    assert summarise_level(Load("closed", 1), [[record]], [], pricing=None, acceptance=None).short_responses == short

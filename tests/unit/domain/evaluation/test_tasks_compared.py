@@ -8,7 +8,7 @@ import io
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, TaskScore, compare, of_samples
+from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, TaskScore, compare_scores, with_samples
 from backend.domain.limits import fail_conditions
 from backend.evaluate.report import tables
 from backend.evaluate.report.content import content
@@ -35,12 +35,12 @@ def right(numbers: range, samples: int = 100) -> dict[int, float]:
 
 
 def test_a_score_is_compared_by_sample_and_said_in_words() -> None:
-    found = compare(
+    found = compare_scores(
         {
-            0: [of_samples(score(0.6), right(range(60)))],
-            1: [of_samples(score(0.3), right(range(30)))],
-            2: [of_samples(score(0.6), right(range(60)))],
-            3: [of_samples(score(0.62), right(range(62)))],
+            0: [with_samples(score(0.6), right(range(60)))],
+            1: [with_samples(score(0.3), right(range(30)))],
+            2: [with_samples(score(0.6), right(range(60)))],
+            3: [with_samples(score(0.62), right(range(62)))],
         }
     )
     assert found[0][0].outcome is None and found[0][0].difference is None
@@ -54,9 +54,11 @@ def test_a_score_is_compared_by_sample_and_said_in_words() -> None:
 
 def test_all_tests_of_the_tasks_are_corrected_together() -> None:
     baseline, variant = right(range(50)), right(range(39))
-    alone = compare({0: [of_samples(score(0.5), baseline)], 1: [of_samples(score(0.39), variant)]})[1][0]
-    others = {k: [of_samples(score(0.5), baseline)] for k in range(2, 9)}
-    among = compare({0: [of_samples(score(0.5), baseline)], 1: [of_samples(score(0.39), variant)], **others})[1][0]
+    alone = compare_scores({0: [with_samples(score(0.5), baseline)], 1: [with_samples(score(0.39), variant)]})[1][0]
+    others = {k: [with_samples(score(0.5), baseline)] for k in range(2, 9)}
+    among = compare_scores(
+        {0: [with_samples(score(0.5), baseline)], 1: [with_samples(score(0.39), variant)], **others}
+    )[1][0]
     assert alone.p_value is not None and among.p_value is not None
     assert among.p_value == pytest.approx(8 * alone.p_value)
     assert among.ci95 is not None and alone.ci95 is not None and among.ci95[0] < alone.ci95[0]
@@ -64,31 +66,33 @@ def test_all_tests_of_the_tasks_are_corrected_together() -> None:
 
 def test_lower_may_be_better_and_a_figure_that_is_no_mean_goes_by_its_errors() -> None:
     each = dict.fromkeys(range(100), 1.0)
-    first = of_samples(score(40.0, "ter", higher_is_better=False, stderr=1.0), each)
-    second = of_samples(score(30.0, "ter", higher_is_better=False, stderr=1.0), each)
+    first = with_samples(score(40.0, "ter", higher_is_better=False, stderr=1.0), each)
+    second = with_samples(score(30.0, "ter", higher_is_better=False, stderr=1.0), each)
     assert first.each is None
-    found = compare({0: [first], 1: [second]})[1][0]
+    found = compare_scores({0: [first], 1: [second]})[1][0]
     assert found.outcome == "better" and said(found).startswith("better (-10.0, 95% -12.8 to -7.23)")
 
 
 def test_few_samples_give_figures_without_a_verdict() -> None:
     few = SAMPLES_FOR_VERDICT - 1
-    pair = [of_samples(score(k / few, samples=few), right(range(k), few)) for k in (few, 0)]
-    found = compare({0: [pair[0]], 1: [pair[1]]})[1][0]
+    pair = [with_samples(score(k / few, samples=few), right(range(k), few)) for k in (few, 0)]
+    found = compare_scores({0: [pair[0]], 1: [pair[1]]})[1][0]
     assert said(found) == "too few samples for a verdict (19, it takes 20)" and found.p_value is None
     assert found.difference == -1
 
 
 def test_what_the_baseline_was_not_scored_on_is_not_compared() -> None:
-    found = compare({1: [of_samples(score(0.3), right(range(30)))]})
+    found = compare_scores({1: [with_samples(score(0.3), right(range(30)))]})
     assert said(found[1][0]) is None and found[1][0].difference is None
-    assert compare({}) == {}
+    assert compare_scores({}) == {}
 
 
 @pytest.fixture
 def scored() -> Evaluation:
     document = measured.document()
-    scores = compare({0: [of_samples(score(0.6), right(range(60)))], 1: [of_samples(score(0.3), right(range(30)))]})
+    scores = compare_scores(
+        {0: [with_samples(score(0.6), right(range(60)))], 1: [with_samples(score(0.3), right(range(30)))]}
+    )
     results = [result.model_copy(update={"tasks": scores.get(k, [])}) for k, result in enumerate(document.variants)]
     return document.model_copy(update={"variants": results})
 

@@ -16,7 +16,7 @@ from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.prices import Pricing
-from backend.domain.evaluation.soundness import reasons, valid
+from backend.domain.evaluation.soundness import invalidity_reasons, level_validity
 from backend.domain.limits import slo
 from backend.domain.limits.chart_selection import pareto_points
 from backend.domain.limits.slo import Slo
@@ -47,11 +47,11 @@ def document(*levels: Level) -> Evaluation:
 @pytest.mark.parametrize(("made", "count"), [(SILENT, "160 of 160"), (SOME, "3 of 160")])
 def test_validity_says_how_many_answers_came_without_a_count(made: Level, count: str) -> None:
     words = f"{count} answers came without a token count, so tokens/s and prices are not known"
-    assert (valid(made), reasons(made)) == ("in part", [words])
+    assert (level_validity(made), invalidity_reasons(made)) == ("in part", [words])
     assert [row["Valid"] for row in measurement_conditions.validity(document(made))] == ["yes", "in part"]
-    assert (valid(level(4)), reasons(level(4))) == ("yes", [])
+    assert (level_validity(level(4)), invalidity_reasons(level(4))) == ("yes", [])
     limited = made.model_copy(update={"client_limited": True})
-    assert valid(limited) == "no" and len(reasons(limited)) == 2
+    assert level_validity(limited) == "no" and len(invalidity_reasons(limited)) == 2
 
 
 @pytest.mark.parametrize("made", [SILENT, SOME])

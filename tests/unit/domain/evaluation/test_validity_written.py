@@ -11,8 +11,8 @@ import pytest
 
 from app.results import measurement_conditions
 from backend.domain.evaluation.document import Evaluation, Level, read_evaluation
-from backend.domain.evaluation.metrics import summarise
-from backend.domain.evaluation.soundness import reasons, valid, validity_warnings
+from backend.domain.evaluation.metrics import summarise_level
+from backend.domain.evaluation.soundness import invalidity_reasons, level_validity, validity_warnings
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from tests import simulated
@@ -25,7 +25,7 @@ UNCOUNTED = simulated.uncounted(simulated.level(4))
 @pytest.mark.parametrize("level", [MUTE, BUFFERED, UNCOUNTED, simulated.level(4)])
 def test_the_written_form_of_a_level_says_what_the_screens_say(level: Level) -> None:
     written = json.loads(level.model_dump_json())
-    assert (written["valid"], written["reasons"]) == (valid(level), reasons(level))
+    assert (written["valid"], written["reasons"]) == (level_validity(level), invalidity_reasons(level))
     document = simulated.evaluation().model_copy(update={"variants": [simulated.result("only", [level])]})
     (row,) = measurement_conditions.validity(document)
     assert (row["Valid"], row["Why not"]) == (written["valid"], "; ".join(written["reasons"]))
@@ -90,7 +90,7 @@ def answer(times: tuple[float, ...], **changed: Any) -> RequestRecord:
 
 
 def level_of(*records: RequestRecord) -> Level:
-    return summarise(Load("closed", 1), [records], [], pricing=None, acceptance=None)
+    return summarise_level(Load("closed", 1), [records], [], pricing=None, acceptance=None)
 
 
 @pytest.mark.parametrize("times", [(0.5,) * 8, tuple(0.5 + n * 1e-5 for n in range(8))])

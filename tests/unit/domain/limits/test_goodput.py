@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.domain.evaluation.metrics import LIMITED, latency_ms
+from backend.domain.evaluation.metrics import LIMITABLE_METRICS, latency_ms
 from backend.domain.limits.goodput import Counted, Limits, best, goodputs
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
@@ -49,7 +49,7 @@ def records(draw: st.DrawFn) -> RequestRecord:
 
 
 RUNS = st.lists(st.lists(records(), max_size=6), min_size=1, max_size=2)
-LIMITS = st.builds(Limits, **dict.fromkeys(LIMITED, st.none() | st.floats(1, 3000)))
+LIMITS = st.builds(Limits, **dict.fromkeys(LIMITABLE_METRICS, st.none() | st.floats(1, 3000)))
 
 
 def view(folder: Path) -> EvaluationView:
@@ -66,7 +66,7 @@ def view(folder: Path) -> EvaluationView:
 
 
 def within(record: RequestRecord, limits: Limits) -> bool:
-    values = {name: latency_ms(name, record) for name in LIMITED}
+    values = {name: latency_ms(name, record) for name in LIMITABLE_METRICS}
     return record.ok and all(
         (value := values[name]) is not None and value <= limit for name, limit in limits.given.items()
     )
@@ -88,7 +88,7 @@ def test_counts_are_those_of_every_request_looked_at_alone(
             expected["ab"[variant], load] = Counted(sum(within(record, limits) for record in counted), len(counted))
     assert latencies.counts(view(folder), limits) == expected
     for (variant, load), own in zip(keys, runs, strict=True):
-        for metric in LIMITED:
+        for metric in LIMITABLE_METRICS:
             values = [latency_ms(metric, record) for run in own for record in run if not record.warm]
             shown = latencies.spread(view(folder), "ab"[variant], load, metric)
             assert shown == sorted(value for value in values if value is not None)

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.load.openai_json import (
-    Chunk,
+    AnswerChunk,
     NotAnAnswer,
     ServerReportedError,
     Usage,
     first_choice,
-    json_object,
-    read_chunk,
-    read_usage,
+    parse_chunk,
+    parse_object,
+    parse_usage,
     server_message,
     wants_newer_length,
 )
@@ -55,9 +55,9 @@ ANY_JSON = st.recursive(
 )
 
 
-def chunk(delta: dict[str, Any], **more: Any) -> Chunk:
+def chunk(delta: dict[str, Any], **more: Any) -> AnswerChunk:
     """What is read of one event with that delta."""
-    read = read_chunk({"choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more})
+    read = parse_chunk({"choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more})
     assert read is not None
     return read
 
@@ -93,14 +93,14 @@ def test_a_tool_call_is_content_and_no_words():
     ],
 )
 def test_usage_is_found_where_servers_put_it(document: dict[str, Any]):
-    read = read_chunk(document)
+    read = parse_chunk(document)
     assert read is not None
     assert (read.usage, read.finish_reason) == (Usage(3, None, 8), "stop")
 
 
 @pytest.mark.parametrize("count", [-1, 2.0, True, "many", "8.5", None, [8], 10**30, "9" * 17])
 def test_what_is_no_count_of_tokens_is_none(count: Any):
-    assert read_usage({"completion_tokens": count}) == Usage(None, None, None)
+    assert parse_usage({"completion_tokens": count}) == Usage(None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -115,24 +115,24 @@ def test_what_is_no_count_of_tokens_is_none(count: Any):
 )
 def test_the_server_s_own_error_is_its_sentence(name: str, document: dict[str, Any], sentence: str):
     with pytest.raises(ServerReportedError, match=sentence):
-        read_chunk(document, name)
+        parse_chunk(document, name)
 
 
 @pytest.mark.parametrize(("name", "document"), [("ping", {}), ("", {"type": "ping"}), ("metadata", {"cost": 1})])
 def test_pings_and_named_events_beside_the_answer_say_nothing(name: str, document: dict[str, Any]):
-    assert read_chunk(document, name) is None
+    assert parse_chunk(document, name) is None
 
 
 @pytest.mark.parametrize("document", [{}, {"choices": [5]}, {"choices": 5}, {"model": "m"}])
 def test_another_form_is_refused_in_a_sentence(document: dict[str, Any]):
     with pytest.raises(NotAnAnswer):
-        read_chunk(document)
+        parse_chunk(document)
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b"{", b"[1]", b"\xff\xfe", b'{"a":' * 100_000, b"5", b""])
 def test_what_is_no_json_object_is_refused_in_a_sentence(data: bytes):
     with pytest.raises(NotAnAnswer, match=r"an event is not (JSON|a JSON object)"):
-        json_object(data)
+        parse_object(data)
     assert isinstance(server_message(data), str)
 
 
@@ -145,7 +145,7 @@ def test_a_whole_answer_without_a_choice_is_refused(document: dict[str, Any]):
 @given(st.dictionaries(st.sampled_from(NAMES), ANY_JSON, max_size=6), st.sampled_from(["", "error", "ping", "x"]))
 def test_any_json_is_read_or_refused_by_the_two_errors(document: dict[str, Any], name: str):
     try:
-        read = read_chunk(document, name)
+        read = parse_chunk(document, name)
     except (NotAnAnswer, ServerReportedError) as error:
         assert str(error)
     else:

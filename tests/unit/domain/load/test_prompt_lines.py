@@ -14,12 +14,12 @@ from backend.domain.load.options import LoadOptions
 from backend.domain.load.prompt_lines import (
     GREEDY_PROMPTS,
     GREEDY_STREAMS,
-    least,
-    missing,
-    shared,
-    wanted,
-    warm_streams,
-    warm_up,
+    allocate_lines,
+    default_requests,
+    find_shortage,
+    lines_to_generate,
+    warm_up_lines,
+    warm_up_streams,
 )
 
 STREAMS = st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True).map(tuple)
@@ -44,9 +44,9 @@ def test_no_two_runs_share_a_line_where_the_workload_is_long_enough(
     load: dict[str, Any], repeats: int, warmup: int, greedy: bool, turns: int
 ) -> None:
     asked = options(**load, repeats=repeats, warmup_requests=warmup)
-    has = wanted(asked, greedy=greedy, turns=turns)
-    assert missing(asked, has, greedy=greedy, turns=turns) is None, "what is generated is long enough"
-    lines = shared(asked, greedy=greedy, turns=turns, lines=has)
+    has = lines_to_generate(asked, greedy=greedy, turns=turns)
+    assert find_shortage(asked, has, greedy=greedy, turns=turns) is None, "what is generated is long enough"
+    lines = allocate_lines(asked, greedy=greedy, turns=turns, lines=has)
     runs = [
         range(begin, begin + lines.runs[level])
         for block in range(repeats)
@@ -55,10 +55,10 @@ def test_no_two_runs_share_a_line_where_the_workload_is_long_enough(
     ]
     taken = [line for run in [range(lines.apart), *runs] for line in run]
     assert len(taken) == len(set(taken)) and max(taken) < has
-    assert lines.apart >= max(max(warm_streams(asked)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
+    assert lines.apart >= max(max(warm_up_streams(asked)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
     for load_, run in zip(asked.loads, lines.runs, strict=True):
         if load_.is_closed and turns == 1:
-            assert run >= warm_up(load_, asked) + (asked.requests or least(load_))
+            assert run >= warm_up_lines(load_, asked) + (asked.requests or default_requests(load_))
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_no_two_runs_share_a_line_where_the_workload_is_long_enough(
 def test_a_workload_that_is_too_short_is_told_how_many_lines_the_load_takes(
     chosen: dict[str, Any], lines: int, needed: int | None
 ) -> None:
-    assert missing(options(**chosen), lines, greedy=True) == needed
+    assert find_shortage(options(**chosen), lines, greedy=True) == needed
 
 
 def test_runs_that_only_seconds_end_share_what_the_workload_has() -> None:
     asked = options(concurrency=(1, 4), seconds=10.0, repeats=2)
-    lines = shared(asked, greedy=False, lines=404)
+    lines = allocate_lines(asked, greedy=False, lines=404)
     assert lines.runs == (100, 100) and lines.needed(2) == 404
 
 
 def test_conversations_take_fewer_lines_than_requests() -> None:
     asked = options(concurrency=(4,), requests=30, warmup_requests=2, repeats=1)
-    assert shared(asked, greedy=False, turns=3).runs == (8 + 10 + 4,)
-    assert least(Load("closed", 8)) == 32 and least(Load("rate", 0.2)) == 8
+    assert allocate_lines(asked, greedy=False, turns=3).runs == (8 + 10 + 4,)
+    assert default_requests(Load("closed", 8)) == 32 and default_requests(Load("rate", 0.2)) == 8

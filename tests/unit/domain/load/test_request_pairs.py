@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.load.load import Load
-from backend.domain.load.order import by_asked, pairs
+from backend.domain.load.order import by_request_key, request_pairs
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Prompt
 from backend.endpoint import address
@@ -108,7 +108,7 @@ def test_a_turn_has_the_seed_of_its_session_and_its_place_there() -> None:
 def test_two_runs_are_asked_the_same_in_whatever_order_answers_end(one: list[int], other: list[int]) -> None:
     ours, theirs = drive(TALKS, one, "ours"), drive(TALKS, other, "theirs")
     seeds = [{each.index: each.seed for each in run} for run in (ours, theirs)]
-    first, second = (by_asked(records(run)) for run in (ours, theirs))
+    first, second = (by_request_key(records(run)) for run in (ours, theirs))
     assert len(first) == len(ours) and len(second) == len(theirs), "no two requests of a run ask the same"
     for asked in first.keys() & second.keys():
         assert seeds[0][first[asked].index] == seeds[1][second[asked].index]
@@ -118,7 +118,7 @@ def test_two_runs_are_asked_the_same_in_whatever_order_answers_end(one: list[int
 @given(Orders, Orders)
 def test_pairs_are_measured_and_of_one_line_and_turn(one: list[int], other: list[int]) -> None:
     ours, theirs = records(drive([*TALKS, *SINGLE], one, "ours")), records(drive([*TALKS, *SINGLE], other, "theirs"))
-    found = list(pairs(ours, theirs))
+    found = list(request_pairs(ours, theirs))
     assert found, "both begin with the same sessions"
     for first, second in found:
         assert (first.prompt, first.turn, first.text, second.text) == (second.prompt, second.turn, "ours", "theirs")
@@ -132,10 +132,10 @@ def test_the_order_of_issue_pairs_nothing() -> None:
     theirs = records(drive(TALKS, [1], load=Load("closed", 2), warmup_requests=0, requests=6))
     by_index = [(one.prompt, one.turn) == (other.prompt, other.turn) for one, other in zip(ours, theirs, strict=True)]
     assert by_index == [True, True, False, False, False, False]
-    assert [(one.index, other.index) for one, other in pairs(ours, theirs)] == [(0, 0), (1, 1), (4, 2), (5, 3)]
+    assert [(one.index, other.index) for one, other in request_pairs(ours, theirs)] == [(0, 0), (1, 1), (4, 2), (5, 3)]
 
 
 def test_a_request_without_a_partner_or_an_answer_is_no_pair() -> None:
     ours = records(drive(SINGLE, [], requests=4, warmup_requests=0))
     theirs = [each.model_copy(update={"status": "timeout"} if each.index == 1 else {}) for each in ours[:3]]
-    assert [(first.index, second.index) for first, second in pairs(ours, theirs)] == [(0, 0), (2, 2)]
+    assert [(first.index, second.index) for first, second in request_pairs(ours, theirs)] == [(0, 0), (2, 2)]
