@@ -19,12 +19,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from backend import served_keys, settings
+from backend.address import SAGEMAKER, Address, connect, is_loopback
 from backend.aws.runtime import Signer
 from backend.domain.deploy.container import SERVED_NAME
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.domain.load import openai_json, sagemaker_errors
 from backend.domain.load.openai_json import LENGTH, NEWER_LENGTH, NotAnAnswer
-from backend.place import SAGEMAKER, Address, connect, is_loopback
 from backend.settings import TOKEN_PREFIX
 
 CONNECT_TIMEOUT_S = 5.0

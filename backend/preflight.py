@@ -1,7 +1,7 @@
 """One look at a model folder before any job: its tensors against its config, its tokenizer, its chat template, its
 positions.
 
-Runs in the limited child (`foreign`): what the files hold is read by transformers, without weights and without code of
+Runs in the limited child (`sandbox`): what the files hold is read by transformers, without weights and without code of
 theirs. Values that are not finite are seen only when weights are read, so not here. Knows no recipes and no store.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend import foreign
+from backend import sandbox
 from backend.domain.errors import ImpossibleStack, InvalidModel, TooDemanding, WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.preflight import Preflight
 from backend.domain.recipe.recipe import Quantize
-from backend.layered import quantized, tokenizers, unweighted
+from backend.layered import dequantize, tokenizers, weightless_model
 
 FORM = 1
 """Of the answer: another one makes answers that are kept worthless."""
@@ -39,7 +39,7 @@ def look(card: ModelCard) -> Preflight:
     """What stands against the model of that card, in a child. Raises InvalidModel, TooDemanding."""
     largest = max((path.stat().st_size for path in Path(card.path).glob("*.safetensors")), default=0)
     memory_bytes = MEMORY_BYTES + MAPPINGS * largest
-    found = foreign.call(inspect, facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
+    found = sandbox.call(inspect, facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
     return Preflight.model_validate(found)
 
 
@@ -83,7 +83,7 @@ def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | 
     if padding := _padding(folder):
         return None, padding, None
     try:
-        config = unweighted.read_config(folder)
+        config = weightless_model.read_config(folder)
     except InvalidModel as error:
         return str(error), None, None
     try:
@@ -92,14 +92,14 @@ def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | 
     except ImpossibleStack as error:
         if not plain:  # the rules refuse such weights by name
             return None, None, None
-        built = unweighted.problem(config)
+        built = weightless_model.problem(config)
         return None, built, None if built else str(error)
     except WhetstoneError as error:
         _check_memory(folder, error)
         return (str(error), None, None) if plain else (None, None, str(error))
     except Exception as error:  # noqa: BLE001  what a model's class raises while it is built
         _check_memory(folder, error)
-        said = unweighted.cannot_build(error)
+        said = weightless_model.cannot_build(error)
         return (None, said, None) if plain else (None, None, said)
 
 
@@ -132,7 +132,7 @@ def _outlined(folder: Path) -> str | None:
     """
     from backend.layered.outline import Outline
 
-    outline = Outline(quantized.plain(folder))
+    outline = Outline(dequantize.plain(folder))
     tensors, packed = outline.source.tensors, getattr(outline.source, "parts", {})
     for name, shape in outline.stored_shapes():
         if name in tensors and name not in packed and tensors[name].shape != shape:

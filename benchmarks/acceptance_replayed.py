@@ -16,8 +16,8 @@ import torch
 from backend.cli.output import table
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.acceptance import Acceptance
-from backend.engines.drafts.data import Said, padded
 from backend.engines.drafts.target import Target
+from backend.engines.drafts.training_data import Said, padded
 from backend.settings import ASSETS
 from benchmarks.acceptance import REQUESTS, TOKENS
 

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend import settings
-from backend.catalog.text import prompts
+from backend.catalog.text import training_prompts
 from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.draft_training import KINDS, LOSS_TITLES, Kind, LossName, Training
 from backend.engines.drafts import train
-from backend.engines.drafts.data import Data, Gathering
 from backend.engines.drafts.target import Target
 from backend.engines.drafts.train import TrainRequest, learn, proposer
+from backend.engines.drafts.training_data import Data, Gathering
 from backend.hardware import engines, probe
 from backend.present.tables.text import table
 
@@ -90,9 +90,9 @@ def main() -> None:
 
 def gathered(folder: Path, kind: Kind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], Data]:
     target, options = Target(folder), Training(kind=kind, minutes=minutes)
-    texts = prompts.read(None, folder).texts
+    texts = training_prompts.read(None, folder).texts
     layers = proposer(target, options).layers
-    gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=prompts.held)
+    gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=training_prompts.held)
     return target, texts, gathering.run(Silent())
 
 

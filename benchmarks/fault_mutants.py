@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "an artifact is copied to its place",
-        "backend/artifacts/folders.py",
+        "backend/artifacts/artifact_folder.py",
         "    staged.rename(destination)\n",
         "    shutil.copytree(staged, destination)\n",
     ),

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.domain.jobs.progress import Silent
 from backend.evaluate.quality import divergence, quality, states
 from backend.evaluate.quality.states import Place
-from backend.layered.products import fast_products
+from backend.layered.matrix_products import fast_products
 from tests.tiny import tiny_llama
 
 VOCABULARIES = (49_152, 131_072, 262_144)
@@ -42,7 +42,7 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
 
 
 def scored(original: Path, candidate: Path, windows: int, kept: Path) -> dict[str, Any]:
-    documents, place = held_out.read("code", original).documents, Place(kept=kept)
+    documents, place = held_out_text.read("code", original).documents, Place(kept=kept)
 
     def score() -> None:
         quality.score(original, candidate, documents, windows=windows, progress=Silent(), place=place)
@@ -55,7 +55,7 @@ def parts(original: Path, candidate: Path, windows: int) -> dict[str, dict[str, 
     import torch
 
     taken: dict[str, dict[str, float]] = {}
-    tokens = quality.window_tokens(original, held_out.read("code", original).documents, LENGTH, windows)
+    tokens = quality.window_tokens(original, held_out_text.read("code", original).documents, LENGTH, windows)
     models = {
         name: states.opened(folder, states.HERE, print)
         for name, folder in (("original", original), ("candidate", candidate))

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend import settings as configuration
-from backend.catalog.text import calibration_text, held_out
+from backend.catalog.text import calibration_text, held_out_text
 from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.techniques import capability
 from backend.engines.base import QuantizeRequest
@@ -96,7 +96,7 @@ class Subject(NamedTuple):
     layers: int
     named: Case
     calibration: list[str]
-    held_out: str | Sequence[held_out.Document] | None
+    held_out: str | Sequence[held_out_text.Document] | None
     """None: the text that quantize_quality.py keeps for the models trained here."""
 
 
@@ -107,7 +107,7 @@ def trained(hidden: int, steps: int | None) -> Subject:
 
 def real(folder: Path) -> Subject:
     config = json.loads((folder / "config.json").read_text())
-    text = held_out.read(held_out.default(folder), folder).documents
+    text = held_out_text.read(held_out_text.default(folder), folder).documents
     named = {"model": folder.name, "steps": None}
     return Subject(
         folder, config["hidden_size"], config["num_hidden_layers"], named, calibration_texts(None, folder), text

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.catalog.text import calibration_text
-from backend.layered.products import fast_products
+from backend.layered.matrix_products import fast_products
 from backend.settings import ASSETS, CHECKOUT
 
 if TYPE_CHECKING:

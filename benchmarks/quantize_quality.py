@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend.catalog.text import calibration_text
-from backend.catalog.text.held_out import Document
+from backend.catalog.text.held_out_text import Document
 from backend.domain.jobs.progress import Silent
 from backend.evaluate.quality import quality
 from backend.settings import ASSETS

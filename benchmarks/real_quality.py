@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import service
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.domain.jobs.progress import Silent
 from backend.domain.machine.lines import hardware_line
 from backend.domain.recipe.recipe import read
@@ -84,7 +84,7 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
         "cpu_seconds": time.process_time() - busy,
     }
     for text in TEXTS:
-        documents = held_out.read(text, model).documents
+        documents = held_out_text.read(text, model).documents
         place = Place(kept=folder / "kept")
         found[text] = quality.score(model, out, documents, windows=WINDOWS, progress=Silent(), place=place)
     shutil.rmtree(out)

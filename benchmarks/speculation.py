@@ -25,7 +25,7 @@ from typing import Any, ClassVar, get_args
 from backend import channel as form
 from backend import settings
 from backend.catalog.cards.card import read_card
-from backend.catalog.cards.head import read_head
+from backend.catalog.cards.draft_head import read_head
 from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
 from backend.domain.figures import times

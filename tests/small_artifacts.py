@@ -3,7 +3,7 @@ store."""
 
 from __future__ import annotations
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.channel import JobChannel
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.model.facts import ModelCard
@@ -43,9 +43,9 @@ def publish(channel: JobChannel, weights: str) -> Manifest:
         parent=CARD,
         recipe=RECIPE,
         recipe_hash=RECIPE.hash,
-        files=folders.describe(channel.output),
+        files=artifact_folder.describe(channel.output),
         bytes_before=1,
         bytes_after=1,
     )
-    folders.write_manifest(channel.output, manifest)
+    artifact_folder.write_manifest(channel.output, manifest)
     return manifest

@@ -11,7 +11,7 @@ from app.formatting import message, plain, short, size
 from app.models.model_rows import figures, quantized_words
 from app.session import frozen
 from backend.domain.errors import WhetstoneError
-from backend.domain.model.sources import Inspection
+from backend.domain.model.inspection import Inspection
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import imports

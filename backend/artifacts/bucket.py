@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend import files, transfer
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.artifacts.base import Ledger, Place, Published, Tell, silent
 from backend.artifacts.cache import Cache
 from backend.aws.objects import Objects
@@ -75,8 +75,8 @@ class BucketPlace(Place):
         return Objects(self._bucket, tries=2)
 
     def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:
-        manifest = folders.read_manifest(staged)
-        folders.verify(staged, manifest)
+        manifest = artifact_folder.read_manifest(staged)
+        artifact_folder.verify(staged, manifest)
         by_hash = {file.sha256: file for file in manifest.files}
         held = ledger.hold(f"{self.address}/{CONTENTS}", {sha: file.size for sha, file in by_hash.items()})
         total, done = sum(file.size for file in by_hash.values()), 0
@@ -121,7 +121,7 @@ class BucketPlace(Place):
         for again in (True, False):
             with self._whole(address, name, tell):
                 try:
-                    folders.verified(folder, artifact, self._kept)
+                    artifact_folder.verified(folder, artifact, self._kept)
                 except ArtifactCorrupt:
                     if not again:
                         raise
@@ -155,7 +155,7 @@ class BucketPlace(Place):
                     transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
                 except DownloadFailed:  # a bit was changed on the way, or its connection was away for long
                     transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
-            folders.write_manifest(folder, stored.manifest)
+            artifact_folder.write_manifest(folder, stored.manifest)
 
     def missing(self, address: str) -> int:
         if self._cache.is_whole(self._name(address)):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backend import files
-from backend.artifacts.folders import MANIFEST
+from backend.artifacts.artifact_folder import MANIFEST
 
 
 class Cache:

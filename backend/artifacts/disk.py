@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backend import files
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.artifacts.base import Ledger, Place, Published, Tell, silent
 from backend.domain.errors import ArtifactCorrupt
 from backend.domain.jobs.artifact import Manifest
@@ -23,13 +23,13 @@ class FolderPlace(Place):
 
     def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:
         if staged.exists():  # else an earlier supervisor published it and died before it could say so
-            folders.verify(staged, folders.read_manifest(staged))
+            artifact_folder.verify(staged, artifact_folder.read_manifest(staged))
         size = sum(path.stat().st_size for path in staged.rglob("*") if path.is_file())
         (held,) = ledger.hold(self.address, {artifact: size}, plain=True).values()
         final = Path(held.address)
         if staged.exists():
-            folders.publish(staged, final)
-        manifest = folders.read_manifest(final)
+            artifact_folder.publish(staged, final)
+        manifest = artifact_folder.read_manifest(final)
         ledger.arrived([held.address])
         return Published(manifest, held.address, (held.address,))
 
@@ -41,20 +41,20 @@ class FolderPlace(Place):
 
     @contextmanager
     def use(self, address: str, artifact: str, tell: Tell = silent) -> Iterator[Path]:
-        folders.verified(Path(address), artifact, self._kept)
+        artifact_folder.verified(Path(address), artifact, self._kept)
         yield Path(address)
 
     def missing(self, address: str) -> int:
         return 0
 
     def verify(self, address: str, manifest: Manifest, tell: Tell = silent) -> None:
-        folders.verify(Path(address), manifest)
+        artifact_folder.verify(Path(address), manifest)
 
     def remove(self, addresses: Iterable[str]) -> None:
         for final in map(Path, addresses):
             if final.parent != self.folder:  # a damaged row may name any folder
                 raise ArtifactCorrupt(f"{final} does not lie in {self.folder}: nothing was removed.")
-            folders.remove(final)
+            artifact_folder.remove(final)
 
     def check_writable(self) -> None:
         with files.disk_errors(self.folder):

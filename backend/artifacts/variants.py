@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.artifacts import places
+from backend.artifacts import locations
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.recipe.recipe import Recipe, Speculate
@@ -14,7 +14,7 @@ from backend.settings import Settings
 
 def of(settings: Settings, path: str, manifest: Manifest, source: str) -> Variant:
     """`path` is where the artifact lies, a folder or an address; `source` what a person writes for it."""
-    folder = places.of(settings, path).outline(path, manifest)
+    folder = locations.of(settings, path).outline(path, manifest)
     compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
     return Variant(
         name=manifest.recipe.name,

@@ -25,7 +25,7 @@ from backend import files
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.machine.environments import Build, EnvironmentInfo, check_index, check_installable
-from backend.engines import vendor
+from backend.engines import vendor_packages
 from backend.settings import ASSETS
 
 MARKER = "INSTALLED.json"
@@ -78,11 +78,11 @@ def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, pr
         progress.phase("install", f"Installing {', '.join(environment.vendor)} and what they need", weight=0.95)
         try:
             code, output = _run(
-                [*_pip(folder), "install", "--no-input", *vendor.arguments(environment, index)], progress
+                [*_pip(folder), "install", "--no-input", *vendor_packages.arguments(environment, index)], progress
             )
             if code:
                 raise _failure(f"installing {environment.name}", output)
-            vendor.check_real(environment, folder)
+            vendor_packages.check_real(environment, folder)
         except BaseException:
             _clean(folder)
             raise
@@ -181,7 +181,7 @@ def _fill(
             ]
             code, output = _run(arguments, progress)
             missing = re.search(r"No matching distribution found for (torch==\S+)", output) if code else None
-            if missing and build == "cpu" and (index := vendor.index_of_builds(missing[1])) is not None:
+            if missing and build == "cpu" and (index := vendor_packages.index_of_builds(missing[1])) is not None:
                 progress.note(f"The configured package index has no CPU build of torch: taking it from {index}.")
                 origin = index
                 code, output = _run([*arguments, "--extra-index-url", index], progress)

@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ModelDamaged, WorkError
-from backend.domain.model.stored import is_harmless
+from backend.domain.model.stored_weights import is_harmless
 from backend.layered import attention
-from backend.layered.cache import recorder
 from backend.layered.families import Experts, Family, family_of
-from backend.layered.source import Source
+from backend.layered.kv_cache_range import recorder
+from backend.layered.weight_source import Source
 
 if TYPE_CHECKING:
     import torch

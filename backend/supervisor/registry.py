@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlmodel import Session
 
-from backend.artifacts import fetched, folders, places
+from backend.artifacts import artifact_folder, locations, sagemaker_output
 from backend.domain.errors import ArtifactCorrupt, WhetstoneError, WorkError
 from backend.domain.evaluation.document import read_evaluation
 from backend.domain.jobs.jobs import Event, ManagedSpec
@@ -93,17 +93,17 @@ def withdraw(settings: Settings, store: Store, row: JobRow, staged: Staged) -> N
         with store.read() as session:
             named = session.get(EvaluationRow, staged.folder.name)
         if named is None or named.path != str(staged.folder):
-            folders.remove(staged.folder)
+            artifact_folder.remove(staged.folder)
     if staged.contents:
         given_up = store.run(lambda session: contents.withdraw(session, row.id, staged.contents))
-        places.chosen(settings).remove(given_up)
+        locations.chosen(settings).remove(given_up)
         store.run(lambda session: contents.forget(session, given_up))
 
 
 def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
     identity = Path(str(document["artifact"])).name
     try:
-        place = places.chosen(settings)
+        place = locations.chosen(settings)
         tell = TransferEvents(store, row.id, f"Putting {{}} into {place.address}")
         manifest, address, held = place.publish(output, identity, Contents(store, row.id), tell)
     except ArtifactCorrupt:
@@ -140,10 +140,10 @@ def _managed(settings: Settings, store: Store, row: JobRow, output: Path, docume
     if spec.parent is None:
         return Staged(lambda _: document)
     try:
-        manifest = fetched.stage(
+        manifest = sagemaker_output.stage(
             spec, row.id, document, output, TransferEvents(store, row.id, f"Fetching {{}} from {document['output']}")
         )
-    except fetched.Unusable as error:
+    except sagemaker_output.Unusable as error:
         left = {**document, "left": str(error)}
         return Staged(lambda _: left)
     except WhetstoneError as error:
@@ -185,7 +185,7 @@ def _model(row: JobRow, document: dict[str, Any]) -> Staged:
     staged, final = Path(document["staged"]), Path(document["path"])
     # else it was there before, or an earlier supervisor published it and died before it could say so
     if staged.exists():
-        folders.publish(staged, final)
+        artifact_folder.publish(staged, final)
     card = ModelCard.model_validate(document["model"])
     found = ModelRow(path=str(final), name=card.id, owner=row.owner, licence=card.licence, card=card.model_dump_json())
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.evaluate.quality.quality import window_tokens
 from tests.campaign.test_checkpoint_shapes import WINDOW, command, quantized_logits
 from tests.cases import stored
@@ -94,7 +94,7 @@ def test_scores_are_those_that_transformers_alone_computes(
     assert (manifest["parent"].get("stored") is None) == (case.plain is None)
     # 2. The original, and the saved file, scored by transformers alone.
     quality = manifest["quality"]
-    tokens = window_tokens(model, held_out.read(None, model).documents, WINDOW, quality["windows"])
+    tokens = window_tokens(model, held_out_text.read(None, model).documents, WINDOW, quality["windows"])
     original = logits(plain, tokens)
     if recipe == "prune":
         variant = logits(saved / "model", tokens)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.evaluate.quality.quality import window_tokens
 from tests.families import dense, divergence, logits, tiny
 
@@ -144,7 +144,7 @@ def test_scores_hold_when_transformers_alone_reads_the_saved_file(tmp_path: Path
         quality = json.loads((saved / "manifest.json").read_text())["quality"]
         # 2. Score the saved file again without Whetstone's engine.
         if tokens is None:
-            documents = held_out.read(None, model).documents
+            documents = held_out_text.read(None, model).documents
             tokens = window_tokens(model, documents, WINDOW, quality["windows"])
             original = logits(model, tokens)
         variant = read_by_transformers(saved / "model", tmp_path / f"dense-{method}", shape, kind, tokens)

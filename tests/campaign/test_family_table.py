@@ -20,7 +20,7 @@ from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.evaluate.quality import reference as quality_reference
-from backend.layered import quantized
+from backend.layered import dequantize
 from backend.serving.vllm_options import PLUGIN
 from backend.settings import CHECKOUT
 from tests.families import KINDS, logits, tiny
@@ -119,8 +119,8 @@ def reference(out: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    packed = quantized.plain(out)
-    if isinstance(packed, quantized.Quantized):
+    packed = dequantize.plain(out)
+    if isinstance(packed, dequantize.Quantized):
         return quality_reference.whole(out, dict(packed.read(packed.plain())))
     if json.loads((out / "config.json").read_text()).get("quantization_config"):
         return quality_reference.load(out)

@@ -16,12 +16,12 @@ from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Serving
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.acceptance import Acceptance
-from backend.engines.drafts.data import Said, unknown
+from backend.engines.drafts.draft_heads import Heads
 from backend.engines.drafts.eagle3 import Eagle3
-from backend.engines.drafts.heads import Heads
 from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.medusa import Medusa
 from backend.engines.drafts.target import Target
+from backend.engines.drafts.training_data import Said, unknown
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import WorkError
-from backend.engines.native.statistics import Tally, Taps
-from backend.layered.hidden import Hidden
+from backend.engines.native.input_statistics import Tally, Taps
+from backend.layered.hidden_states import Hidden
+from backend.layered.layer_passes import Passes, memory_errors
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes, memory_errors
-from backend.layered.source import Source
+from backend.layered.weight_source import Source
 from tests.families import HIDDEN, tiny
 
 SEQUENCES, LENGTH = 12, 32

@@ -15,7 +15,7 @@ from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
 from backend.evaluate.quality.quality import score
-from backend.layered.quantized import Dequantized, dequantized
+from backend.layered.dequantize import Dequantized, dequantized
 from tests.tiny import TEXT, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}

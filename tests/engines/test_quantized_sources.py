@@ -13,7 +13,7 @@ from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.evaluate.quality.quality import score
-from backend.layered import quantized
+from backend.layered import dequantize
 from tests import families
 from tests.cases import stored
 from tests.tiny import TEXT, tiny_llama
@@ -73,8 +73,8 @@ def test_our_own_artifacts_are_sources_too(name: str, tmp_path: Path) -> None:
     kind, options = name.partition(",")[0], OWN[name]
     made = optimized(families.tiny(tmp_path / "original", kind), tmp_path / "made", **options)
     plain = families.dense(made, tmp_path / "plain")
-    tensors = quantized.plain(made)
-    expected = quantized.plain(plain)
+    tensors = dequantize.plain(made)
+    expected = dequantize.plain(plain)
     assert set(tensors.plain()) == set(expected.plain())
     assert all(tensor.float().equal(expected.one(name)) for name, tensor in tensors.read(tensors.plain()))
     again, other = (optimized(each, tmp_path / f"{each.name}-again", **PRUNE) for each in (made, plain))
@@ -82,7 +82,7 @@ def test_our_own_artifacts_are_sources_too(name: str, tmp_path: Path) -> None:
 
 
 def test_what_trains_reads_plain_weights_only(tmp_path: Path) -> None:
-    from backend.engines.native.recovery.model import load
+    from backend.engines.native.recovery.adapters import load
 
     model = stored.store(tiny_llama(tmp_path / "stored"), stored.fp8)
     with pytest.raises(

@@ -13,8 +13,8 @@ from backend.engines.base import Pruning
 from backend.evaluate.quality import integers, reference
 from backend.evaluate.quality.quality import score
 from backend.evaluate.quality.states import HERE, Place, Streamed, Whole, opened
-from backend.layered.products import has_int8
-from backend.layered.quantized import Dequantized
+from backend.layered.dequantize import Dequantized
+from backend.layered.matrix_products import has_int8
 from tests.engines.test_quantize_methods import run
 from tests.families import logits, tiny
 from tests.tiny import TEXT, byte_tokenizer, tiny_llama

@@ -10,7 +10,7 @@ from datetime import timedelta
 import boto3
 from sqlmodel import select
 
-from backend.artifacts import places
+from backend.artifacts import locations
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import TERMINAL, Event, JobState
@@ -89,7 +89,7 @@ def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[
     if by_job != Counter(list(succeeded)):
         found.append(f"artifacts of {dict(by_job)} where {sorted(succeeded)} succeeded")
     for each in made:
-        place = places.of(site.driver, each.path)
+        place = locations.of(site.driver, each.path)
         try:
             place.verify(each.path, Manifest.model_validate_json(each.manifest))
             steps = asked(succeeded[each.job_id].spec)[0] if each.job_id in succeeded else 0

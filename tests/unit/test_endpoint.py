@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.address import check_public, connect
 from backend.domain.errors import RequestError
 from backend.endpoint import address, ask, bearer, check_bearer
-from backend.place import check_public, connect
 from backend.service.evaluations import bench, evaluations
 from tests.homes import open_home
 

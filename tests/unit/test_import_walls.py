@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-EVERYONE = {"domain", "settings", "files", "processes", "foreign", "transfer", "logs"}
+EVERYONE = {"domain", "settings", "files", "processes", "sandbox", "transfer", "logs"}
 ALLOWED: dict[str, set[str]] = {
     "pages": {"app", "service", "present", "domain"},
     "app": {"app", "service", "present", "domain"},
@@ -18,14 +18,14 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"cli", "service", "present", "domain", "processes"},
     "settings": set(),
     "files": {"domain"},
-    "foreign": {"domain", "settings"},
+    "sandbox": {"domain", "settings"},
     "processes": set(),
     "transfer": {"domain"},
     "logs": set(),
     "public_addresses": set(),
     "served_keys": {"domain"},
-    "place": {"domain", "settings", "public_addresses"},
-    "endpoint": {"domain", "settings", "aws", "place", "served_keys"},
+    "address": {"domain", "settings", "public_addresses"},
+    "endpoint": {"domain", "settings", "aws", "address", "served_keys"},
     "channel_copy": {"channel", "files"},
     "channel": {"files", "domain", "settings"},
     "domain": {"domain"},
@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
         "preflight",
         "channel",
         "endpoint",
-        "place",
+        "address",
         "store",
         "catalog",
         "hardware",
@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "preflight",
         "channel",
         "endpoint",
-        "place",
+        "address",
         "engines",
         "serving",
         "evaluate",
@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     | EVERYONE,
     "engines": {"engines", "layered"} | EVERYONE,
     "serving": {"serving", "served_keys", "layered"} | EVERYONE,
-    "evaluate": {"evaluate", "endpoint", "place", "layered", "present"} | EVERYONE,
+    "evaluate": {"evaluate", "endpoint", "address", "layered", "present"} | EVERYONE,
     "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }

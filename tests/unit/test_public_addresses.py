@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
+from backend.address import check_public
 from backend.domain.errors import RequestError
 from backend.endpoint import address, ask
-from backend.place import check_public
 from backend.public_addresses import GLOBAL_UNICAST, NOT_PUBLIC, SIX_TO_FOUR, TEREDO, is_public, read
 from tests.properties import examples
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from backend.catalog.bundled import rows
+from backend.catalog.bundled import toml_tables
 from backend.domain.errors import InvalidCatalog
 from backend.domain.machine.device import Accelerator, Instance
 from backend.domain.machine.targets import Hardwares
@@ -18,9 +18,9 @@ PATH = ASSETS / "catalog" / "instances.toml"
 @lru_cache(maxsize=4)
 def load(path: Path = PATH) -> Hardwares:
     """Raises InvalidCatalog with one sentence that names the row."""
-    cards = {row.name: row for row in rows.read(path, "accelerators", Accelerator, "name")}
-    instances = {row.name: row for row in rows.read(path, "instances", Instance, "name")}
-    sources = rows.document(path).get("sources", {})
+    cards = {row.name: row for row in toml_tables.read(path, "accelerators", Accelerator, "name")}
+    instances = {row.name: row for row in toml_tables.read(path, "instances", Instance, "name")}
+    sources = toml_tables.document(path).get("sources", {})
     for instance in instances.values():
         if instance.accelerator not in cards:
             raise InvalidCatalog(
@@ -34,4 +34,4 @@ def load(path: Path = PATH) -> Hardwares:
 @lru_cache(maxsize=4)
 def sources(path: Path = PATH) -> dict[str, str]:
     """What each source key of the file means."""
-    return dict(rows.document(path).get("sources", {}))
+    return dict(toml_tables.document(path).get("sources", {}))

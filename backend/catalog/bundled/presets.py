@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from backend.catalog.bundled import rows
+from backend.catalog.bundled import toml_tables
 from backend.domain.errors import InvalidCatalog
 from backend.domain.frozen import Frozen
 from backend.domain.planner.presets import Claim, Goal, Preset, PresetId
@@ -49,9 +49,9 @@ class _Preset(Frozen):
 @lru_cache(maxsize=4)
 def load(path: Path = PATH) -> dict[str, Preset]:
     """By id, in the file's order. Raises InvalidCatalog with one sentence that names the row."""
-    sources = rows.document(path).get("sources", {})
-    claims = {row.key: _claim(path, row, sources) for row in rows.read(path, "claims", _Claim, "key")}
-    return {row.id: _preset(path, row, claims) for row in rows.read(path, "presets", _Preset, "id")}
+    sources = toml_tables.document(path).get("sources", {})
+    claims = {row.key: _claim(path, row, sources) for row in toml_tables.read(path, "claims", _Claim, "key")}
+    return {row.id: _preset(path, row, claims) for row in toml_tables.read(path, "presets", _Preset, "id")}
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from backend.catalog.bundled import rows
+from backend.catalog.bundled import toml_tables
 from backend.domain.errors import InvalidCatalog
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import Origin, PublishedCells, PublishedModel
@@ -146,7 +146,7 @@ def _published(path: Path, matrix: Path, _models: _Stamp, _matrix: _Stamp) -> di
     """Read once as long as the files stay as they are: the studio notices an edit without being started again."""
     cells = _cells(matrix)
     found = {}
-    for row in rows.read(path, "models", _Row, "jumpstart_id"):
+    for row in toml_tables.read(path, "models", _Row, "jumpstart_id"):
         name = row.jumpstart_id
         if name is None or name not in cells:
             raise InvalidCatalog(
@@ -158,7 +158,7 @@ def _published(path: Path, matrix: Path, _models: _Stamp, _matrix: _Stamp) -> di
 
 @lru_cache(maxsize=4)
 def _reference(path: Path, _models: _Stamp) -> dict[str, PublishedModel]:
-    found = rows.read(path, "models", _Row, "hf_repo")
+    found = toml_tables.read(path, "models", _Row, "hf_repo")
     return {row.hf_repo: _model(path, row, row.hf_repo, "reference", None) for row in found}
 
 

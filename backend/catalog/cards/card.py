@@ -13,16 +13,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.catalog.cards import config as configuration
-from backend.catalog.cards import gguf_parts, record
+from backend.catalog.cards import gguf_parts, import_record
 from backend.catalog.cards.safetensors_header import TensorInfo
 from backend.catalog.cards.source import FolderSource, ModelSource, RemoteSource
 from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.cards.tokenizer_hash import tokenizer_hash
 from backend.catalog.cards.weights import bytes_by_dtype, read_object, read_weights
 from backend.domain.errors import InvalidModel, UnknownModel
-from backend.domain.model import announced
+from backend.domain.model import announced_quantization
 from backend.domain.model.facts import ModelCard, Origin
-from backend.domain.model.stored import TRANSPOSED
+from backend.domain.model.stored_weights import TRANSPOSED
 from backend.domain.recipe.techniques import NATIVE_FAMILIES
 
 CONFIG, CONFIG_BYTES = "config.json", 4_000_000
@@ -74,7 +74,7 @@ def read_card(
         )
     folder = folder.resolve()
     said: dict[str, Any] = {"id": id or own_name(folder), "origin": origin}
-    imported = record.read(folder)
+    imported = import_record.read(folder)
     if imported is not None and as_imported:
         said = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
     facts = _facts(FolderSource(folder))
@@ -99,7 +99,7 @@ def read_remote_card(source: RemoteSource) -> ModelCard:
     Raises InvalidModel as `read_card` does, SourceDropped and what the source raises.
     """
     facts = _facts(source)
-    card_id = record.card_id(source.id, source.revision)
+    card_id = import_record.card_id(source.id, source.revision)
     return ModelCard(
         id=card_id, path=source.name, origin="imported", tokenizer_hash=None, licence=source.licence, **facts
     )
@@ -117,9 +117,9 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     weights = read_weights(source, sizes)
     text, outside = _parts(weights.tensors) if multimodal else (weights.tensors, {})
     _check_agreement(facts, text, config)
-    said = announced.announcements(config, _side_files(source, sizes))
-    stored = announced.recognise(weights.tensors, said, transposed=facts["model_type"] in TRANSPOSED)
-    bits = announced.packed_bits(said) or (stored.bits if stored else None)
+    said = announced_quantization.announcements(config, _side_files(source, sizes))
+    stored = announced_quantization.recognise(weights.tensors, said, transposed=facts["model_type"] in TRANSPOSED)
+    bits = announced_quantization.packed_bits(said) or (stored.bits if stored else None)
     tied = bool(facts["tied_embeddings"])
     # not those that every token passes through
     routed = {name: info for name, info in text.items() if ".experts." in name}
@@ -198,7 +198,7 @@ def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], conf
 def _revision(source: ModelSource, sizes: Mapping[str, int], weights: str) -> str:
     """sha256 over config.json, the `weights`' own digest, and what else says how to read them."""
     digest = hashlib.sha256(source.read(CONFIG) + weights.encode())
-    for file in announced.SIDE_FILES:
+    for file in announced_quantization.SIDE_FILES:
         if file in sizes:
             digest.update(source.read(file))
     return digest.hexdigest()
@@ -207,13 +207,15 @@ def _revision(source: ModelSource, sizes: Mapping[str, int], weights: str) -> st
 def _side_files(source: ModelSource, sizes: Mapping[str, int]) -> dict[str, Any]:
     """The files beside config.json that announce a quantization, by their names. Raises InvalidModel where one is
     damaged."""
-    return {file: read_object(source, file, CONFIG_BYTES) for file in announced.SIDE_FILES if file in sizes}
+    return {
+        file: read_object(source, file, CONFIG_BYTES) for file in announced_quantization.SIDE_FILES if file in sizes
+    }
 
 
 def _parameters(tensors: dict[str, TensorInfo], tied: bool, bits: int | None) -> int:
     """Elements of all weights: tied embeddings once, packed integers unpacked; scales, zero points and buffers left
     out."""
-    per_word = 32 // (bits if bits in announced.PACKED_BITS else 4)
+    per_word = 32 // (bits if bits in announced_quantization.PACKED_BITS else 4)
     counted = (name for name in tensors if not (_is_buffer(name, tensors[name]) or (tied and name.endswith(HEADS))))
     return sum(_elements(name, tensors[name], per_word) for name in counted)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from backend import foreign
+from backend import sandbox
 
 MOST_BYTES = 64_000
 LONGEST = 120
@@ -42,7 +42,7 @@ def _front_matter(path: Path) -> str | None:
     if before.strip() or not end:
         return None
     try:
-        document = foreign.read_yaml(head)
+        document = sandbox.read_yaml(head)
     except (yaml.YAMLError, ValueError):
         return None
     if not isinstance(document, dict):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend import foreign
+from backend import sandbox
 from backend.domain.errors import InvalidModel
 
 OTHER_FILES = (
@@ -44,9 +44,9 @@ def tokenizer_hash(folder: Path) -> str:
     try:
         _check_settings(folder)
         if path.is_file():
-            small = foreign.is_ours(path) or path.stat().st_size <= HERE_BYTES
+            small = sandbox.is_ours(path) or path.stat().st_size <= HERE_BYTES
             return (
-                of_file(str(path)) if small else foreign.call(of_file, str(path), about=f"{path.name} of {folder.name}")
+                of_file(str(path)) if small else sandbox.call(of_file, str(path), about=f"{path.name} of {folder.name}")
             )
         return _hash_files([folder / name for name in OTHER_FILES if (folder / name).is_file()], folder)
     except OSError as error:
@@ -58,8 +58,8 @@ def tokenizer_hash(folder: Path) -> str:
 def _check_settings(folder: Path) -> None:
     """Raises InvalidModel before anything reads a file that no tokenizer has, which would take gigabytes."""
     for file in (folder / name for name in SETTINGS):
-        if file.is_file() and file.stat().st_size > foreign.JSON_BYTES:
-            most = foreign.JSON_BYTES // 1_000_000
+        if file.is_file() and file.stat().st_size > sandbox.JSON_BYTES:
+            most = sandbox.JSON_BYTES // 1_000_000
             raise InvalidModel(
                 f"{file.name} has more than {most} MB, which none has: download or export the model again."
             )
@@ -68,7 +68,7 @@ def _check_settings(folder: Path) -> None:
 def of_file(path: str) -> str:
     """Raises InvalidModel where it is damaged."""
     try:
-        pairs = _pairs(foreign.read_json(Path(path).read_bytes(), MOST_BYTES))
+        pairs = _pairs(sandbox.read_json(Path(path).read_bytes(), MOST_BYTES))
         return hashlib.sha256(json.dumps(sorted(pairs)).encode()).hexdigest()
     except ValueError:
         raise InvalidModel("tokenizer.json is damaged: download or export the model again.") from None

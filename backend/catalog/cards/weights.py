@@ -13,7 +13,7 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from backend import foreign
+from backend import sandbox
 from backend.catalog.cards import safetensors_header
 from backend.catalog.cards.safetensors_header import FIRST_BYTES, TensorInfo
 from backend.catalog.cards.source import ModelSource
@@ -60,13 +60,13 @@ def read_index(source: ModelSource, sizes: Mapping[str, int]) -> dict[str, str] 
     """Tensor name -> shard name, or None where the weights are one file. Raises InvalidModel."""
     if INDEX not in sizes:
         return None
-    shards = read_object(source, INDEX, 2 * foreign.JSON_BYTES).get("weight_map")
+    shards = read_object(source, INDEX, 2 * sandbox.JSON_BYTES).get("weight_map")
     if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
         raise InvalidModel(f"{INDEX} has no usable `weight_map`: download or export the model again.")
     return shards
 
 
-def read_object(source: ModelSource, file: str, most: int = foreign.JSON_BYTES) -> dict[str, Any]:
+def read_object(source: ModelSource, file: str, most: int = sandbox.JSON_BYTES) -> dict[str, Any]:
     """A JSON object from a file; InvalidModel when the file is unreadable, not JSON, or not an object of up to `most`
     bytes."""
     if source.sizes().get(file, 0) > most:
@@ -74,7 +74,7 @@ def read_object(source: ModelSource, file: str, most: int = foreign.JSON_BYTES) 
             f"{file} has more than {most / 1e6:g} MB, which none has: download or export the model again."
         )
     try:
-        document = foreign.read_json(source.read(file), most)
+        document = sandbox.read_json(source.read(file), most)
     except ValueError:
         raise InvalidModel(f"{file} is not valid JSON: download or export the model again.") from None
     if not isinstance(document, dict):

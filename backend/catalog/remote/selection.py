@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from backend.catalog.cards.source import ModelSource
 from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
 from backend.catalog.cards.weights import INDEX, read_index, weight_files
-from backend.domain.model.announced import SIDE_FILES
+from backend.domain.model.announced_quantization import SIDE_FILES
 
 PLAIN = frozenset(
     {

@@ -14,7 +14,7 @@ from backend.catalog.remote.hub import HubSource
 from backend.catalog.remote.s3 import SCHEME, S3Source
 from backend.catalog.remote.selection import wanted
 from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
-from backend.domain.model.sources import Inspection, must_accept
+from backend.domain.model.inspection import Inspection, must_accept
 from backend.transfer import SourceDropped
 
 PARTIAL = ".partial"

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend import foreign
+from backend import sandbox
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
 from backend.domain.recipe import calibration_text, recovery
@@ -48,7 +48,7 @@ def texts(path: str | None, *, empty: bool = False) -> list[str]:
     content = _content(source)
     match source.suffix.lower():
         case ".parquet":
-            found = foreign.call(_parquet, source, about=source.name)
+            found = sandbox.call(_parquet, source, about=source.name)
         case ".jsonl" | ".ndjson":
             found = _jsonl(source, _decoded(source, content))
         case _:
@@ -71,7 +71,7 @@ def check(path: str | None, model_dir: Path, length: int) -> None:
     counted = _tokens(file, _tokenizer(model_dir), length)
     if counted is not None:
         total, largest = counted
-        calibration_text.check_vocabulary(foreign.read_json_file(model_dir / "config.json"), largest)
+        calibration_text.check_vocabulary(sandbox.read_json_file(model_dir / "config.json"), largest)
         if total < length:
             raise InvalidWorkload(
                 f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."
@@ -145,7 +145,7 @@ def _decoded(source: Path, content: bytes) -> str:
 def _jsonl(source: Path, content: str) -> list[str]:
     found = []
     for number, line in enumerate(content.split("\n", MOST_LINES), 1):
-        if number > MOST_LINES or len(line) > foreign.JSON_BYTES:
+        if number > MOST_LINES or len(line) > sandbox.JSON_BYTES:
             raise InvalidWorkload(
                 f"{source.name} has more than {MOST_LINES:,} lines, or one of 16 MB: take a sample of it."
             )

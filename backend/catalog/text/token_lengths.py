@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from backend import foreign
+from backend import sandbox
 
 TOKENIZER = "tokenizer.json"
 CHARACTERS_A_SECOND = 200_000
@@ -33,10 +33,10 @@ def counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
     path = folder / TOKENIZER
     if not path.is_file():
         return None
-    if foreign.is_ours(path.resolve()):
+    if sandbox.is_ours(path.resolve()):
         return count(str(path), list(texts))
-    seconds = foreign.CPU_S + sum(map(len, texts)) / CHARACTERS_A_SECOND
-    return foreign.call(count, str(path), list(texts), about=f"{TOKENIZER} of {folder.name}", cpu_s=seconds)
+    seconds = sandbox.CPU_S + sum(map(len, texts)) / CHARACTERS_A_SECOND
+    return sandbox.call(count, str(path), list(texts), about=f"{TOKENIZER} of {folder.name}", cpu_s=seconds)
 
 
 def count(path: str, texts: list[str]) -> list[tuple[int, int]] | None:

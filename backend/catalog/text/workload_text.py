@@ -1,4 +1,4 @@
-"""What a child process reads or makes of workloads (`backend.foreign`): it imports no more than that takes."""
+"""What a child process reads or makes of workloads (`backend.sandbox`): it imports no more than that takes."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
 
 
 def as_json(files: Sequence[tuple[str, bytes]]) -> bytes:
-    """As `read`, for a process that is told it (`backend.foreign`). Raises InvalidImport."""
+    """As `read`, for a process that is told it (`backend.sandbox`). Raises InvalidImport."""
     return read(files).model_dump_json().encode()
 
 

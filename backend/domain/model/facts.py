@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
-from backend.domain.model.stored import StoredWeights
+from backend.domain.model.stored_weights import StoredWeights
 
 Origin = Literal["starter", "imported", "folder", "artifact", "published", "reference"]
 """`published`: a row of the documentation page. `reference`: other bundled facts, such as the drafts of those rows."""

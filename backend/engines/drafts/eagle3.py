@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import RequestError
 from backend.domain.recipe.draft_training import Training
-from backend.engines.drafts import vocabulary
-from backend.engines.drafts.base import Batch
-from backend.engines.drafts.heads import Heads
+from backend.engines.drafts import reduced_vocabulary
+from backend.engines.drafts.draft_heads import Heads
+from backend.engines.drafts.proposer import Batch
 from backend.engines.drafts.target import Target
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Eagle3(Heads):
         return found
 
     def maps(self) -> dict[str, torch.Tensor]:
-        return vocabulary.maps(self.vocabulary, self.target.config.vocab_size)
+        return reduced_vocabulary.maps(self.vocabulary, self.target.config.vocab_size)
 
     def configuration(self) -> dict[str, Any]:
         size = {"draft_vocab_size": len(self.vocabulary), "target_hidden_size": self.config.hidden_size}

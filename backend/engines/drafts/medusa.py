@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backend.engines.drafts.base import Batch
-from backend.engines.drafts.heads import Heads
+from backend.engines.drafts.draft_heads import Heads
+from backend.engines.drafts.proposer import Batch
 
 if TYPE_CHECKING:
     import torch

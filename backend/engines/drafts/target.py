@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.engines.drafts.answers import Answer, answers
-from backend.engines.native.recovery.model import load
+from backend.engines.drafts.generation import Answer, answers
+from backend.engines.native.recovery.adapters import load
 from backend.layered import attention, tokenizers
 
 if TYPE_CHECKING:

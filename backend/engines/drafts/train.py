@@ -25,20 +25,24 @@ from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.draft_training import Kind, Training
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.acceptance import Acceptance
-from backend.engines.drafts.base import Batch, Proposer
-from backend.engines.drafts.data import Data, Gathering, Known, Said, batch_of, unknown
 from backend.engines.drafts.losses import LOSSES
+from backend.engines.drafts.proposer import Batch, Proposer
 from backend.engines.drafts.target import Target
+from backend.engines.drafts.training_data import Data, Gathering, Known, Said, batch_of, unknown
 from backend.engines.native.files.resume import key_of
-from backend.engines.native.recovery import state as kept_state
+from backend.engines.native.recovery import training_state as kept_state
 from backend.engines.native.recovery.recovery import WARM_UP, descend, places, versions
-from backend.layered.passes import memory_errors
-from backend.layered.source import weight_files
+from backend.layered.layer_passes import memory_errors
+from backend.layered.weight_source import weight_files
 
-PROPOSERS: dict[Kind, str] = {"small": "Small", "eagle3": "Eagle3", "medusa": "Medusa"}
-"""The class of each kind, in the module of this package that is called like the kind."""
+PROPOSERS: dict[Kind, tuple[str, str]] = {
+    "small": ("small_model", "Small"),
+    "eagle3": ("eagle3", "Eagle3"),
+    "medusa": ("medusa", "Medusa"),
+}
+"""For each kind of draft, a module of this package and the class in it."""
 TIMED = 4
-"""Steps after the first, of evenly spread shares of the training, by which all are reckoned."""
+"""Steps timed, at evenly spread shares of the training, to predict how many fit the budget."""
 SEQUENCES, SEQUENCES_ON_CPU = 8, 2
 """Of a step, where none are asked for."""
 FEWEST = 20
@@ -120,11 +124,11 @@ class TrainResult(Frozen):
     versions: dict[str, str]
 
 
-def proposer(target: Target, options: Training) -> Proposer:
-    """Raises RequestError where no draft of the kind can be trained for such a target."""
-    module = import_module(f"backend.engines.drafts.{options.kind}")
-    made: Proposer = getattr(module, PROPOSERS[options.kind])(target, options)
-    return made
+def make_proposer(target: Target, options: Training) -> Proposer:
+    """Make the draft of the chosen kind. Raises RequestError where none can be trained for such a target."""
+    module, name = PROPOSERS[options.kind]
+    draft: Proposer = getattr(import_module(f"backend.engines.drafts.{module}"), name)(target, options)
+    return draft
 
 
 def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool] = lambda text: False) -> TrainResult:
@@ -136,7 +140,7 @@ def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool]
     """
     with memory_errors("Memory ran out in training: use a smaller `batch`, shorter answers, or more memory."):
         target = Target(request.target_dir, request.device)
-        draft = proposer(target, request.options)
+        draft = make_proposer(target, request.options)
         described = {"prompts": request.prompts, "options": request.options.model_dump(mode="json"), **versions()}
         key = key_of(described, weight_files(request.target_dir))
         folder = request.work_dir / "answers"

@@ -21,9 +21,9 @@ from backend.domain.errors import InvalidModel, NotEnoughMemory, WhetstoneError
 from backend.domain.frozen import Frozen
 from backend.domain.model.gguf.conversion import Conversion
 from backend.domain.model.gguf.pretokenizers import TokenizerPlan, tokenizer_plan
-from backend.engines.gguf import proof, tokenizer, weights
-from backend.engines.gguf.reference import Reference
-from backend.engines.gguf.stored import Stored
+from backend.engines.gguf import forward_check, tokenizer, weights
+from backend.engines.gguf.gguf_file import Stored
+from backend.engines.gguf.reference_forward import Reference
 
 BASE_BYTES = 4 * 10**9
 """Of the libraries, a vocabulary as Python objects, and one tensor while it is unpacked."""
@@ -91,7 +91,7 @@ def _make(request: Request) -> None:
     _write_config(request.conversion, plan, folder)
     tokenizer.write(stored, plan, folder, request.conversion.config["max_position_embeddings"])
     texts = tokenizer.check(stored, plan, folder)
-    apart = proof.check(Reference(stored), folder)
+    apart = forward_check.check(Reference(stored), folder)
     files.write(folder / PROVEN, json.dumps({"apart": apart, "texts": texts}) + "\n")
 
 

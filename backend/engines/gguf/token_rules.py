@@ -10,7 +10,7 @@ import unicodedata
 from itertools import pairwise
 
 from backend.domain.model.gguf.pretokenizers import PREFIX, TokenizerPlan
-from backend.engines.gguf.stored import Stored
+from backend.engines.gguf.gguf_file import Stored
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """`llama_token_type`; all but normal tokens are found in a text before it is split."""

@@ -11,7 +11,7 @@ from backend import files
 from backend.domain.errors import InvalidModel
 from backend.domain.model.gguf.keys import NAMED_TEMPLATE
 from backend.domain.model.gguf.pretokenizers import PREFIX, PreTokenizer, TokenizerPlan
-from backend.engines.gguf.stored import Stored
+from backend.engines.gguf.gguf_file import Stored
 from backend.engines.gguf.token_rules import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, TokenRules, texts
 from backend.layered import tokenizers
 

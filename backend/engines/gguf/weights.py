@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from backend import files
 from backend.domain.model.gguf.conversion import CarriedTensor, Conversion
-from backend.engines.gguf.stored import Stored, rounded
-from backend.layered.source import INDEX
+from backend.engines.gguf.gguf_file import Stored, rounded
+from backend.layered.weight_source import INDEX
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
-from backend.engines.libraries import common
+from backend.engines.libraries import library_steps
 from backend.layered import tokenizers
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
         raise ImpossibleStack(
             "AutoAWQ writes 4-bit AWQ with zero points only: use `method: awq`, or engine: llm-compressor."
         )
-    tokens = common.begin(request, progress)
+    tokens = library_steps.begin(request, progress)
     wrapped, tokenizer = _load(request)
-    before = common.LayerErrors(wrapped.model, tokens)
+    before = library_steps.LayerErrors(wrapped.model, tokens)
     progress.phase("quantize", "Quantizing with AutoAWQ", total=len(before.seen), unit="layers", weight=3.6)
     _quantize(wrapped, tokenizer, request, tokens, progress)
     layers = before.rows(wrapped.model)
     progress.phase("write", "Writing the checkpoint", weight=0.2)
     wrapped.save_quantized(str(request.out_dir))
-    return common.finish(request, tokens, layers, ["lm_head", "embedding"], ("autoawq",))
+    return library_steps.finish(request, tokens, layers, ["lm_head", "embedding"], ("autoawq",))
 
 
 def _load(request: QuantizeRequest) -> tuple[Any, Any]:
@@ -54,7 +54,7 @@ def _load(request: QuantizeRequest) -> tuple[Any, Any]:
         raise ImpossibleStack(
             f"AutoAWQ does not know this family ({error}): use the native engine or llm-compressor."
         ) from None
-    common.check_finite(wrapped.model)
+    library_steps.check_finite(wrapped.model)
     return wrapped, tokenizers.load(request.model_dir)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
-from backend.engines.libraries import common
+from backend.engines.libraries import library_steps
 from backend.layered import tokenizers
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     Raises ImpossibleStack, InvalidWorkload or RequestError before anything is written; later WorkError and DiskFull.
     """
     _check(request)
-    tokens = common.begin(request, progress)
+    tokens = library_steps.begin(request, progress)
     model, tokenizer = _load(request)
-    before = common.LayerErrors(model, tokens)
+    before = library_steps.LayerErrors(model, tokens)
     name, doing = ("prune", "Pruning") if request.pruning else ("quantize", "Quantizing")
     progress.phase(name, f"{doing} with llm-compressor", total=len(before.seen), unit="layers", weight=3.6)
     _oneshot(model, tokenizer, request, tokens, progress)
@@ -41,7 +41,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     kept = _kept(model, request)
     progress.phase("write", "Writing the checkpoint", weight=0.2)
     model.save_pretrained(request.out_dir, save_compressed=True)
-    return common.finish(request, tokens, layers, kept, ("llmcompressor",))
+    return library_steps.finish(request, tokens, layers, kept, ("llmcompressor",))
 
 
 def _check(request: QuantizeRequest) -> None:
@@ -57,7 +57,7 @@ def _load(request: QuantizeRequest) -> tuple[Any, Any]:
     model = AutoModelForCausalLM.from_pretrained(
         request.model_dir, dtype="auto", local_files_only=True, trust_remote_code=False, use_safetensors=True
     ).eval()
-    common.check_finite(model)
+    library_steps.check_finite(model)
     return model, tokenizers.load(request.model_dir)
 
 
@@ -122,7 +122,7 @@ class _Watch:
     """Counts the decoder layers that a modifier has been through: its subclass tells of each, changing nothing."""
 
     def __init__(self, model: Any, progress: Progress) -> None:
-        self._left = [layer for _, layer in common.decoder_layers(model)]
+        self._left = [layer for _, layer in library_steps.decoder_layers(model)]
         self._total, self._progress = len(self._left), progress
 
     def over(self, modifier: type[Any]) -> type[Any]:

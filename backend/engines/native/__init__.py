@@ -2,4 +2,4 @@
 
 from backend.engines.native.mixed.sensitivity import measure as measure
 from backend.engines.native.quantize import quantize as quantize
-from backend.layered.passes import devices as devices
+from backend.layered.layer_passes import devices as devices

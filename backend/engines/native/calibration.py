@@ -12,7 +12,7 @@ from backend.domain.errors import InvalidWorkload
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe import calibration_text
 from backend.engines.base import QuantizeRequest
-from backend.layered import source, tokenizers
+from backend.layered import tokenizers, weight_source
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     begin = torch.tensor(tokenizers.begins_with(tokenizer), dtype=torch.long)
     stream = torch.tensor([token for text in texts for token in [*_encoded(tokenizer, text), *end]], dtype=torch.long)
-    length = source.within_positions(model_dir, length)
+    length = weight_source.within_positions(model_dir, length)
     own = length - len(begin)
     windows = len(stream) // own
     if windows == 0:

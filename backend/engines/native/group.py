@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from backend.layered.products import has_bfloat16
+from backend.layered.matrix_products import has_bfloat16
 
 if TYPE_CHECKING:
     import torch

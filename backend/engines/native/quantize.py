@@ -15,17 +15,17 @@ from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
 from backend.engines.native.files.resume import State, Work, key_of, versions
-from backend.engines.native.layerwork import LayerWork, planned
+from backend.engines.native.input_statistics import Tally, Taps
+from backend.engines.native.layer_work import LayerWork, planned
 from backend.engines.native.methods import pipelines
-from backend.engines.native.mixed.mix import Mix
-from backend.engines.native.statistics import Tally, Taps
-from backend.layered.hidden import Hidden
-from backend.layered.memory import kept_memory
+from backend.engines.native.mixed.precision_mix import Mix
+from backend.layered.dequantize import plain
+from backend.layered.freed_memory import kept_memory
+from backend.layered.hidden_states import Hidden
+from backend.layered.layer_passes import Passes, memory_errors
+from backend.layered.matrix_products import fast_products
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes, memory_errors
-from backend.layered.products import fast_products
-from backend.layered.quantized import plain
-from backend.layered.source import weight_files
+from backend.layered.weight_source import weight_files
 
 
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:

@@ -15,8 +15,8 @@ from typing import Any
 from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron import options
-from backend.engines.neuron import base
-from backend.engines.neuron.base import CompileRequest, CompileResult
+from backend.engines.neuron import compilation
+from backend.engines.neuron.compilation import CompileRequest, CompileResult
 
 QUANTIZED = "quantized"
 """Folder below `out_dir` with the INT8 weights until they are cut over the cores."""
@@ -32,8 +32,12 @@ NO_HEAD = (
 def build(request: CompileRequest, progress: Progress) -> CompileResult:
     """Quantize where the plan says so, compile target and draft as one, and on a device compare logits and generate."""
     flags = {"XLA_HANDLE_SPECIAL_SCALAR": "1", "UNSAFE_FP8FNCAST": "1"} if request.plan.cache else {}
-    base.environment(request, BASE_COMPILE_WORK_DIR=f"{request.cache_dir / 'work' / request.plan.key}/", **flags)
-    if request.plan.draft_method == "eagle" and request.draft_dir and LM_HEAD not in base.tensors(request.draft_dir):
+    compilation.environment(request, BASE_COMPILE_WORK_DIR=f"{request.cache_dir / 'work' / request.plan.key}/", **flags)
+    if (
+        request.plan.draft_method == "eagle"
+        and request.draft_dir
+        and LM_HEAD not in compilation.tensors(request.draft_dir)
+    ):
         raise WorkError(NO_HEAD)
     kind, model = _model(request)
     if request.plan.weights:
@@ -44,7 +48,9 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
     model.compile(str(request.out_dir))
     shutil.rmtree(request.out_dir / QUANTIZED, ignore_errors=True)  # the shards of each core hold the same
     proof = _proved(request, model, progress) if request.device else {}
-    return base.finished(request, ("model.pt",), ("neuronx-distributed-inference", "neuronx-distributed"), **proof)
+    return compilation.finished(
+        request, ("model.pt",), ("neuronx-distributed-inference", "neuronx-distributed"), **proof
+    )
 
 
 def _model(request: CompileRequest) -> tuple[Any, Any]:
@@ -93,6 +99,9 @@ def _proved(request: CompileRequest, model: Any, progress: Progress) -> dict[str
         (check_accuracy, "token-matching") if request.draft_dir else (check_accuracy_logits, "logit-matching")
     )
     compare(
-        model, tokenizer, generation_config=GenerationConfig(do_sample=False), num_tokens_to_check=base.PROBE_TOKENS
+        model,
+        tokenizer,
+        generation_config=GenerationConfig(do_sample=False),
+        num_tokens_to_check=compilation.PROBE_TOKENS,
     )
-    return {"accuracy": how, "tokens": base.PROBE_TOKENS}
+    return {"accuracy": how, "tokens": compilation.PROBE_TOKENS}

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.jobs.progress import Progress
-from backend.engines.neuron import base
-from backend.engines.neuron.base import CompileRequest, CompileResult
+from backend.engines.neuron import compilation
+from backend.engines.neuron.compilation import CompileRequest, CompileResult
 
 CLASSES = {
     "bloom": "BloomForSampling",
@@ -32,7 +32,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
     """Compile target and draft, each to a folder of its own below `out_dir`."""
     level = request.plan.optimize_level
     flags = f"--model-type=transformer --auto-cast=none{f' -O{level}' if level else ''}"
-    base.environment(request, NEURON_CC_FLAGS=flags)
+    compilation.environment(request, NEURON_CC_FLAGS=flags)
     models = [(TARGET, request.model_dir), *([(DRAFT, request.draft_dir)] if request.draft_dir else [])]
     for name, folder in models:
         progress.phase(f"compile-{name}", f"Compiling the {name} for {request.plan.accelerator}", weight=4.0)
@@ -40,7 +40,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
         model.cpu_compile()
         model.save(str(request.out_dir / name))
     proof = _generated(request, progress) if request.device else {}
-    return base.finished(request, ("*.neff",), ("transformers-neuronx",), **proof)
+    return compilation.finished(request, ("*.neff",), ("transformers-neuronx",), **proof)
 
 
 def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:
@@ -78,7 +78,7 @@ def _generated(request: CompileRequest, progress: Progress) -> dict[str, Any]:
     progress.phase("prove", "Loading the compiled model on the device", weight=1.0)
     target = _loaded(request, TARGET, request.model_dir)
     asked = torch.ones((request.plan.batch, 1), dtype=torch.long)
-    length = min(1 + base.PROBE_TOKENS, request.plan.positions)
+    length = min(1 + compilation.PROBE_TOKENS, request.plan.positions)
     if request.draft_dir is None:
         answer = target.sample(asked, sequence_length=length)
     else:

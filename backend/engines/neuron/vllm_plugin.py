@@ -11,15 +11,15 @@ from typing import Any
 
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron import options
-from backend.engines.neuron import base
-from backend.engines.neuron.base import CompileRequest, CompileResult
+from backend.engines.neuron import compilation
+from backend.engines.neuron.compilation import CompileRequest, CompileResult
 
 
 def build(request: CompileRequest, progress: Progress) -> CompileResult:
     """Compile by starting the engine; on a device it generates too."""
     plan = request.plan
     alone = {} if request.device else {"VLLM_NEURON_CPU_COMPILE": "1"}
-    base.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=options.BACKEND, **alone)
+    compilation.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=options.BACKEND, **alone)
     from vllm import LLM, SamplingParams
 
     more: dict[str, Any] = {} if plan.prefix_cache is None else {"enable_prefix_caching": plan.prefix_cache}
@@ -40,7 +40,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
     proof = {}
     if request.device:
         (answer,) = engine.generate(
-            ["a"], SamplingParams(max_tokens=base.PROBE_TOKENS, temperature=0.0, ignore_eos=True)
+            ["a"], SamplingParams(max_tokens=compilation.PROBE_TOKENS, temperature=0.0, ignore_eos=True)
         )
         proof = {"generated_tokens": len(answer.outputs[0].token_ids)}
-    return base.finished(request, ("neuron/compile_cache/*/*.neff",), ("vllm-neuron", "vllm"), **proof)
+    return compilation.finished(request, ("neuron/compile_cache/*/*.neff",), ("vllm-neuron", "vllm"), **proof)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.address import Address
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, UsageRung
 from backend.domain.workload.workload import Prompt, check_trace, parse
 from backend.endpoint import fields
-from backend.place import Address
 
 
 class Payloads:

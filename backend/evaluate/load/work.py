@@ -16,6 +16,7 @@ from pathlib import Path
 import uvloop
 
 from backend import files
+from backend.address import Address, connect
 from backend.domain.errors import WorkError
 from backend.domain.load.openai_json import LENGTH, NEWER_LENGTH
 from backend.domain.load.records import LoadPlan, UsageRung
@@ -27,7 +28,6 @@ from backend.evaluate.load.parse import record
 from backend.evaluate.load.payload import Payloads, read_prompts
 from backend.evaluate.load.runner import AUDIT, RECORDS
 from backend.evaluate.load.stream import Peer
-from backend.place import Address, connect
 
 RUNGS: tuple[UsageRung, ...] = ("continuous", "final", "none")
 CONNECT_TIMEOUT_S = 5.0

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backend.layered.products import dynamic_scale, has_int8
-from backend.layered.quantized import Dequantized
+from backend.layered.dequantize import Dequantized
+from backend.layered.matrix_products import dynamic_scale, has_int8
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from backend import files
 from backend.domain.errors import DiskFull, WorkError
-from backend.domain.model.announced import SIDE_FILES
-from backend.layered.source import weight_files
+from backend.domain.model.announced_quantization import SIDE_FILES
+from backend.layered.weight_source import weight_files
 
 if TYPE_CHECKING:
     import torch

@@ -24,9 +24,9 @@ from backend.domain.maths.intervals import mean_ci95
 from backend.evaluate.quality import kept
 from backend.evaluate.quality.divergence import Comparer, Position
 from backend.evaluate.quality.states import HERE, Model, Place, is_quantized, opened
-from backend.layered import source, tokenizers
-from backend.layered.passes import memory_errors
-from backend.layered.products import fast_products
+from backend.layered import tokenizers, weight_source
+from backend.layered.layer_passes import memory_errors
+from backend.layered.matrix_products import fast_products
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +78,7 @@ def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, 
     documents = [text] if isinstance(text, str) else text
     texts = [each if isinstance(each, str) else tokenizers.written(loaded, *each) for each in documents]
     begin = torch.tensor(tokenizers.begins_with(loaded), dtype=torch.long)
-    whole = source.within_positions(model_dir, length)
+    whole = weight_source.within_positions(model_dir, length)
     length = whole - len(begin)
     stream = [token for each in texts for token in _ids(loaded, each)]
     available = len(stream) // length

@@ -1,4 +1,4 @@
-"""What a quantized checkpoint computes: its dequantized weights (`layered.quantized`), with inputs, keys and values
+"""What a quantized checkpoint computes: its dequantized weights (`layered.dequantize`), with inputs, keys and values
 rounded as compressed-tensors' configuration says.
 
 An FP8 key-value cache as vLLM has it: keys after the rotary embedding, one static scale a layer for keys and one for
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ModelDamaged
-from backend.domain.model.stored import is_harmless
-from backend.layered.cache import FP8_MAX
-from backend.layered.products import dynamic_scale
-from backend.layered.quantized import Dequantized
+from backend.domain.model.stored_weights import is_harmless
+from backend.layered.dequantize import Dequantized
+from backend.layered.kv_cache_range import FP8_MAX
+from backend.layered.matrix_products import dynamic_scale
 
 if TYPE_CHECKING:
     import torch

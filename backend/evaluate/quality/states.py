@@ -1,7 +1,7 @@
 """Takes windows of text through one model and gives its logits: one decoder layer in memory at a time.
 
 A family whose layers have no outline (layered/families.py) is loaded whole instead. Knows checkpoints as they are saved
-(`layered.quantized`), and nothing of scores or of the model it is compared with.
+(`layered.dequantize`), and nothing of scores or of the model it is compared with.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backend.domain.errors import ImpossibleStack, InvalidModel, ModelDamaged
-from backend.domain.model.announced import CONFIG
+from backend.domain.model.announced_quantization import CONFIG
 from backend.evaluate.quality import integers, reference
-from backend.layered import quantized
-from backend.layered.hidden import SPILL_BYTES, Hidden
+from backend.layered import dequantize
+from backend.layered.hidden_states import SPILL_BYTES, Hidden
+from backend.layered.layer_passes import Passes, out_of_memory
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes, out_of_memory
-from backend.layered.source import Packed, Source
+from backend.layered.weight_source import Packed, Source
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ def _damaged(folder: Path, why: str) -> ModelDamaged:
 
 def is_quantized(folder: Path) -> bool:
     """Whether the checkpoint's weights are stored otherwise than as plain floats. Raises ModelDamaged, InvalidModel."""
-    return quantized.how_stored(Source(folder)) is not None
+    return dequantize.how_stored(Source(folder)) is not None
 
 
 def _source(folder: Path) -> Source | None:
@@ -100,11 +100,11 @@ def _source(folder: Path) -> Source | None:
     Raises ModelDamaged for a layout that nothing here reads, InvalidModel for one that is announced as another.
     """
     source = Source(folder)
-    layout = quantized.how_stored(source)
+    layout = dequantize.how_stored(source)
     if layout is None:
         return source
     if layout.readable:
-        return quantized.reader(folder)
+        return dequantize.reader(folder)
     if layout.announced == CONFIG:
         return None
     raise ModelDamaged(f"{layout.layout}, {layout.refusal}: start from the 16-bit original.")
@@ -141,7 +141,7 @@ class Streamed:
     @contextmanager
     def _as_stored(self, number: int) -> Iterator[None]:
         """The filled layer computes with inputs, keys and values rounded as its checkpoint says."""
-        if not isinstance(self.source, quantized.Dequantized):
+        if not isinstance(self.source, dequantize.Dequantized):
             yield
             return
         outline = self.outline
@@ -184,7 +184,7 @@ class Whole:
 
         logging.disable_progress_bar()
         source = _source(folder)
-        if isinstance(source, quantized.Dequantized):
+        if isinstance(source, dequantize.Dequantized):
             self.model = reference.load(folder)
         elif isinstance(source, Packed):
             self.model = reference.whole(folder, dict(source.read(source.plain())))

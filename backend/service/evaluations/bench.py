@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend import endpoint
+from backend.address import check_public
 from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneError, WorkError
 from backend.domain.evaluation.document import EvaluateOptions
-from backend.place import check_public
 from backend.service.evaluations import workloads
 from backend.service.evaluations.workloads import Prepared
 from backend.service.models import endpoint_variants

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.domain.errors import NotContinued, NotFound, RequestError
 from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import Evaluation, VariantResult
@@ -130,7 +130,7 @@ def _changed(workspace: Workspace, result: VariantResult) -> str | None:
         return None
     if not Path(path).is_dir():
         return f"`{result.name}` is no longer at {path}; measure again without it"
-    if folders.served_files(result.variant) != result.weights_sha256:
+    if artifact_folder.served_files(result.variant) != result.weights_sha256:
         return f"the files of `{result.name}` in {path} are not those that were measured; measure again"
     return None
 
@@ -141,7 +141,7 @@ def _changed_in_bucket(workspace: Workspace, result: VariantResult) -> str | Non
         manifest = artifacts.show(workspace, result.variant.source).manifest
     except NotFound:
         return f"`{result.name}`, {result.variant.source}, is no longer there; measure again without it"
-    if folders.served_of(manifest, result.variant) != result.weights_sha256:
+    if artifact_folder.served_of(manifest, result.variant) != result.weights_sha256:
         return f"the files of `{result.name}` are not those that were measured; measure again"
     return None
 

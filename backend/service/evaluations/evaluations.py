@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import endpoint, files
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.domain.errors import GateFailed, InvalidOptions, InvalidWorkload, NotFound
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Variant, read_evaluation
 from backend.domain.frozen import Frozen
@@ -32,7 +32,7 @@ from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.tables import EvaluationRow
 
-TEXTS = tuple(held_out.BUNDLED)
+TEXTS = tuple(held_out_text.BUNDLED)
 """Held-out texts that are bundled."""
 DOCUMENTS_KEPT = 16
 """As many as a comparison shows, and some. One of fifty variants at twenty levels takes about 50 MB."""
@@ -92,7 +92,7 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
             endpoint.check_bearer(chosen.bearer_env, endpoint.address(variant.url))
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
-    held_out.check(_text(chosen))
+    held_out_text.check(_text(chosen))
     if chosen.lossless and not any(variant.speculation and variant.kind != "url" for variant in resolved):
         raise InvalidOptions(
             "No variant served here speculates, so there is nothing to hold its answers against: leave lossless out."
@@ -177,11 +177,11 @@ def _text(chosen: EvaluateOptions) -> str | None:
     """The held-out text as asked: a bundled one's name, or a path. Raises InvalidWorkload where there is no such
     file."""
     named = chosen.quality_text
-    if named is None or named in held_out.BUNDLED:
+    if named is None or named in held_out_text.BUNDLED:
         return named
     path = paths.file(named)
     if path is None:
-        names = ", ".join(held_out.BUNDLED)
+        names = ", ".join(held_out_text.BUNDLED)
         raise InvalidWorkload(
             f"There is no held-out text `{named[:120]}`: give a text or JSONL file, or one of {names}."
         )
@@ -191,7 +191,7 @@ def _text(chosen: EvaluateOptions) -> str | None:
 def _kept_text(workspace: Workspace, chosen: EvaluateOptions) -> str | None:
     """A copy of the file by its hash: it may change before the job reads it."""
     found = _text(chosen)
-    if found is None or found in held_out.BUNDLED:
+    if found is None or found in held_out_text.BUNDLED:
         return found
     content = Path(found).read_bytes()
     path = workspace.settings.home / "texts" / hashlib.sha256(content).hexdigest()[:16] / Path(found).name

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from backend.catalog.cards.card import read_card
-from backend.catalog.cards.head import read_head
+from backend.catalog.cards.draft_head import read_head
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation, Variant
 from backend.domain.evaluation.evidence.speculation_gains import PredictedGain, PredictedGains, drafted_levels

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backend import foreign
+from backend import sandbox
 from backend.catalog.text import task_templates
 from backend.domain.errors import InvalidRecipe, RequestError, TooDemanding
 from backend.domain.evaluation import task_rules
@@ -96,7 +96,7 @@ def _fields(source: Path, config: dict[str, Any]) -> dict[str, str]:
     """Fields that every row must have -> the setting that asks for it."""
     written = [(setting, text) for setting, texts in task_rules.row_templates(config).items() for text in texts]
     fields: dict[str, str] = {}
-    is_ours = foreign.is_ours(source.resolve())
+    is_ours = sandbox.is_ours(source.resolve())
     for (setting, _), template in zip(
         written, _templates(source.name, is_ours, tuple(text for _, text in written)), strict=True
     ):
@@ -112,7 +112,7 @@ def _templates(name: str, is_ours: bool, texts: tuple[str, ...]) -> list[dict[st
     if is_ours:
         return task_templates.read(list(texts))
     try:
-        return foreign.call(task_templates.read, list(texts), about=f"The templates of the task {name}")
+        return sandbox.call(task_templates.read, list(texts), about=f"The templates of the task {name}")
     except TooDemanding as error:
         raise InvalidTask(str(error)) from None
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from backend import files, foreign
+from backend import files, sandbox
 from backend.catalog.text import token_lengths as tokenizers
 from backend.catalog.text import workload_text
 from backend.domain.errors import InvalidWorkload, TooDemanding
@@ -85,7 +85,7 @@ def made(asked: Asked) -> Made:
     if asked.file is None:
         return _generated(asked)
     file = Path(asked.file.path)
-    if foreign.is_ours(file):
+    if sandbox.is_ours(file):
         content = read(file)
         return Made(content, workload.parse(file.stem, content))
     lines = _lines(asked.file)
@@ -114,7 +114,7 @@ def _with_prompts(asked: Asked, name: str, lines: Lines) -> Made:
     """A trace of lengths with the prompts that are made for it, in the limited child."""
     file, reading = _tokenizer(asked), lines.reading
     with _GENERATING:
-        content = foreign.call(
+        content = sandbox.call(
             workload_text.make_prompts,
             name,
             lines.content,
@@ -137,7 +137,7 @@ def _generated(asked: Asked) -> Made:
     """By characters where no tokenizer is at hand, and then its name says so."""
     file = _tokenizer(asked)
     asking = (asked.source, str(file) if file else None, asked.seed, asked.context, asked.prompts)
-    ours = file is None or foreign.is_ours(file.resolve())
+    ours = file is None or sandbox.is_ours(file.resolve())
     if ours and not is_long(asked):
         content = workload_text.generate(*asking)
     else:
@@ -150,7 +150,7 @@ def _generated_apart(asked: Asked, asking: tuple[Any, ...], foreign_file: str) -
     cpu_s = GENERATING_S * math.ceil(max(asked.prompts, 1) / GENERATED_LINES)
     with _GENERATING:
         try:
-            return foreign.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
+            return sandbox.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
         except TooDemanding:
             if foreign_file:
                 raise
@@ -185,7 +185,7 @@ def own_lines(
     """
     if len(content) > MAX_BYTES:
         raise too_large(name)
-    made = foreign.call(
+    made = sandbox.call(
         workload_text.read, name, content, dict(columns), time_unit, timed, about=name, cpu_s=_seconds(content)
     )
     head, _, lines = made.partition(b"\n")
@@ -225,7 +225,7 @@ def _reading_file(file: Path) -> Path:
 
 
 def _seconds(content: bytes) -> float:
-    return foreign.CPU_S + len(content) / BYTES_A_SECOND
+    return sandbox.CPU_S + len(content) / BYTES_A_SECOND
 
 
 class Preview(NamedTuple):
@@ -238,7 +238,7 @@ class Preview(NamedTuple):
 
 def preview(name: str, content: bytes) -> Preview:
     """To be shown. Raises InvalidWorkload where it cannot be read, TooDemanding."""
-    return Preview(*foreign.call(workload_text.preview, name, content, about=name, cpu_s=_seconds(content)))
+    return Preview(*sandbox.call(workload_text.preview, name, content, about=name, cpu_s=_seconds(content)))
 
 
 def keep(workspace: Workspace, name: str, content: bytes) -> Path:

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from backend import foreign
+from backend import sandbox
 from backend.catalog.cards import config as configuration
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.catalog.text import token_lengths as tokenizers
 from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
@@ -119,7 +119,7 @@ def _in_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOpti
 def speaks(of: Sequence[Variant]) -> bool:
     """Whether every variant whose folder is here has a chat template, and there is one."""
     folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
-    return bool(folders) and all(held_out.has_template(folder) for folder in folders)
+    return bool(folders) and all(held_out_text.has_template(folder) for folder in folders)
 
 
 def default(workspace: Workspace, source: str | None) -> str:
@@ -274,7 +274,7 @@ def context_of(variant: Variant) -> int | None:
     if variant.serving.max_model_len is not None or variant.model_path is None:
         return variant.serving.max_model_len
     try:
-        config = foreign.read_json_file(Path(variant.model_path) / "config.json")
+        config = sandbox.read_json_file(Path(variant.model_path) / "config.json")
     except (OSError, ValueError):
         return None
     found = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from backend.artifacts import places
+from backend.artifacts import locations
 from backend.artifacts.base import Place
 from backend.domain.errors import NotEnoughDisk, QuotaExceeded
 from backend.domain.figures import listed
@@ -76,7 +76,7 @@ def collect(
 
 def reached(workspace: Workspace) -> list[Place]:
     """The places that this machine reaches: its folder, and the one that is chosen."""
-    found = [places.chosen(workspace.settings), places.of(workspace.settings, "")]
+    found = [locations.chosen(workspace.settings), locations.of(workspace.settings, "")]
     return list({place.address: place for place in found}.values())
 
 
@@ -103,7 +103,7 @@ def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *,
 def check_quota(workspace: Workspace, needed: int) -> None:
     """Raises QuotaExceeded, which names what to remove, where so many bytes more do not fit beside what is there and
     what optimize jobs under way will add; RequestError where the quota is no size."""
-    quota = places.quota(workspace.settings)
+    quota = locations.quota(workspace.settings)
     if quota is None:
         return
     with workspace.store.read() as session:
@@ -144,4 +144,6 @@ def usage(workspace: Workspace) -> Usage:
     """Raises RequestError where a setting is wrong."""
     with workspace.store.read() as session:
         used = contents.used(session)
-    return Usage(place=places.chosen(workspace.settings).address, bytes=used, quota=places.quota(workspace.settings))
+    return Usage(
+        place=locations.chosen(workspace.settings).address, bytes=used, quota=locations.quota(workspace.settings)
+    )

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from backend.artifacts import places
+from backend.artifacts import locations
 from backend.artifacts.base import Tell, silent
 from backend.domain.errors import NotNow, ReadOnly
 from backend.domain.frozen import Frozen
@@ -77,7 +77,7 @@ def verify(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> Artif
     """Hash every file where it lies against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a
     demonstration."""
     shown = _readable(workspace, artifact_id)
-    places.of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
+    locations.of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
     return shown
 
 
@@ -93,14 +93,14 @@ def _readable(workspace: Workspace, artifact_id: str) -> ArtifactView:
 def fetch(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> Path:
     """The folder of its verified files on this machine, fetched where they lie in a bucket. Raises as `verify`."""
     shown = _readable(workspace, artifact_id)
-    with places.of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
+    with locations.of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
         return folder
 
 
 def archive(workspace: Workspace, artifact_id: str) -> bytes:
     """A tar of its verified files in one folder named after it, for a download. Raises as `verify`."""
     shown, content = _readable(workspace, artifact_id), BytesIO()
-    place = places.of(workspace.settings, shown.path)
+    place = locations.of(workspace.settings, shown.path)
     with place.use(shown.path, artifact_id) as folder, tarfile.open(fileobj=content, mode="w") as tar:
         tar.add(folder, arcname=artifact_id)
     return content.getvalue()

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from backend import channel, endpoint, files, place
+from backend import address, channel, endpoint, files
 from backend.channel import Channel
 from backend.domain.errors import JobCancelled, NotNow, RequestError, WorkError
 from backend.domain.frozen import Frozen
@@ -210,7 +210,7 @@ def queued(
     if isinstance(spec, EvaluateSpec):  # also one that was asked for where nobody else reaches it, and is now repeated
         for variant in spec.variants:
             if variant.url is not None and variant.remote is None:
-                place.check_public(endpoint.address(variant.url))
+                address.check_public(endpoint.address(variant.url))
     if isinstance(spec, EvaluateSpec | ImportSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})
     return JobRow(

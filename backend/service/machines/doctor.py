@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from backend.artifacts import places
+from backend.artifacts import locations
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
 from backend.domain.machine.environments import SERVE
@@ -140,7 +140,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
         return []
     try:
         usage = artifact_storage.usage(workspace)
-        places.chosen(workspace.settings).check_writable()
+        locations.chosen(workspace.settings).check_writable()
     except WhetstoneError as error:
         return [
             Finding(

@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
+from backend.address import SAGEMAKER
 from backend.domain.deploy.deployment import PREFIX, REGION
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Remote, Variant
 from backend.domain.roles import Action
 from backend.launchers import in_service
-from backend.place import SAGEMAKER
 from backend.service.machines import targets
 from backend.service.workspace import Workspace
 from backend.store import audit

@@ -13,7 +13,7 @@ from backend.domain.errors import LicenceNotAccepted, RequestError, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import ImportSpec, JobKind
 from backend.domain.jobs.terms import Terms
-from backend.domain.model.sources import Inspection
+from backend.domain.model.inspection import Inspection
 from backend.domain.roles import Action
 from backend.service import paths
 from backend.service.jobs import artifact_storage, jobs, quotas

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.catalog.bundled import models
-from backend.catalog.cards import head as heads
+from backend.catalog.cards import draft_head as heads
 from backend.catalog.cards import licence as licences
 from backend.catalog.cards.card import own_name as card_name
 from backend.catalog.cards.card import read_card

@@ -10,7 +10,7 @@ from threading import Lock
 
 from pydantic import ValidationError
 
-from backend import files, foreign, preflight
+from backend import files, preflight, sandbox
 from backend.catalog.bundled import models
 from backend.catalog.bundled.models import Stamp
 from backend.domain.errors import DiskFull, InvalidModel
@@ -34,7 +34,7 @@ def of(cache: Path, model: ModelFacts) -> Preflight:
     if not isinstance(model, ModelCard) or model.head_of is not None:
         return NOTHING
     config = Path(model.path) / "config.json"
-    if foreign.is_ours(config) or not config.is_file():
+    if sandbox.is_ours(config) or not config.is_file():
         return NOTHING
     with _one_at_a_time:
         return _of(model, models.stamp(Path(model.path)), cache / "preflight")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from backend import endpoint, place
+from backend import address, endpoint
 from backend.artifacts import variants as artifact_variants
 from backend.catalog.bundled import instances
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
@@ -73,9 +73,9 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
         raise RequestError(
             f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1."
         )
-    address = endpoint.address(source.partition("#")[0])
+    target = endpoint.address(source.partition("#")[0])
     if may_ask:
-        place.check_public(address)
+        address.check_public(target)
     url = parts._replace(fragment="").geturl().rstrip("/")
     return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
 

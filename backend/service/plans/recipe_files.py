@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from backend import foreign
+from backend import sandbox
 from backend.domain.errors import InvalidRecipe
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
@@ -59,7 +59,7 @@ def read_yaml(text: str, *, what: str = "recipe", most: int = MAX_BYTES) -> Any:
     if len(text) > most:
         raise InvalidRecipe(f"The {what} has more than {most // 1000} kB: it needs a few lines.")
     try:
-        return foreign.read_yaml(text)
+        return sandbox.read_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.catalog.text import prompts
+from backend.catalog.text import training_prompts
 from backend.domain.errors import ImpossibleStack, InvalidOptions, InvalidWorkload, NotEnoughDisk, NotEnoughMemory
 from backend.domain.jobs.jobs import TrainSpec
 from backend.domain.jobs.terms import Terms
@@ -40,7 +40,7 @@ def prepare(workspace: Workspace, source: str, options: Training, prompts_path: 
     path = None if prompts_path is None else paths.file(prompts_path)
     if prompts_path is not None and path is None:
         raise InvalidWorkload(f"There is no file {prompts_path[:200]}: give a JSONL, Parquet or text file of prompts.")
-    prompts.read(str(path) if path else None, Path(model.path))
+    training_prompts.read(str(path) if path else None, Path(model.path))
     _check_room(workspace, model, options)
     return TrainSpec(model=model, options=options, prompts_path=str(path) if path else None)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from backend.catalog.bundled import measured as bundled
+from backend.catalog.bundled import evaluations as bundled
 from backend.domain.errors import Unreadable, WhetstoneError
 from backend.domain.evaluation.document import Evaluation, read_evaluation
 from backend.domain.machine import pricelist

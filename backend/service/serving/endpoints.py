@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from backend.artifacts import places
+from backend.artifacts import locations
 from backend.domain import roles
 from backend.domain.deploy import container, iam_policy, sagemaker_requests, templates
 from backend.domain.deploy.deployment import Capacity, Container, Deployment, Idle, Rollout, Scheduled, idle_alarm
@@ -285,7 +285,7 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
 def _weights(workspace: Workspace, deployment: Deployment) -> Iterator[tuple[Path, dict[str, int]]]:
     """The folder of the artifact, and the sizes of what is uploaded of it."""
     shown = artifacts.show(workspace, deployment.artifact)
-    place = places.of(workspace.settings, shown.path)
+    place = locations.of(workspace.settings, shown.path)
     parts = ("model/", "draft/") if deployment.draft else ("model/",)
     with place.use(shown.path, deployment.artifact) as folder:
         yield folder, {file.path: file.size for file in shown.manifest.files if file.path.startswith(parts)}

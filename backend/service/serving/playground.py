@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from backend import endpoint
-from backend.catalog.text import held_out
+from backend.address import Address
+from backend.catalog.text import held_out_text
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.domain.load import aws_event_stream, openai_json, sagemaker_errors
 from backend.domain.load.openai_json import AnswerChunk, NotAnAnswer, ServerReportedError
 from backend.domain.load.server_events import DONE, parse_server_events
 from backend.domain.roles import Action
 from backend.endpoint import models
-from backend.place import Address
 from backend.service.workspace import Workspace
 
 __all__ = ["PromptTooLong", "Question", "Timing", "chats", "model", "models", "stream"]
@@ -81,7 +81,7 @@ def chats(folder: str | Path | None) -> bool | None:
     """Whether the tokenizer in that folder brings a chat template; None where there is no folder to look into."""
     if folder is None or not Path(folder).is_dir():
         return None
-    return held_out.has_template(Path(folder))
+    return held_out_text.has_template(Path(folder))
 
 
 def model(workspace: Workspace, url: str, served_name: str | None) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from backend import files as disk
-from backend.artifacts.folders import MANIFEST
+from backend.artifacts.artifact_folder import MANIFEST
 from backend.channel import WORK
 from backend.domain.errors import NotNow, RequestError
 from backend.domain.frozen import Frozen

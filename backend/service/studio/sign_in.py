@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError
 
 from backend import settings as configuration
+from backend.address import is_loopback
 from backend.domain.errors import RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.roles import Actor, Role
 from backend.domain.validation import first_flaw
-from backend.place import is_loopback
 from backend.service import paths
 from backend.settings import SIGN_IN, Settings
 from backend.store.home import PRIVATE_FILE

@@ -21,10 +21,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from backend import logs, settings
+from backend.address import is_loopback
 from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import JobState
 from backend.domain.roles import Actor
-from backend.place import is_loopback
 from backend.processes import Signalled
 from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, first_run, sign_in

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
-from backend.artifacts import folders
-from backend.catalog.cards import record
+from backend.artifacts import artifact_folder
+from backend.catalog.cards import import_record
 from backend.catalog.cards.card import read_card
 from backend.channel import JobChannel
 from backend.domain.errors import InvalidModel, UnknownModel
@@ -29,7 +29,7 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.quality_loss import below_floor
 from backend.domain.load.prompt_lines import GREEDY_STREAMS
 from backend.domain.model.shapes import sizes
-from backend.domain.model.stored import StoredWeights
+from backend.domain.model.stored_weights import StoredWeights
 from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
 from backend.domain.needs.serving_memory import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
@@ -157,7 +157,7 @@ def _document(
                 step=_step(variant) if BANDWIDTH in hardware else None,
                 peak_rss_bytes=max(peaks, default=None),
                 speculates=pool.speculates(index),
-                weights_sha256=before.weights_sha256 if before else folders.served_files(variant),
+                weights_sha256=before.weights_sha256 if before else artifact_folder.served_files(variant),
                 findings=evidence.findings(
                     variant, pool.evidence.get(index, []), levels, before.findings if before else []
                 ),
@@ -252,7 +252,7 @@ def former_quantization_notes(variants: Sequence[Variant]) -> list[str]:
     """What the originals lost before they came here, or lose as they are stored, a sentence each: every quality is
     against them as they are."""
     folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
-    records = [(folder, import_record) for folder in folders if (import_record := record.read(Path(folder)))]
+    records = [(folder, import_record) for folder in folders if (import_record := import_record.read(Path(folder)))]
     names = {variant.model_path: variant.name for variant in variants}
     imported = [
         f"`{names.get(folder, import_record.card_id)}`: {import_record.quantized_before.sentence}"

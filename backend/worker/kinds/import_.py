@@ -56,7 +56,7 @@ def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
 
 
 def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
-    from backend.catalog.cards import record
+    from backend.catalog.cards import import_record
     from backend.catalog.cards.card import read_card
     from backend.catalog.remote import selection
     from backend.catalog.remote import sources as remote
@@ -80,7 +80,7 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     download(source, wanted, staged, progress.advance)
     progress.phase("check", "Reading the card", weight=0.02)
     read_card(staged)
-    record.write(staged, record.ImportRecord(**_asked(spec), files=wanted))
+    import_record.write(staged, import_record.ImportRecord(**_asked(spec), files=wanted))
 
 
 def _asked(spec: ImportSpec) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _asked(spec: ImportSpec) -> dict[str, Any]:
 def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     """Make the model of a GGUF file; a package's wheel stays beside until that is done, for another attempt."""
     from backend.catalog.cards import gguf as heads
-    from backend.catalog.cards import record
+    from backend.catalog.cards import import_record
     from backend.catalog.cards.card import read_card
     from backend.engines.gguf import convert
     from backend.hardware import probe
@@ -117,7 +117,7 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     shutil.rmtree(work)
     sizes = {path.name: path.stat().st_size for path in sorted(staged.iterdir())}
     known = _asked(spec) | {"name": name, "licence": licence}
-    record.write(staged, record.ImportRecord(**known, quantized_before=before, files=sizes))
+    import_record.write(staged, import_record.ImportRecord(**known, quantized_before=before, files=sizes))
     read_card(staged)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
-from backend.artifacts import folders
-from backend.catalog.text import held_out
+from backend.artifacts import artifact_folder
+from backend.catalog.text import held_out_text
 from backend.channel import JobChannel
 from backend.domain.errors import ModelDamaged, QualityFloorMissed
 from backend.domain.evaluation.document import Speculation, Variant
@@ -178,13 +178,13 @@ class Optimization:
     def _scored(self, folder: Path) -> dict[str, Any]:
         from backend.evaluate.quality import quality
         from backend.evaluate.quality.states import Place
-        from backend.layered.passes import devices
+        from backend.layered.layer_passes import devices
 
         fewest, most = QUALITY_WINDOWS  # fewer for a large model; the interval in the report widens with it
         windows = max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(self.spec.model.parameters, 1)))
         settings = configuration.load()
         original, place = Path(self.spec.model.path), Place(devices(), self.channel.work, kept=settings.kept_scoring)
-        text = held_out.read(None, original)
+        text = held_out_text.read(None, original)
         found = quality.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)
         return {**found, "text": text.name, "text_sha256": text.sha256}
 
@@ -242,7 +242,7 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
             parent=spec.model,
             recipe=spec.recipe,
             recipe_hash=spec.recipe.hash,
-            files=folders.describe(channel.output),
+            files=artifact_folder.describe(channel.output),
             bytes_before=spec.model.weights_bytes,
             bytes_after=weight_bytes(work.model),
             draft=spec.draft,
@@ -252,7 +252,7 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
             seconds=round(time.monotonic() - began, 2),
             **work.facts,
         )
-        folders.write_manifest(channel.output, manifest)
+        artifact_folder.write_manifest(channel.output, manifest)
     document = manifest.model_dump(mode="json", include=RESULT)
     return {**document, "artifact": manifest.id, "average_bits": (manifest.bits or {}).get("average_bits")}
 
@@ -267,7 +267,7 @@ def calibration_texts(path: str | None, model: Path) -> list[str]:
     """Of a file, or bundled; answered prompts in the model's chat template."""
     from backend.layered import tokenizers
 
-    found = held_out.calibration(path, model)
+    found = held_out_text.calibration(path, model)
     if all(isinstance(document, str) for document in found):
         return [str(document) for document in found]
     loaded = tokenizers.load(model)
@@ -281,9 +281,9 @@ def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> Qua
         from backend.engines import native
 
         return native.quantize(request, progress)
-    from backend.engines.libraries import outside
+    from backend.engines.libraries import library_client
 
-    return outside.quantize(engine, engines.engine_python(configuration.load(), environment), request, progress)
+    return library_client.quantize(engine, engines.engine_python(configuration.load(), environment), request, progress)
 
 
 def weight_bytes(folder: Path) -> int:
@@ -297,7 +297,7 @@ def copy_model(source: Path, destination: Path) -> None:
     another host.
     """
     from backend.layered import tokenizers
-    from backend.layered.source import weight_files
+    from backend.layered.weight_source import weight_files
 
     if not any(source.glob("*.safetensors")):
         raise ModelDamaged(f"There are no weights in {source} any more: put them back, then resume the job.")

@@ -35,7 +35,7 @@ from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Point, Probe, Shape
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.domain.workload.workload import parse
-from backend.engines.drafts import random as random_drafts
+from backend.engines.drafts import random_draft as random_drafts
 from backend.hardware import engines, probe
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring.artifact_copies import local_artifacts

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from backend import files
-from backend.artifacts import folders
-from backend.catalog.text import prompts
+from backend.artifacts import artifact_folder
+from backend.catalog.text import training_prompts
 from backend.channel import JobChannel
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import TrainSpec
@@ -35,7 +35,7 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
 
     began, progress = time.monotonic(), ChannelProgress(channel, 1.0)
     target = Path(spec.model.path)
-    given = prompts.read(spec.prompts_path, target)
+    given = training_prompts.read(spec.prompts_path, target)
     if given.left_out:
         progress.note(
             f"{given.left_out} prompts of {given.name} are left out: held out for evaluations, or there twice."
@@ -51,7 +51,7 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
             device=devices()[0],
             work_dir=channel.resume(),
         )
-        found = train(request, progress, prompts.held).model_dump(mode="json")
+        found = train(request, progress, training_prompts.held).model_dump(mode="json")
         asked = spec.options.model_dump(mode="json", exclude_none=True)
         training = {**found, "asked": asked, "prompts": given.name, "left_out": given.left_out}
         manifest = _manifest(spec, channel, training, memory, time.monotonic() - began)
@@ -73,7 +73,7 @@ def _manifest(
         parent=spec.model,
         recipe=recipe,
         recipe_hash=recipe.hash,
-        files=folders.describe(channel.output),
+        files=artifact_folder.describe(channel.output),
         bytes_before=spec.model.weights_bytes,
         bytes_after=sum(file.stat().st_size for file in draft.glob("*.safetensors")),
         training=training,
@@ -83,5 +83,5 @@ def _manifest(
         peak_rss_bytes=memory.peak,
         seconds=round(seconds, 2),
     )
-    folders.write_manifest(channel.output, manifest)
+    artifact_folder.write_manifest(channel.output, manifest)
     return manifest

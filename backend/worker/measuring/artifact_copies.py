@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from backend.artifacts import places
+from backend.artifacts import locations
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.progress import Progress
 from backend.settings import Settings
@@ -28,7 +28,7 @@ def _here(variant: Variant, settings: Settings, progress: Progress, stack: ExitS
     if variant.kind != "artifact" or variant.model_path is None:
         return variant
     address = variant.stored_at or str(Path(variant.model_path).parent)
-    place = places.of(settings, address)
+    place = locations.of(settings, address)
     if missing := place.missing(address):
         told = f"Fetching {variant.name} ({missing / 1e6:.1f} MB) from {place.address}"
         progress.phase("fetch", told, total=missing, unit="bytes")

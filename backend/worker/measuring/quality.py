@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.artifacts import folders
-from backend.catalog.text import held_out
-from backend.catalog.text.held_out import HeldOut
+from backend.artifacts import artifact_folder
+from backend.catalog.text import held_out_text
+from backend.catalog.text.held_out_text import HeldOut
 from backend.domain.errors import ArtifactCorrupt
 from backend.domain.evaluation.answer_agreement import answered_pairs, measure_agreement, pooled_interval
 from backend.domain.evaluation.document import Quality, Variant
@@ -44,7 +44,7 @@ def measure_quality(
         if variant.neuron is not None:
             qualities[index] = Quality(scored="unavailable", note=ON_NEURON)
         elif variant.model_path is not None and variant.original_path is not None:
-            chosen = held_out.read(text, Path(variant.original_path))
+            chosen = held_out_text.read(text, Path(variant.original_path))
             qualities[index] = scorer.quality(variant.original_path, variant.model_path, chosen)
     return qualities
 
@@ -68,7 +68,7 @@ class _Scorer:
     def _recorded(self, model: str, text: HeldOut) -> Scores | None:
         """What the job that made it measured, on the same text."""
         try:
-            quality = folders.read_manifest(Path(model).parent).quality or {}
+            quality = artifact_folder.read_manifest(Path(model).parent).quality or {}
         except ArtifactCorrupt:  # no artifact
             return None
         if quality.get("text_sha256") != text.sha256:
@@ -82,7 +82,7 @@ class _Scorer:
     def _scored(self, original: str, model: str, text: HeldOut) -> Scores:
         from backend.evaluate.quality import quality
         from backend.evaluate.quality.states import Place
-        from backend.layered.passes import devices
+        from backend.layered.layer_passes import devices
 
         place = Place(devices(), self.folder, kept=self.kept)
         paths = Path(original), Path(model)

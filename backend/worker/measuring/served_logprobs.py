@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.limits import served_divergence
@@ -37,7 +37,7 @@ def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list
     sent = None if must_stay_local(variants, text) else text
     try:
         found: list[list[int]] = quality.window_tokens(
-            folder, held_out.read(sent, folder).documents, LENGTH, WINDOWS
+            folder, held_out_text.read(sent, folder).documents, LENGTH, WINDOWS
         ).tolist()
     except InvalidWorkload:
         return []
@@ -46,7 +46,7 @@ def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list
 
 def must_stay_local(variants: Sequence[Variant], text: str | None) -> bool:
     """Whether the text is a person's own and some variant is a server elsewhere, which is not to read it."""
-    return text is not None and text not in held_out.BUNDLED and any(variant.kind == "url" for variant in variants)
+    return text is not None and text not in held_out_text.BUNDLED and any(variant.kind == "url" for variant in variants)
 
 
 def fetch_logprobs(

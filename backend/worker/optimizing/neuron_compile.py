@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
-from backend.artifacts import compiled
+from backend.artifacts import compile_cache
 from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron.compile_plan import CompilePlan
@@ -24,13 +24,13 @@ def compile_for_neuron(
     Raises EngineMissing, WorkError with the compiler's own sentence.
     """
     settings = configuration.load()
-    cache, folder = compiled.of(settings), output / FOLDER
+    cache, folder = compile_cache.of(settings), output / FOLDER
     progress.phase("cache", "Looking for it among what was compiled before", weight=0.2)
     entry = cache.fetch(plan.key, folder)
     if entry is not None:
         progress.note(f"Fetched from the cache under {plan.key}: nothing was compiled.")
         return {"compile_key": {**plan.fields, "key": plan.key, "cached": True}, "versions": entry.versions}
-    versions, proof = _compile(plan, model, draft, folder, compiled.graphs(settings), progress, device)
+    versions, proof = _compile(plan, model, draft, folder, compile_cache.graphs(settings), progress, device)
     cache.put(plan.key, plan.model, plan.fields, folder, versions)
     return {"compile_key": {**plan.fields, "key": plan.key, "cached": False, **proof}, "versions": versions}
 
@@ -38,12 +38,12 @@ def compile_for_neuron(
 def _compile(
     plan: CompilePlan, model: Path, draft: Path | None, folder: Path, graphs: Path, progress: Progress, device: bool
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    from backend.engines.libraries import outside
-    from backend.engines.neuron import persistent
-    from backend.engines.neuron.base import CompileRequest, CompileResult
+    from backend.engines.libraries import library_client
+    from backend.engines.neuron import graph_cache
+    from backend.engines.neuron.compilation import CompileRequest, CompileResult
 
     python = engines.engine_python(configuration.load(), STACKS[plan.stack].environment)
-    for name in persistent.clean(graphs):
+    for name in graph_cache.clean(graphs):
         progress.warn(
             f"The graph {name} failed in an earlier compilation and would not be tried again: its entry was removed."
         )
@@ -52,7 +52,7 @@ def _compile(
     request = CompileRequest(
         plan=plan, model_dir=model, draft_dir=draft, out_dir=folder, cache_dir=graphs, device=device
     )
-    compile_result = CompileResult.model_validate(outside.ask(plan.stack, python, request, progress))
+    compile_result = CompileResult.model_validate(library_client.ask(plan.stack, python, request, progress))
     if (here := compile_result.versions.get("neuronx-cc")) != plan.compiler:
         raise WorkError(f"The compiler is {here} and the job was planned for {plan.compiler}: submit it again.")
     return compile_result.versions, {"proof": compile_result.proof} if compile_result.proof else {}

@@ -20,7 +20,7 @@ from backend import files
 from backend.domain.errors import DiskFull, QualityFloorMissed
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import Recover
-from backend.engines.attempts import Left
+from backend.engines.attempt_state import Left
 
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
@@ -95,7 +95,7 @@ def _once(
     """What `make` answers, and the seconds it took; from an earlier attempt where that had finished the same from the
     same."""
     from backend.engines.native.files import resume
-    from backend.layered.source import weight_files
+    from backend.layered.weight_source import weight_files
 
     key = resume.key_of(base_model.model_dump(mode="json"), weight_files(source))
     mark = folder.with_name(folder.name + ".json")

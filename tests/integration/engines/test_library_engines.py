@@ -21,7 +21,7 @@ import pytest
 from backend.domain.errors import EngineMissing, ImpossibleStack, JobCancelled, WorkError
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
-from backend.engines.libraries import outside
+from backend.engines.libraries import library_client
 from backend.evaluate.quality.quality import score
 from backend.hardware.engines import engine_python
 from backend.settings import CHECKOUT, load
@@ -48,7 +48,11 @@ def held(folder: Path) -> Path:
 
 
 def children(pid: int) -> list[psutil.Process]:
-    return [child for child in psutil.Process(pid).children() if "backend.engines.libraries.inside" in child.cmdline()]
+    return [
+        child
+        for child in psutil.Process(pid).children()
+        if "backend.engines.libraries.library_process" in child.cmdline()
+    ]
 
 
 class Attempt(threading.Thread):
@@ -61,7 +65,7 @@ class Attempt(threading.Thread):
 
     def run(self) -> None:
         try:
-            outside.quantize("llm-compressor", HERE, self.request, Silent())
+            library_client.quantize("llm-compressor", HERE, self.request, Silent())
         except WorkError as error:
             self.error = error
 
@@ -70,22 +74,22 @@ def test_an_engines_refusal_arrives_as_what_it_was(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", layers=1)
     store(model, fp8)
     with pytest.raises(ImpossibleStack, match="already quantized: start from its 16-bit original"):
-        outside.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
+        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
     with pytest.raises(ImpossibleStack, match="AutoAWQ writes 4-bit AWQ with zero points only"):
-        outside.quantize("autoawq", HERE, asked(model, tmp_path / "out"), Silent())
+        library_client.quantize("autoawq", HERE, asked(model, tmp_path / "out"), Silent())
     pruned = asked(model, tmp_path / "out", pruning=Pruning(method="wanda"))
     with pytest.raises(ImpossibleStack, match="prune or quantize, not both"):
-        outside.quantize("llm-compressor", HERE, pruned.model_copy(update={"method": "w8a8"}), Silent())
+        library_client.quantize("llm-compressor", HERE, pruned.model_copy(update={"method": "w8a8"}), Silent())
     with pytest.raises(ImpossibleStack, match="has no `magnitude` here: it has wanda, sparsegpt"):
         magnitude = {"method": None, "pruning": Pruning(method="magnitude")}
-        outside.quantize("llm-compressor", HERE, pruned.model_copy(update=magnitude), Silent())
+        library_client.quantize("llm-compressor", HERE, pruned.model_copy(update=magnitude), Silent())
     assert not (tmp_path / "out").exists()
 
 
 def test_an_interpreter_without_the_library_fails_in_one_sentence(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", layers=1)
     with pytest.raises(WorkError, match=r"^llm-compressor failed \(ModuleNotFoundError: No module named") as caught:
-        outside.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
+        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
     assert "\n" not in str(caught.value)
 
 
@@ -108,7 +112,7 @@ def test_a_cancelled_call_leaves_no_process(tmp_path: Path) -> None:
 
     progress = Cancelled()
     with pytest.raises(JobCancelled):
-        outside.quantize(
+        library_client.quantize(
             "llm-compressor", HERE, asked(tiny_llama(tmp_path / "model", layers=1), tmp_path / "out"), progress
         )
     assert progress.pids and not any(psutil.pid_exists(pid) for pid in progress.pids)
@@ -162,7 +166,7 @@ class Recorded(Silent):
 def made(engine: str, model: Path, out: Path, **changes: Any) -> tuple[dict[str, Any], Recorded]:
     """The result, and the score of what was saved; EngineMissing where the environment was not installed."""
     progress = Recorded()
-    result = outside.quantize(engine, engine_python(load(), "compress"), asked(model, out, **changes), progress)
+    result = library_client.quantize(engine, engine_python(load(), "compress"), asked(model, out, **changes), progress)
     assert [layer["name"] for layer in result.layers] == [f"model.layers.{n}" for n in range(2)]
     assert all(0 < layer["relative_error"] < 0.5 for layer in result.layers)
     assert {row["name"] for row in result.kept_16bit} == {"lm_head", "embedding"}
@@ -216,7 +220,7 @@ def test_llm_compressor_prunes_every_linear_and_nothing_else(tmp_path: Path, met
         samples=4,
         length=32,
     )
-    result = outside.quantize("llm-compressor", engine_python(load(), "compress"), request, progress)
+    result = library_client.quantize("llm-compressor", engine_python(load(), "compress"), request, progress)
     assert progress.phases == ["load", "prune", "write"] and max(progress.done) == 2
     assert all(0 < layer["relative_error"] < 1 for layer in result.layers) and len(result.layers) == 2
     assert "quantization_config" not in json.loads((out / "config.json").read_text())

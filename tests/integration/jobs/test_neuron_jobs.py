@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.artifacts import compiled
+from backend.artifacts import compile_cache
 from backend.domain.errors import RequestError, WorkError
 from backend.domain.jobs.progress import Silent
 from backend.domain.machine.environments import NEURON, check_index, find
@@ -130,7 +130,7 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "model.pt").write_bytes(b"x" * 10)
-    cache = compiled.CompiledCache(str(home / "cache" / "compiled"))
+    cache = compile_cache.CompiledCache(str(home / "cache" / "compiled"))
     key = "0" * 20
     cache.put(
         key,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.catalog.text import prompts
+from backend.catalog.text import training_prompts
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.draft_training import Training
@@ -63,9 +63,9 @@ def test_a_killed_training_goes_on_to_the_same_draft(tmp_path: Path) -> None:
     out = tmp_path / "whole"
     out.mkdir()
     model = Path(spec.model.path)
-    found = prompts.read(str(path), model).texts
+    found = training_prompts.read(str(path), model).texts
     request = TrainRequest(target_dir=model, out_dir=out, options=OPTIONS, prompts=found, work_dir=tmp_path / "work")
-    whole = train(request, Silent(), prompts.held)
+    whole = train(request, Silent(), training_prompts.held)
     assert artifact.manifest.training["acceptance"] == [each.model_dump(mode="json") for each in whole.acceptance]
     sha256 = {file.path: file.sha256 for file in artifact.manifest.files}["draft/model.safetensors"]
     assert sha256 == hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()

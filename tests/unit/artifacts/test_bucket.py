@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlmodel import select
 
-from backend.artifacts import folders, places
+from backend.artifacts import artifact_folder, locations
 from backend.artifacts.base import Place, Published
 from backend.artifacts.cache import Cache
 from backend.aws import objects
@@ -75,7 +75,7 @@ def home(client: Any, tmp_path: Path) -> Workspace:
 
 
 def place(home: Workspace) -> Place:
-    return places.chosen(home.settings)
+    return locations.chosen(home.settings)
 
 
 def staged(folder: Path, job: str = "j-1", weights: bytes = b"weights", config: bytes = b"{}") -> Manifest:
@@ -88,11 +88,11 @@ def staged(folder: Path, job: str = "j-1", weights: bytes = b"weights", config: 
         parent=CARD,
         recipe=RECIPE,
         recipe_hash=RECIPE.hash,
-        files=folders.describe(folder),
+        files=artifact_folder.describe(folder),
         bytes_before=1,
         bytes_after=1,
     )
-    folders.write_manifest(folder, manifest)
+    artifact_folder.write_manifest(folder, manifest)
     return manifest
 
 
@@ -117,11 +117,11 @@ def test_what_was_published_comes_back_byte_for_byte(home: Workspace, client: An
     assert told[-1] == (12 * MIB + 2, 12 * MIB + 2) and told == sorted(told)
     assert [key.split("/")[1] for key in keys(client, "team")] == ["artifacts", "contents", "contents"]
     with place(home).use(made.address, manifest.id) as copied:  # the copy that the publisher keeps, by links
-        folders.verify(copied, manifest)
+        artifact_folder.verify(copied, manifest)
     forget_copies(home)
     assert place(home).missing(made.address) == 12 * MIB + 2
     with place(home).use(made.address, manifest.id, lambda *at: told.append(at)) as fetched:
-        folders.verify(fetched, manifest)
+        artifact_folder.verify(fetched, manifest)
         assert (fetched / "model" / "model.safetensors").read_bytes() == many(12 * MIB)
     assert told[-1] == (12 * MIB + 2, 12 * MIB + 2) and place(home).missing(made.address) == 0
 
@@ -133,7 +133,7 @@ def test_an_outline_has_what_a_page_reads_and_no_weights(home: Workspace, tmp_pa
     folder = place(home).outline(made.address, manifest)
     assert [path.name for path in sorted((folder / "model").iterdir())] == ["config.json"]
     with place(home).use(made.address, manifest.id) as fetched:
-        folders.verify(fetched, manifest)
+        artifact_folder.verify(fetched, manifest)
 
 
 def test_the_manifest_is_written_last(home: Workspace, client: Any, proxy: str, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_download_outlives_a_fault(
     forget_copies(home)
     faults(proxy, {"method": "GET", "has": where, "do": do})
     with place(home).use(made.address, manifest.id) as fetched:
-        folders.verify(fetched, manifest)
+        artifact_folder.verify(fetched, manifest)
 
 
 def test_contents_that_two_artifacts_name_stay_for_the_other(home: Workspace, client: Any, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_supervisor_registers_what_is_in_the_bucket(working: Home, client: Any
     with working.store.read() as session:
         (made,) = session.exec(select(ArtifactRow)).all()
     assert made.path.startswith(f"{PLACE}/artifacts/{made.id}.") and not (working.settings.home / "artifacts").exists()
-    places.of(working.settings, made.path).verify(made.path, Manifest.model_validate_json(made.manifest))
+    locations.of(working.settings, made.path).verify(made.path, Manifest.model_validate_json(made.manifest))
     assert not list((working.settings.jobs / "j-1" / "1" / "work").glob("output"))
 
 
@@ -355,14 +355,14 @@ def test_a_job_whose_artifact_waits_can_be_cancelled(working: Home, monkeypatch:
 def test_what_is_refused_at_the_commit_leaves_the_bucket(
     working: Home, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = folders.verify
+    verify = artifact_folder.verify
 
     def slow(folder: Path, manifest: Manifest) -> None:
         verify(folder, manifest)
         with working.store.session() as session:
             leases.change(session, leases.lease(seen(working)), list(JobState), token=99)
 
-    monkeypatch.setattr(folders, "verify", slow)
+    monkeypatch.setattr(artifact_folder, "verify", slow)
     working.tick()
     assert keys(client, "team") == []
 
@@ -407,28 +407,28 @@ def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_
         Cache(home.settings.cache / "artifacts", 0).make_room(0)
         assert (local / "model" / "model.safetensors").is_file(), "what is used stays"
     assert told == ["Fetching r (0.0 MB) from s3://team/studio"]
-    assert folders.served_files(found) == folders.served_of(manifest, found)
+    assert artifact_folder.served_files(found) == artifact_folder.served_of(manifest, found)
     forget_copies(home)
 
 
 def test_a_place_that_cannot_be_written_says_why(home: Workspace, client: Any, tmp_path: Path) -> None:
     place(home).check_writable()
     assert keys(client, "team") == []
-    other = places.chosen(home.settings.model_copy(update={"artifact_store": "s3://nobodys/x"}))
+    other = locations.chosen(home.settings.model_copy(update={"artifact_store": "s3://nobodys/x"}))
     with pytest.raises(RequestError, match="There is no bucket `nobodys`"):
         other.check_writable()
     with pytest.raises(RequestError, match="write s3://BUCKET/PREFIX"):
-        places.chosen(home.settings.model_copy(update={"artifact_store": "s3:///x"}))
+        locations.chosen(home.settings.model_copy(update={"artifact_store": "s3:///x"}))
 
 
 @pytest.mark.parametrize(
     ("written", "bytes_"), [("500GB", 500 * 10**9), ("1.5 TiB", 3 << 39), ("20", 20), ("2k", 2000)]
 )
 def test_sizes_are_read_with_their_unit(written: str, bytes_: int) -> None:
-    assert places.size(written, "X") == bytes_
+    assert locations.size(written, "X") == bytes_
 
 
 @pytest.mark.parametrize("written", ["many", "-1GB", "1 GBit", "1e9", "500i", "500iB"])
 def test_what_is_no_size_is_refused(written: str) -> None:
     with pytest.raises(RequestError, match="WHETSTONE_ARTIFACTS_QUOTA is `"):
-        places.size(written, "WHETSTONE_ARTIFACTS_QUOTA")
+        locations.size(written, "WHETSTONE_ARTIFACTS_QUOTA")

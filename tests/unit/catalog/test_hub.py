@@ -22,7 +22,7 @@ from backend.domain.errors import (
     UnknownModel,
     WhetstoneError,
 )
-from backend.domain.model.sources import Inspection, must_accept
+from backend.domain.model.inspection import Inspection, must_accept
 from tests.cases.models import llama
 from tests.cases.stored import MODELOPT, SMALL, modelopt_fp8, store
 from tests.fakes.running import running

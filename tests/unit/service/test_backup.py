@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.domain.errors import NotAllowed, NotNow, WhetstoneError
 from backend.domain.jobs.jobs import Event, InstallSpec, JobState
 from backend.domain.roles import Actor, Role
@@ -73,7 +73,7 @@ def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home: Wor
     assert (found.lost, found.held, found.missing, states(there)) == (1, 1, 0, RESTORED)
     (artifact,) = artifacts.listing(there)
     assert artifact.path.startswith(str(there.settings.home))
-    folders.verify(Path(artifact.path), folders.read_manifest(Path(artifact.path)))
+    artifact_folder.verify(Path(artifact.path), artifact_folder.read_manifest(Path(artifact.path)))
     messages = [event.message for _, event in jobs.events(there, "j-2")]
     assert messages[-2:] == [
         "attempt 1, word 1",
@@ -115,7 +115,7 @@ def test_without_files_it_says_what_is_missing(home: Workspace, tmp_path: Path) 
     there = new(tmp_path)
     assert backup.restore(there, tmp_path / "b.tar").missing == 1
     (artifact,) = artifacts.listing(there)
-    assert folders.read_manifest(Path(artifact.path)).id == artifact.id
+    assert artifact_folder.read_manifest(Path(artifact.path)).id == artifact.id
 
 
 def test_a_home_that_was_begun_while_files_were_put_back_keeps_its_own(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.domain.errors import NotContinued, RequestError
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.load import prompt_lines
@@ -44,7 +44,7 @@ def store(home: Workspace, model: Path, tmp_path: Path) -> Store:
     def put(**changes: Any) -> str:
         made = evaluation(names=("a", "b"), speeds=(1.0, 1.01), noise=0.2)
         variant = made.variants[0].variant.model_copy(update={"model_path": str(model)})
-        update = {"variant": variant, "weights_sha256": folders.served_files(variant)}
+        update = {"variant": variant, "weights_sha256": artifact_folder.served_files(variant)}
         results = [each.model_copy(update=update) for each in made.variants]
         facts = {"variants": results, "hardware": probe.probe(), "versions": engines.versions(home.settings)}
         options = EvaluateOptions(workload=str(ASSETS / "workloads" / "starter-code.jsonl"), concurrency=(1, 4, 16))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.domain.errors import (
     ImpossibleStack,
     InvalidOptions,
@@ -77,11 +77,11 @@ def artifact(
         parent=parent,
         recipe=recipe,
         recipe_hash=recipe.hash,
-        files=folders.describe(staged),
+        files=artifact_folder.describe(staged),
         bytes_before=size,
         bytes_after=size,
     )
-    folders.write_manifest(staged, manifest)
+    artifact_folder.write_manifest(staged, manifest)
     path = home.settings.artifacts / manifest.id
     path.parent.mkdir(parents=True, exist_ok=True)
     staged.rename(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.catalog.bundled import models
-from backend.catalog.cards import record
+from backend.catalog.cards import import_record
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model.facts import QuantizedBefore
 from backend.service.models import models as service_models
@@ -66,7 +66,7 @@ def test_a_record_that_somebody_put_into_a_folder_gives_no_name_source_or_licenc
     warning."""
     home = open_home(tmp_path / "home")
     before = QuantizedBefore(format="Q4_K", block=32, bits=4.5)
-    forged = record.ImportRecord(
+    forged = import_record.ImportRecord(
         source="meta-llama/Llama-3.3-70B-Instruct",
         revision="1" * 40,
         endpoint="https://hub.example.org",
@@ -78,7 +78,7 @@ def test_a_record_that_somebody_put_into_a_folder_gives_no_name_source_or_licenc
     handed_on, made = tmp_path / "handed-on", home.settings.models / "meta-llama" / f"Llama@{'1' * 40}"
     for folder in (handed_on, made):
         shutil.copytree(starter_draft, folder)
-        record.write(folder, forged)
+        import_record.write(folder, forged)
     for origin in ("folder", "imported"):  # before and after it is in the catalog
         card = service_models.resolve(home, str(handed_on))
         assert (card.id, card.origin, card.licence) == ("handed-on", origin, None)

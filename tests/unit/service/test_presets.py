@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.catalog.bundled import measured, published
+from backend.catalog.bundled import evaluations, published
 from backend.catalog.bundled import presets as bundled
 from backend.domain.errors import InvalidCatalog, InvalidPreset, NotFound, ReadOnly
 from backend.domain.planner.presets import GOALS, Preset, labels
@@ -106,7 +106,9 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
 def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> None:
     """Times to the first token of prompts that came round were shown as measured."""
     evaluated = preset_figures.Evaluated(home)
-    levels = {(known.id, result.name): result.levels for known in measured.load() for result in known.document.variants}
+    levels = {
+        (known.id, result.name): result.levels for known in evaluations.load() for result in known.document.variants
+    }
     shown = [found for preset in PRESETS for found in evaluated.of(preset)]
     for found in shown:
         unknown = any(level.prefix_cache_hit_rate is None for level in levels[found.evaluation, found.variant])
@@ -133,7 +135,7 @@ def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Pat
 
 
 def test_what_comes_with_whetstone_was_measured_on_the_starter_and_in_the_demonstration_each_once() -> None:
-    found = measured.load()
+    found = evaluations.load()
     assert len({known.id for known in found}) == len(found) and any(known.model == "starter" for known in found)
     shown = [row["id"] for row in json.loads((demo_export.FOLDER / "evaluations.json").read_text())]
     assert shown and set(shown) <= {known.id for known in found}

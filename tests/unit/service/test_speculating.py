@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.artifacts import folders, variants
+from backend.artifacts import artifact_folder, variants
 from backend.domain.errors import ImpossibleStack, InvalidModel, RequestError, UnknownModel
 from backend.domain.evaluation import vllm_flags
 from backend.domain.jobs.artifact import Manifest
@@ -79,9 +79,9 @@ def artifact(home: Workspace, *parts: str, **step: Any) -> str:
         recipe_hash=recipe.hash,
         bytes_before=1,
         bytes_after=1,
-        files=folders.describe(staged),
+        files=artifact_folder.describe(staged),
     )
-    folders.write_manifest(staged, manifest)
+    artifact_folder.write_manifest(staged, manifest)
     path = home.settings.artifacts / manifest.id
     path.parent.mkdir(parents=True, exist_ok=True)
     staged.rename(path)

@@ -15,8 +15,8 @@ from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
 from backend.domain.jobs.progress import Silent
 from backend.domain.neuron.compile_plan import CompilePlan
-from backend.engines.libraries import outside
-from backend.engines.neuron.base import CompileRequest
+from backend.engines.libraries import library_client
+from backend.engines.neuron.compilation import CompileRequest
 from backend.hardware import neuron
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, CHECKOUT
@@ -76,7 +76,7 @@ def compiled(plan: CompilePlan, python: Path, folder: Path) -> Variant:
         out_dir=artifact / "compiled",
         cache_dir=folder / "graphs",
     )
-    outside.ask(plan.stack, python, request, Silent())
+    library_client.ask(plan.stack, python, request, Silent())
     fields = {**plan.fields, "key": plan.key, "cached": False}
     head = Speculation(method="eagle3", tokens=5, draft_path=str(draft)) if draft else None
     return Variant(

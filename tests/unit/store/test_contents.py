@@ -27,7 +27,7 @@ from sqlalchemy import event, update
 from sqlmodel import col, select
 from typer.testing import CliRunner
 
-from backend.artifacts import folders, places
+from backend.artifacts import artifact_folder, locations
 from backend.artifacts.base import Published
 from backend.artifacts.disk import FolderPlace
 from backend.cli.main import app
@@ -71,12 +71,12 @@ def publish(home: Workspace, job: str, folder: Path) -> Published:
         parent=CARD,
         recipe=RECIPE,
         recipe_hash=RECIPE.hash,
-        files=folders.describe(folder),
+        files=artifact_folder.describe(folder),
         bytes_before=1,
         bytes_after=1,
     )
-    folders.write_manifest(folder, manifest)
-    return places.chosen(home.settings).publish(folder, manifest.id, Contents(home.store, job))
+    artifact_folder.write_manifest(folder, manifest)
+    return locations.chosen(home.settings).publish(folder, manifest.id, Contents(home.store, job))
 
 
 def register(home: Workspace, job: str, made: Published) -> None:
@@ -216,7 +216,7 @@ class Collecting(RuleBasedStateMachine):
             "a job's artifact is gone"
         )
         for row in rows.values():
-            folders.verify(Path(row.path), folders.read_manifest(Path(row.path)))
+            artifact_folder.verify(Path(row.path), artifact_folder.read_manifest(Path(row.path)))
         for artifact in set(self.registered) - set(rows):
             assert artifact not in self.readers, "what a job names was collected"
             del self.registered[artifact]
@@ -224,7 +224,7 @@ class Collecting(RuleBasedStateMachine):
             with self.home.store.read() as session:
                 going = queue.get(session, job).state == JobState.RUNNING
             if going:  # it may be about to be registered
-                folders.verify(Path(made.address), made.manifest)
+                artifact_folder.verify(Path(made.address), made.manifest)
 
     @rule()
     def settle(self) -> None:
@@ -269,7 +269,7 @@ def test_a_job_that_starts_in_a_collection_has_its_artifact_or_is_refused(home: 
         refused = at_once(home, f"r-{number}", made.manifest.id)
         assert Path(made.address).exists() != refused
         if not refused:
-            folders.verify(Path(made.address), made.manifest)
+            artifact_folder.verify(Path(made.address), made.manifest)
 
 
 def at_once(home: Workspace, job: str, artifact: str) -> bool:
@@ -300,9 +300,9 @@ def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_p
     ended(home, "j-1", JobState.RUNNING)
     second = publish(home, "j-1", tmp_path / "b")
     assert second.manifest.id == first.manifest.id and second.address != first.address
-    places.chosen(home.settings).remove([first.address])  # by one that was asleep
+    locations.chosen(home.settings).remove([first.address])  # by one that was asleep
     register(home, "j-1", second)
-    folders.verify(Path(second.address), second.manifest)
+    artifact_folder.verify(Path(second.address), second.manifest)
 
 
 def test_a_dry_run_says_what_would_go_and_leaves_it(home: Workspace, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_dry_run_says_what_would_go_and_leaves_it(home: Workspace, tmp_path: P
     assert artifact_storage.collect(home, grace=NOW).contents == 0
     dry = artifact_storage.collect(home, unused_for=NOW, grace=NOW, dry_run=True)
     assert (dry.artifacts, dry.contents, dry.dry_run) == ([made.manifest.id], 1, True) and dry.bytes > 0
-    folders.verify(Path(made.address), made.manifest)
+    artifact_folder.verify(Path(made.address), made.manifest)
     done = artifact_storage.collect(home, unused_for=NOW, grace=NOW)
     assert (done.artifacts, done.bytes) == (dry.artifacts, dry.bytes) and not Path(made.address).exists()
     assert artifact_storage.collect(home, unused_for=NOW, grace=NOW).contents == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlmodel import select
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.channel import Channel
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.artifact import Manifest
@@ -183,7 +183,7 @@ def test_a_job_that_is_taken_over_while_its_result_is_verified_is_not_registered
     submit(first)
     first.tick()
     world.workers[0].succeed()
-    verify = folders.verify
+    verify = artifact_folder.verify
 
     def slow(folder: Path, manifest: Manifest) -> None:
         verify(folder, manifest)
@@ -193,7 +193,7 @@ def test_a_job_that_is_taken_over_while_its_result_is_verified_is_not_registered
             second.store.run(lambda session: queue.requeue(session, "j-1"))
             second.tick()
 
-    monkeypatch.setattr(folders, "verify", slow)
+    monkeypatch.setattr(artifact_folder, "verify", slow)
     first.tick()
     assert (seen(first).state, seen(first).attempt) == ((JobState.RUNNING, 2) if again else (JobState.LOST, 1))
     with first.store.read() as session:
@@ -264,7 +264,7 @@ def test_while_an_artifact_is_verified_others_write(
     submit(first)
     first.tick()
     world.workers[0].succeed()
-    verify = folders.verify
+    verify = artifact_folder.verify
 
     def watched(folder: Path, manifest: Manifest) -> None:
         with sqlite3.connect(tmp_path / DATABASE, timeout=0.0) as other:
@@ -272,7 +272,7 @@ def test_while_an_artifact_is_verified_others_write(
         written.append(folder)
         verify(folder, manifest)
 
-    monkeypatch.setattr(folders, "verify", watched)
+    monkeypatch.setattr(artifact_folder, "verify", watched)
     first.tick()
     assert len(written) == 1 and (seen(first).state, seen(first).title) == (JobState.SUCCEEDED, "while it is verified")
 

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from sqlalchemy import text, update
 from sqlmodel import col, select
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.domain.errors import NotNow
 from backend.domain.jobs.claims import GIB, Claim, units
 from backend.domain.jobs.endings import MOST_STRIKES, POLICIES, Ending
@@ -212,7 +212,7 @@ class TwoSupervisors(RuleBasedStateMachine):
         assert all(states[str(row.after)] is JobState.SUCCEEDED for row in live if row.after)
         assert set(made) == {row.id for row in rows if row.state == JobState.SUCCEEDED}
         for row in made.values():
-            folders.verify(Path(row.path), folders.read_manifest(Path(row.path)))
+            artifact_folder.verify(Path(row.path), artifact_folder.read_manifest(Path(row.path)))
         for row in rows:
             assert [seq for seq, _ in events[row.id]] == list(range(1, len(events[row.id]) + 1))
             said = Counter(event.message for _, event in events[row.id] if event.kind == "note")

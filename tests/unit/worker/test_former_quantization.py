@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.catalog.cards import record
+from backend.catalog.cards import import_record
 from backend.domain.evaluation.document import Variant
 from backend.domain.model.facts import QuantizedBefore
 from backend.worker.kinds.evaluate import former_quantization_notes
@@ -17,7 +17,9 @@ def test_what_an_original_lost_before_it_came_is_told_once_with_its_name(tmp_pat
     plain.mkdir()
     imported.mkdir()
     before = QuantizedBefore(format="Q4_1", block=32, bits=5.0)
-    record.write(imported, record.ImportRecord(source="a.gguf", revision="0" * 64, quantized_before=before, files={}))
+    import_record.write(
+        imported, import_record.ImportRecord(source="a.gguf", revision="0" * 64, quantized_before=before, files={})
+    )
     original = Variant(name="smol", source="smol", kind="model", model_path=str(imported), original_path=str(imported))
     made = Variant(name="w8a8", source="a-1", kind="artifact", model_path=str(tmp_path), original_path=str(imported))
     own = Variant(name="plain", source="plain", kind="model", model_path=str(plain), original_path=str(plain))

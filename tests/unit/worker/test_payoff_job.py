@@ -15,7 +15,7 @@ from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.jobs.progress import Silent
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import Probe, Shape
-from backend.engines.drafts import random as random_drafts
+from backend.engines.drafts import random_draft as random_drafts
 from backend.worker.kinds.payoff import Server, Slot, SlotMeasurement
 from backend.worker.measuring.server_pool import ServerPool
 from backend.worker.progress import ChannelProgress

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from backend.artifacts import folders
+from backend.artifacts import artifact_folder
 from backend.catalog.cards.card import read_card
-from backend.catalog.text import held_out
+from backend.catalog.text import held_out_text
 from backend.domain.errors import InvalidWorkload
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import Manifest
@@ -42,7 +42,7 @@ def variant(model: Path, original: Path) -> Variant:
 def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
     original = tiny_llama(tmp_path / "original", **SHAPE)
     made = tiny_llama(tmp_path / "a" / "model", seed=1, **SHAPE)
-    text = held_out.read("code", original)
+    text = held_out_text.read("code", original)
     scores = {
         "perplexity_before": 40.0,
         "perplexity_after": 41.0,
@@ -67,7 +67,7 @@ def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
         bytes_after=1,
         quality=scores,
     )
-    folders.write_manifest(made.parent, manifest)
+    artifact_folder.write_manifest(made.parent, manifest)
     progress = Phases()
     found = quality.measure_quality([variant(original, original), variant(made, original)], progress, tmp_path)
     assert progress.seen == [], "neither of the two is computed"
@@ -83,14 +83,14 @@ def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
 
 def test_a_chat_model_is_scored_on_chat_in_its_template_and_on_prose(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", **SHAPE)
-    assert held_out.read(None, model).name == "code"
+    assert held_out_text.read(None, model).name == "code"
     (model / "chat_template.jinja").write_text(TEMPLATE)
-    found = held_out.read(None, model)
-    assert found.name == "chat and prose" and found.sha256 != held_out.read("code", model).sha256
+    found = held_out_text.read(None, model)
+    assert found.name == "chat and prose" and found.sha256 != held_out_text.read("code", model).sha256
     written = tokenizers.written(tokenizers.load(model), "How?", "So.")
     assert written == "<user>How?\n<assistant>So.\n"
     asked = found.documents[0]
-    assert isinstance(asked, held_out.Answered)
+    assert isinstance(asked, held_out_text.Answered)
     tokens = window_tokens(model, [asked], 16, None).flatten().tolist()
     assert tokenizers.load(model).decode(tokens).startswith(f"<user>{asked.prompt[:40]}")
 
@@ -124,12 +124,12 @@ def test_a_held_out_file_that_will_not_do_is_refused(tmp_path: Path, content: st
     path = tmp_path / "mine.jsonl"
     path.write_text(content)
     with pytest.raises(InvalidWorkload, match=why):
-        held_out.check(str(path))
-    held_out.check("prose")
+        held_out_text.check(str(path))
+    held_out_text.check("prose")
 
 
 def test_no_bundled_text_stands_in_what_calibrates() -> None:
-    assert {name for named in held_out.BUNDLED.values() for name in named} <= {
-        path.name for path in held_out.FOLDER.iterdir()
+    assert {name for named in held_out_text.BUNDLED.values() for name in named} <= {
+        path.name for path in held_out_text.FOLDER.iterdir()
     }
-    assert all("calibration" not in name for named in held_out.BUNDLED.values() for name in named)
+    assert all("calibration" not in name for named in held_out_text.BUNDLED.values() for name in named)

@@ -12,7 +12,7 @@ from backend.cli.options import job_options
 from backend.cli.output import Json, emit, next_command, say_left_out, table
 from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
 from backend.domain.model.facts import ModelCard
-from backend.domain.model.sources import Inspection
+from backend.domain.model.inspection import Inspection
 from backend.service.jobs import jobs
 from backend.service.models import imports, models
 

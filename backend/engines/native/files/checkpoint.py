@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from backend import files
 from backend.domain.errors import ImpossibleStack, RequestError
-from backend.domain.model.announced import ANNOUNCING
-from backend.layered import quantized, tokenizers
-from backend.layered.source import INDEX, Source
+from backend.domain.model.announced_quantization import ANNOUNCING
+from backend.layered import dequantize, tokenizers
+from backend.layered.weight_source import INDEX, Source
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ def storage_dtype(source: Source) -> torch.dtype:
 
 def check_plain(model_dir: Path) -> None:
     """Raises ImpossibleStack for a model that is quantized already: libraries and training read plain weights only."""
-    layout = quantized.how_stored(Source(model_dir))
+    layout = dequantize.how_stored(Source(model_dir))
     if layout is not None:
         raise ImpossibleStack(
             f"The model is already quantized: start from its 16-bit original. It is stored as {layout.layout}, which only the "

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from backend import files
 from backend.domain.errors import DiskFull
-from backend.engines.attempts import Left
-from backend.layered.hidden import Hidden
+from backend.engines.attempt_state import Left
+from backend.layered.hidden_states import Hidden
 
 STATE = "state.json"
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")

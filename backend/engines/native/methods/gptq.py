@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.group import Linear, Stats
 from backend.engines.native.methods.awq import Scales
+from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, sweep
 from backend.engines.native.methods.nearest import Nearest, parted
-from backend.engines.native.methods.obs import BLOCK, factor_of, sweep
 from backend.engines.native.methods.pipelines import Pipeline, grouped
 from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, snapped
 

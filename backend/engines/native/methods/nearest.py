@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.files import schemes
 from backend.engines.native.group import Linear, Stored
-from backend.engines.native.methods import clip
+from backend.engines.native.methods import clip_search
 from backend.engines.native.methods.pipelines import Pipeline, caches, grouped, ungrouped
 from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, rounded, snapped
 
@@ -46,7 +46,7 @@ class Nearest:
     """
 
     every = 1
-    """`clip.search`: all steps, as nothing makes up for a range chosen badly."""
+    """`clip_search.search`: all steps, as nothing makes up for a range chosen badly."""
 
     def __init__(self, rounding: Rounding, write: Write, *, compared: bool = False, clipped: bool = False) -> None:
         self.rounding, self.write, self.compared, self.clipped = rounding, write, compared, clipped
@@ -76,7 +76,7 @@ class Nearest:
         plain = (
             torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
         )
-        return clip.search(torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every)
+        return clip_search.search(torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every)
 
     def _grids(self, weights: Sequence[torch.Tensor]) -> list[Grid]:
         import torch

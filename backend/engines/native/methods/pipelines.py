@@ -19,11 +19,11 @@ from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.recipe.methods import QUANTIZE, TUNED
 from backend.domain.recipe.precision import Precision
 from backend.engines.base import QuantizeRequest
-from backend.engines.native.files import autoawq, schemes
+from backend.engines.native.files import awq_format, schemes
 from backend.engines.native.group import Pruner, Rounder, Scaler
 from backend.engines.native.methods import pruning
 from backend.engines.native.methods.rounding import Rounding, Write, compress
-from backend.layered.cache import Extent
+from backend.layered.kv_cache_range import Extent
 
 if TYPE_CHECKING:
     import torch
@@ -111,7 +111,7 @@ def grouped(request: QuantizeRequest, dtype: torch.dtype) -> Form:
         reordered=bool(request.tuning.get("act_order")),
     )
     if request.tuning.get("format") == "autoawq":
-        write, config = partial(autoawq.compress, dtype=dtype), partial(autoawq.quantization_config, rounding)
+        write, config = partial(awq_format.compress, dtype=dtype), partial(awq_format.quantization_config, rounding)
         return Form(rounding, write, lambda ignored, _others: config(ignored))
     return ungrouped(request, rounding)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from backend.domain.errors import ImpossibleStack
 from backend.engines.base import Pattern, Pruning
 from backend.engines.native.group import Linear, Stats
-from backend.engines.native.methods.obs import BLOCK, factor_of, sweep
+from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, sweep
 
 if TYPE_CHECKING:
     import torch

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
-from backend.engines.attempts import Left
+from backend.engines.attempt_state import Left
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
 from backend.engines.native.files.resume import Work, key_of, versions
 from backend.engines.native.group import Linear, Stats, Stored
-from backend.engines.native.layerwork import LayerWork, planned
+from backend.engines.native.input_statistics import Tally, Taps
+from backend.engines.native.layer_work import LayerWork, planned
 from backend.engines.native.methods import pipelines
-from backend.engines.native.statistics import Tally, Taps
-from backend.layered.hidden import Hidden
+from backend.layered.dequantize import plain
+from backend.layered.hidden_states import Hidden
+from backend.layered.layer_passes import Passes, memory_errors, out_of_memory
+from backend.layered.matrix_products import dynamic_scale
 from backend.layered.outline import Outline
-from backend.layered.passes import Passes, memory_errors, out_of_memory
-from backend.layered.products import dynamic_scale
-from backend.layered.quantized import plain
-from backend.layered.source import weight_files
+from backend.layered.weight_source import weight_files
 
 if TYPE_CHECKING:
     import torch

@@ -26,11 +26,11 @@ from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES, VAL
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.resume import key_of
-from backend.engines.native.recovery import state as recovery_state
-from backend.engines.native.recovery.model import Adapters, load, write
-from backend.engines.native.recovery.state import Point, State
-from backend.layered.passes import memory_errors
-from backend.layered.source import weight_files
+from backend.engines.native.recovery import training_state as recovery_state
+from backend.engines.native.recovery.adapters import Adapters, load, write
+from backend.engines.native.recovery.training_state import Point, State
+from backend.layered.layer_passes import memory_errors
+from backend.layered.weight_source import weight_files
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ from backend.domain.machine.environments import (
     check_installable,
     find,
 )
-from backend.engines import environments, vendor
+from backend.engines import environments, vendor_packages
 from backend.hardware import pip_index
 from backend.settings import CHECKOUT
 
@@ -108,16 +108,16 @@ def test_the_quality_environment_has_no_torch_that_could_differ_from_the_one_tha
 
 
 def test_the_index_of_cpu_builds_comes_from_the_metadata_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = vendor.index_of_builds(f"torch=={lock('serve-cpu.txt')['torch']}")
+    index = vendor_packages.index_of_builds(f"torch=={lock('serve-cpu.txt')['torch']}")
     assert index is not None
     parts = urlsplit(index)
     assert (parts.scheme, parts.path) == ("https", "/whl/cpu") and str(parts.hostname).startswith("download.")
-    assert vendor.index_of_builds("torch==2.13.0") is None  # the ordinary build lies on no index of its own
+    assert vendor_packages.index_of_builds("torch==2.13.0") is None  # the ordinary build lies on no index of its own
     about = Message()
     monkeypatch.setattr(importlib.metadata, "metadata", lambda name: about)
-    assert vendor.index_of_builds("torch==2.13.0+cpu") is None
+    assert vendor_packages.index_of_builds("torch==2.13.0+cpu") is None
     about["Home-page"] = "https://torch.example/start"
-    assert vendor.index_of_builds("torch==2.13.0+cpu") == "https://download.torch.example/whl/cpu"
+    assert vendor_packages.index_of_builds("torch==2.13.0+cpu") == "https://download.torch.example/whl/cpu"
 
 
 def test_the_public_index_is_the_one_that_pip_asks_without_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

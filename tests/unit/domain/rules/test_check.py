@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backend.domain.errors import InvalidRecipe
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.shapes import sizes
-from backend.domain.model.stored import StoredWeights
+from backend.domain.model.stored_weights import StoredWeights
 from backend.domain.needs import job_duration
 from backend.domain.needs import serving_memory as memory
 from backend.domain.needs.hardware_rates import of_measured

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from backend.domain.errors import RequestError
 from backend.domain.recipe.draft_training import Training
-from backend.engines.drafts import vocabulary
-from backend.engines.drafts.base import Batch
+from backend.engines.drafts import reduced_vocabulary
 from backend.engines.drafts.eagle3 import Eagle3, depths, rotation
 from backend.engines.drafts.losses import LOSSES
+from backend.engines.drafts.proposer import Batch
 from backend.engines.drafts.target import Target
 from tests.families import tiny
 
@@ -156,9 +156,9 @@ def test_a_target_of_another_family_is_refused_in_a_sentence(tmp_path: Path) -> 
 
 
 def test_the_reduced_vocabulary_has_the_most_frequent_tokens() -> None:
-    found = vocabulary.frequent([[9, 9, 7, 7, 7], [5]], 4, 12)
+    found = reduced_vocabulary.frequent([[9, 9, 7, 7, 7], [5]], 4, 12)
     assert found.tolist() == [0, 5, 7, 9]
-    maps = vocabulary.maps(found, 12)
+    maps = reduced_vocabulary.maps(found, 12)
     assert maps["d2t"].tolist() == [0, 4, 5, 6]
     assert maps["t2d"].nonzero().flatten().tolist() == [0, 5, 7, 9]
-    assert vocabulary.maps(found, 4) == {}
+    assert reduced_vocabulary.maps(found, 4) == {}

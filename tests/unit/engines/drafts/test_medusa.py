@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from backend.domain.recipe.draft_training import Training
-from backend.engines.drafts.base import Batch
 from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.medusa import Medusa
+from backend.engines.drafts.proposer import Batch
 from backend.engines.drafts.target import Target
 from tests.families import tiny
 

@@ -12,7 +12,7 @@ import pytest
 from backend.domain.errors import InvalidModel
 from backend.domain.model.gguf.pretokenizers import PRE_TOKENIZERS, tokenizer_plan
 from backend.engines.gguf import tokenizer
-from backend.engines.gguf.stored import Stored
+from backend.engines.gguf.gguf_file import Stored
 from backend.engines.gguf.token_rules import TEXTS, TokenRules
 from tests.cases import ggufs
 from tests.cases.models import tokenizer_folder

@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.errors import ModelDamaged, RequestError
 from backend.engines.native.files import checkpoint
-from backend.layered.source import INDEX, Source
+from backend.layered.weight_source import INDEX, Source
 from tests.tiny import edit_json, tiny_llama
 
 

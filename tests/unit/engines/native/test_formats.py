@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.engines.native.files import autoawq, schemes
+from backend.engines.native.files import awq_format, schemes
 from backend.engines.native.methods.rounding import compress, parameters, rounded, snapped
-from backend.layered.quantized import dequantized, unpacked
+from backend.layered.dequantize import dequantized, unpacked
 from tests.matrices import randn
 
 
@@ -37,7 +37,7 @@ def test_packing_is_what_the_loader_unpacks_and_loses_nothing(seed: int, rows: i
     import torch
 
     numbers = torch.randint(0, 16, (rows, 8 * eights), generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
-    packed = autoawq.pack(numbers)
+    packed = awq_format.pack(numbers)
     assert packed.dtype == torch.int32
     assert packed.shape == (rows, eights)
     assert torch.equal(by_the_loader(packed), numbers)
@@ -47,7 +47,7 @@ def test_packing_is_what_the_loader_unpacks_and_loses_nothing(seed: int, rows: i
 def test_the_first_eight_outputs_lie_in_the_order_of_the_kernel() -> None:
     import torch
 
-    word = int(autoawq.pack(torch.tensor([[1, 2, 3, 4, 5, 6, 7, 0]]))[0, 0])
+    word = int(awq_format.pack(torch.tensor([[1, 2, 3, 4, 5, 6, 7, 0]]))[0, 0])
     assert [(word >> 4 * place) & 15 for place in range(8)] == [1, 3, 5, 7, 2, 4, 6, 0]
 
 
@@ -59,7 +59,7 @@ def test_an_autoawq_weight_reads_back_as_what_was_rounded(seed: int, symmetric: 
     rounding, weight = w4(symmetric, group), randn(16, 64, seed=seed)
     grid = parameters(weight, rounding)
     values = snapped(weight, grid, rounding)
-    tensors = autoawq.compress(values, grid, torch.bfloat16)
+    tensors = awq_format.compress(values, grid, torch.bfloat16)
     assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()} == {
         "qweight": (torch.int32, (64, 2)),
         "qzeros": (torch.int32, (64 // group, 2)),
@@ -69,7 +69,7 @@ def test_an_autoawq_weight_reads_back_as_what_was_rounded(seed: int, symmetric: 
 
 
 def test_the_autoawq_config_names_version_and_what_stays() -> None:
-    assert autoawq.quantization_config(w4(False), ["lm_head"]) == {
+    assert awq_format.quantization_config(w4(False), ["lm_head"]) == {
         "quant_method": "awq",
         "version": "gemm",
         "bits": 4,

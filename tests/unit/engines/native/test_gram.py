@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from backend.domain.errors import WorkError
-from backend.engines.native import statistics as gram
+from backend.engines.native import input_statistics as gram
 from backend.engines.native.files.schemes import weight_only
 from backend.engines.native.group import Stats
+from backend.engines.native.input_statistics import Tally
 from backend.engines.native.methods import gptq
-from backend.engines.native.methods.obs import DAMPING
-from backend.engines.native.statistics import Tally
+from backend.engines.native.methods.brain_surgeon import DAMPING
 
 TOKENS = 2 * gram.PIECE + 700
 """Two whole pieces and one that is not; all of them are made integers where the processor multiplies those."""

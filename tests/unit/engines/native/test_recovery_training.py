@@ -172,7 +172,7 @@ def test_where_nothing_was_better_the_pruned_weights_are_kept(case: Case, tmp_pa
 def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: Case) -> None:
     import torch
 
-    from backend.engines.native.recovery.model import Adapters, load
+    from backend.engines.native.recovery.adapters import Adapters, load
 
     model, paths = load(case.pruned, "cpu", case.linears)
     tokens = torch.arange(32)[None]

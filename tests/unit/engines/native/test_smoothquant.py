@@ -13,7 +13,7 @@ from backend.engines.native.group import LinearProducer, NormProducer
 from backend.engines.native.methods.nearest import input_scale
 from backend.engines.native.methods.rounding import rounded
 from backend.engines.native.methods.smoothquant import Smoothing
-from backend.layered.cache import Extent
+from backend.layered.kv_cache_range import Extent
 from tests.matrices import linear, randn, skewed, stats_of
 
 

@@ -20,9 +20,9 @@ import pytest
 from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Silent
 from backend.domain.neuron.compile_plan import CompilePlan
-from backend.engines.libraries import outside
-from backend.engines.neuron import persistent
-from backend.engines.neuron.base import CompileRequest, CompileResult
+from backend.engines.libraries import library_client
+from backend.engines.neuron import graph_cache
+from backend.engines.neuron.compilation import CompileRequest, CompileResult
 from backend.settings import ASSETS, CHECKOUT
 
 FAKES = Path(__file__).parents[3] / "fakes" / "neuron"
@@ -69,7 +69,7 @@ def build(python: Path, tmp_path: Path, *, device: bool = False, draft: bool = F
         cache_dir=tmp_path / "cache",
         device=device,
     )
-    return CompileResult.model_validate(outside.ask(chosen.stack, python, request, Silent()))
+    return CompileResult.model_validate(library_client.ask(chosen.stack, python, request, Silent()))
 
 
 def calls(tmp_path: Path) -> list[dict[str, Any]]:
@@ -149,8 +149,8 @@ def test_a_graph_that_failed_before_blocks_the_next_until_it_is_cleaned(
     monkeypatch.delenv("NEURON_FAKE_FAILS")
     with pytest.raises(WorkError, match="cached failed neff"):
         build(python, tmp_path)
-    (name,) = persistent.clean(tmp_path / "cache")
-    assert name.startswith("MODULE_") and persistent.failed(tmp_path / "cache") == []
+    (name,) = graph_cache.clean(tmp_path / "cache")
+    assert name.startswith("MODULE_") and graph_cache.failed(tmp_path / "cache") == []
     assert build(python, tmp_path).graphs == 1
 
 

@@ -1,0 +1,314 @@
+"""What announces how a checkpoint is quantized, held against how its weights are stored. Knows no files and computes
+nothing.
+
+config.json and the files that other writers put beside it are compared with the tensors; a contradiction is refused by
+name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from backend.domain.errors import InvalidModel
+from backend.domain.model import stored_weights
+from backend.domain.model.stored_weights import COMPRESSED_TENSORS, Kind, Module, StoredWeights, Tensor
+
+CONFIG = "config.json"
+SIDE_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json", "quanto_qmap.json")
+"""Files beside config.json that announce a quantization: of ModelOpt, AutoGPTQ, AutoAWQ and quanto."""
+ANNOUNCING = ("quantization_config", "compression_config")
+"""Fields of config.json, or of its text part, that do: of transformers, and of older compressed-tensors."""
+
+
+class Announcement(NamedTuple):
+    """`method` as the document calls it; None where it names none."""
+
+    file: str
+    method: str | None
+    document: Mapping[str, Any]
+
+
+def announcements(config: Mapping[str, Any], side_files: Mapping[str, Any]) -> list[Announcement]:
+    """What config.json and the files beside it say, config.json first. `side_files` are documents by their names.
+
+    Raises InvalidModel for a `quantization_config` that is no object or names no method.
+    """
+    inner = [config[name] for name in sorted(config) if name.endswith("_config") and isinstance(config[name], Mapping)]
+    stated = []
+    for part in (config, *(each for each in inner if "hidden_size" in each or "num_hidden_layers" in each)):
+        documents = [part[field] for field in ANNOUNCING if part.get(field)]
+        stated += [Announcement(CONFIG, _method(document), document) for document in documents[:1]]
+    beside = [
+        Announcement(file, _beside(file, side_files[file]), side_files[file])
+        for file in SIDE_FILES
+        if file in side_files
+    ]
+    return [*stated[:1], *beside]
+
+
+def _method(document: Any) -> str:
+    """`quant_method`; MLX names none, and says bits and group size alone."""
+    method = document.get("quant_method") if isinstance(document, Mapping) else None
+    if isinstance(method, str):
+        return method
+    if isinstance(document, Mapping) and {"bits", "group_size"} <= document.keys():
+        return stored_weights.MLX.method
+    raise InvalidModel("config.json has a `quantization_config` without a `quant_method`: export the model again.")
+
+
+def _beside(file: str, document: Any) -> str | None:
+    """The method of a file beside config.json; each writer has a file of its own."""
+    if not isinstance(document, Mapping):
+        return None
+    said = document.get("quant_method")
+    if file == "hf_quant_config.json":
+        return "modelopt"
+    if isinstance(said, str):
+        return said
+    if file == "quant_config.json" or "w_bit" in document:
+        return "awq"
+    return {"quantize_config.json": "gptq", "quanto_qmap.json": "quanto"}.get(file)
+
+
+MEANS: dict[str, frozenset[Kind]] = {
+    "fp8": frozenset({stored_weights.FP8}),
+    "fbgemm_fp8": frozenset({stored_weights.FP8}),
+    "gptq": frozenset({stored_weights.GPTQ, stored_weights.MARLIN, stored_weights.OTHERWISE_PACKED}),
+    "awq": frozenset({stored_weights.AWQ, stored_weights.MARLIN, stored_weights.OTHERWISE_PACKED}),
+    "bitsandbytes": frozenset({stored_weights.BITSANDBYTES_4, stored_weights.BITSANDBYTES_8}),
+    "mxfp4": frozenset({stored_weights.MXFP4}),
+    "mlx": frozenset({stored_weights.MLX}),
+    "modelopt": frozenset(
+        {
+            stored_weights.FP8,
+            stored_weights.INT8,
+            stored_weights.NVFP4,
+            stored_weights.CACHE,
+            stored_weights.SCALED_INPUTS,
+        }
+    ),
+    COMPRESSED_TENSORS: frozenset(
+        {
+            stored_weights.FP8,
+            stored_weights.INT8,
+            stored_weights.PACKED,
+            stored_weights.NVFP4,
+            stored_weights.MXFP4,
+            stored_weights.CACHE,
+        }
+    ),
+}
+"""The layouts that each method stores. Of another method nothing is known but that its weights are not plain."""
+
+
+def recognise(
+    tensors: Mapping[str, Tensor], said: list[Announcement], *, transposed: bool = False
+) -> StoredWeights | None:
+    """How the weights are stored; None where all are plain and nothing announces otherwise. `transposed` families keep
+    [in, out].
+
+    Raises InvalidModel where what is announced and what is stored disagree.
+    """
+    held = stored_weights.modules(tensors, block_of(said), transposed=transposed)
+    for each in said:
+        _check_agreement(each, held)
+    if not held and not said:
+        return None
+    words = _listed({module.words for module in held.values()}) or "plain floats"
+    kinds = {module.kind for module in held.values()}
+    first = next((each for each in said if each.method), None)
+    usual = min((kind.method for kind in kinds), default=stored_weights.UNKNOWN)
+    return StoredWeights(
+        layout=words,
+        method=(first.method if first else None) or usual,
+        bits=max((_bits(module, said) for module in held.values()), default=16),
+        announced=first.file if first else None,
+        refusal=_refusal(held, said),
+    )
+
+
+def _bits(module: Module, said: list[Announcement]) -> int:
+    """Of a weight; compressed-tensors' packed integers do not tell."""
+    announced = packed_bits(said) if module.kind is stored_weights.PACKED else None
+    return announced or module.bits or module.kind.bits
+
+
+def _listed(words: set[str]) -> str:
+    """At most two of them, and how many there are besides."""
+    first, others = sorted(words)[:2], len(words) - 2
+    return " and ".join(first) + (f" and {others} other layouts" if others > 0 else "")
+
+
+PACKED_BITS = frozenset({1, 2, 3, 4, 8, 16})
+
+
+def packed_bits(said: list[Announcement]) -> int | None:
+    """Bits of one packed integer, as is announced (compressed-tensors: config_groups; awq, gptq: bits); None:
+    nowhere."""
+    for each in said:
+        document = each.document if isinstance(each.document, Mapping) else {}
+        weights = _weights_of_a_group(document)
+        bits = weights.get("num_bits") if isinstance(weights, Mapping) else document.get("bits", document.get("w_bit"))
+        if type(bits) is int and bits in PACKED_BITS:
+            return bits
+    return None
+
+
+def _weights_of_a_group(document: Mapping[str, Any]) -> Any:
+    """What the first of compressed-tensors' groups says of weights."""
+    group = next(iter(_groups(document).values()), None)
+    return group.get("weights") if isinstance(group, Mapping) else None
+
+
+def block_of(said: list[Announcement]) -> tuple[int, int]:
+    """Rows and columns of an FP8 weight that share a scale."""
+    for each in said:
+        document = each.document if isinstance(each.document, Mapping) else {}
+        weights = _weights_of_a_group(document)
+        block = document.get(
+            "weight_block_size", weights.get("block_structure") if isinstance(weights, Mapping) else None
+        )
+        if isinstance(block, list) and len(block) == 2 and all(type(size) is int and size > 0 for size in block):
+            return block[0], block[1]
+    return stored_weights.BLOCK
+
+
+def _means(said: Announcement) -> frozenset[Kind] | None:
+    """The layouts that the announced method stores; None where nothing is known of it. ModelOpt has variants of its
+    name."""
+    method = str(said.method)
+    return MEANS.get("modelopt" if method.startswith("modelopt") else method)
+
+
+def _check_agreement(said: Announcement, held: Mapping[str, Module]) -> None:
+    """Raises InvalidModel where the weights are not stored as `said`."""
+    known = _means(said)
+    if known is None or (said.method == COMPRESSED_TENSORS and not _groups(said.document) and not held):
+        return
+    for name, module in held.items():
+        if module.kind not in known and module.kind.name != stored_weights.UNKNOWN:
+            raise InvalidModel(
+                f"{said.file} announces {said.method}, but {name} is stored as {module.words}: they belong to different "
+                "models. Export or download the model again."
+            )
+    if not held:
+        raise InvalidModel(
+            f"{said.file} announces {said.method}, but the weights are stored as plain floats: take that out of {said.file} "
+            "if they were never quantized, or export the model again."
+        )
+    bits = said.document.get("bits") if isinstance(said.document, Mapping) and said.method == "gptq" else None
+    mixed = said.document.get("dynamic") if isinstance(said.document, Mapping) else None
+    other = next(
+        (name for name, module in held.items() if module.kind is stored_weights.GPTQ and module.bits != bits), None
+    )
+    if type(bits) is int and other is not None and not mixed:
+        raise InvalidModel(
+            f"{said.file} says {bits} bits, but {other} is stored with {held[other].bits}: they belong to different models. "
+            "Export or download the model again."
+        )
+
+
+def _groups(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`config_groups` of compressed-tensors."""
+    groups = document.get("config_groups")
+    return groups if isinstance(groups, Mapping) else {}
+
+
+def _refusal(held: Mapping[str, Module], said: list[Announcement]) -> str | None:
+    """Why the weights cannot be read exactly, the first reason; None where they can."""
+    return next(_reasons(held, said), None)
+
+
+def _reasons(held: Mapping[str, Module], said: list[Announcement]) -> Iterator[str]:
+    if unread := {module.words for module in held.values() if module.kind.parts is None}:
+        yield f"there is no reader here for {_listed(unread)}"
+    for name, module in held.items():
+        if left := stored_weights.beyond(module.kind, module.tensors):
+            yield f"{name} holds `{min(left)}`, which nothing here reads"
+        if (
+            module.kind is stored_weights.INT8
+            and "weight_zero_point" in module.tensors
+            and settings(said, COMPRESSED_TENSORS) is None
+        ):
+            yield "it has zero points, and nothing announces how they are packed"
+    kinds = {module.kind for module in held.values()}
+    for kind, reasons in (
+        (stored_weights.PACKED, _of_compressed),
+        (stored_weights.GPTQ, _of_gptq),
+        (stored_weights.AWQ, _of_awq),
+    ):
+        if kind in kinds:
+            yield from reasons(said)
+    if stored_weights.PACKED not in kinds and settings(said, COMPRESSED_TENSORS) is not None:
+        yield from _of_compressed(said)
+    yield from (f"there is no reader here for {each.method}" for each in said if each.method and _means(each) is None)
+
+
+def settings(said: list[Announcement], method: str) -> dict[str, Any] | None:
+    """What all documents of a method say, config.json before the others; None where none announces it."""
+    documents = [each.document for each in said if each.method == method and isinstance(each.document, Mapping)]
+    return {key: value for document in reversed(documents) for key, value in document.items()} if documents else None
+
+
+FORMATS = (
+    "None",
+    "dense",
+    "compressed",
+    "mixed-precision",
+    "naive-quantized",
+    "int-quantized",
+    "float-quantized",
+    "pack-quantized",
+)
+"""Of compressed-tensors, whose weights are a number times a scale, or whose modules say so themselves."""
+
+
+def _of_compressed(said: list[Announcement]) -> Iterator[str]:
+    """What of compressed-tensors' configuration is beyond scales and zero points."""
+    document = settings(said, COMPRESSED_TENSORS)
+    if document is None:
+        yield "nothing announces how its integers are packed (`config_groups` of compressed-tensors)"
+        return
+    groups = [group for group in _groups(document).values() if isinstance(group, Mapping)]
+    formats = {str(each.get("format")) for each in (document, *groups)}
+    if odd := sorted(formats - set(FORMATS)):
+        yield f"there is no reader here for its format {odd[0]}"
+    sparsity = document.get("sparsity_config")
+    if isinstance(sparsity, Mapping) and str(sparsity.get("format")) not in {"None", "dense"}:
+        yield f"its weights are stored sparse ({sparsity.get('format')})"
+    if document.get("transform_config"):
+        yield "its activations are rotated between layers (`transform_config`)"
+
+
+def _of_gptq(said: list[Announcement]) -> Iterator[str]:
+    """Old writers store zero points minus one, `gptq_v2` as they are; those of symmetric weights are known."""
+    document = settings(said, "gptq")
+    if document is None:
+        yield "nothing announces whether its zero points are stored minus one (put its quantize_config.json beside config.json)"
+        return
+    form = str(document.get("checkpoint_format") or "gptq")
+    if form not in {"gptq", GPTQ_V2}:
+        yield f"there is no reader here for its format {form}"
+    if document.get("dynamic"):
+        yield "its settings differ between modules (`dynamic`)"
+    if not isinstance(document.get("sym"), bool):
+        yield "nothing says whether it is symmetric (`sym`)"
+    elif not document["sym"] and form != GPTQ_V2 and NEWER.search(json.dumps(document.get("meta"))):
+        yield "GPTQModel 5 stores the zero points of asymmetric weights in two ways under one name"
+
+
+GPTQ_V2 = "gptq_v2"
+NEWER = re.compile(r"gptqmodel:([5-9]|\d\d)")
+"""In `meta.quantizer`: https://github.com/vllm-project/vllm/pull/38966 has checkpoints of it with either."""
+
+
+def _of_awq(said: list[Announcement]) -> Iterator[str]:
+    document = settings(said, "awq") or {}
+    version = str(document.get("version", "gemm")).lower()
+    if version != "gemm":
+        yield f"there is no reader here for AWQ's version {version}"
+    if document.get("zero_point") is False:
+        yield "it has no zero points, which AutoAWQ's readers do not take"

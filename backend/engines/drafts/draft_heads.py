@@ -1,0 +1,108 @@
+"""What EAGLE-3 and Medusa heads share: they read the target's states, and propose tokens of a reduced vocabulary as
+certain."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.recipe.draft_training import Training
+from backend.engines.drafts import reduced_vocabulary
+from backend.engines.drafts.losses import Loss, through_head
+from backend.engines.drafts.proposer import Batch, Proposer, write
+from backend.engines.drafts.target import Target
+
+if TYPE_CHECKING:
+    import torch
+
+DECAY = 0.8
+"""What a proposal weighs in the loss of the one before it, since fewer rounds come to it: as Medusa (Cai et al. 2024,
+arXiv
+2401.10774, section 2.2.1) and EAGLE-3 have it."""
+
+
+class Heads(Proposer):
+    """`head` is all that is trained, its output matrix `lm_head` [v, H] among it, which begins as the target's own
+    rows."""
+
+    certain = True
+    head: Any
+
+    def __init__(self, target: Target, options: Training) -> None:
+        import torch
+
+        super().__init__(target, options)
+        self.count = options.tokens
+        """Proposals that are learned from."""
+        self.vocabulary = torch.arange(min(reduced_vocabulary.SIZE, target.config.vocab_size))
+        with torch.random.fork_rng():
+            torch.manual_seed(options.seed)
+            self.head = self._made()
+        self._copy_output()
+        self.head.to(target.device).train()
+
+    @abstractmethod
+    def _made(self) -> torch.nn.Module:
+        """With initial weights, drawn from torch's global generator."""
+
+    @abstractmethod
+    def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
+        """Of each of `count` proposals the states [B, T, H] that `lm_head` makes logits of: at t, of the token after t,
+        which is proposal i of the round whose last known token is t - i."""
+
+    @abstractmethod
+    def configuration(self) -> dict[str, Any]:
+        """config.json as vLLM reads it."""
+
+    @abstractmethod
+    def maps(self) -> Mapping[str, torch.Tensor]:
+        """The tensors that say which tokens the reduced vocabulary has."""
+
+    def prepare(self, answers: Sequence[Sequence[int]]) -> None:
+        self.vocabulary = reduced_vocabulary.frequent(answers, len(self.vocabulary), self.target.config.vocab_size)
+        self._copy_output()
+
+    def _copy_output(self) -> None:
+        import torch
+
+        with torch.no_grad():
+            self.head.lm_head.weight.copy_(self.target.head[self.vocabulary])
+
+    @property
+    def modules(self) -> torch.nn.Module:
+        found: torch.nn.Module = self.head
+        return found
+
+    def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
+        import torch
+
+        places, count = batch.answers & batch.predicting, self.count
+        known = torch.isin(batch.next[places], self.vocabulary.to(batch.tokens.device)).float()
+        with torch.autocast(batch.tokens.device.type, torch.bfloat16):
+            wanted = torch.nn.functional.linear(batch.final[places], self.target.head[self.vocabulary])
+            states = torch.cat([each[places] for each in self.ahead(batch, count)])
+            weights = torch.cat([known * DECAY**number for number in range(count)])
+            number = torch.arange(len(known), device=known.device).repeat(count)
+            return through_head(states, self.head.lm_head.weight, lambda rows: wanted[number[rows]], loss, weights)
+
+    def accepted(self, batch: Batch, tokens: int) -> torch.Tensor:
+        import torch
+
+        places = batch.answers & batch.predicting
+        found = torch.zeros(*places.shape, tokens, device=places.device)
+        own = self.vocabulary.to(places.device)
+        with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
+            for number, states in enumerate(self.ahead(batch, tokens)):
+                most = reduced_vocabulary.most_probable(states[places], self.head.lm_head.weight)
+                right = torch.zeros(places.shape, device=places.device)
+                right[places] = (own[most] == batch.next[places]).float()
+                found[:, : places.shape[1] - number, number] = right[:, number:]
+        return found
+
+    def save(self, folder: Path) -> None:
+        write(folder, {**self.head.state_dict(), **self.maps()}, self.configuration())
+
+    def described(self) -> dict[str, Any]:
+        return {**super().described(), "vocabulary": len(self.vocabulary)}

@@ -1,0 +1,303 @@
+"""What a draft is trained on: the user's prompts, answered by the target itself, in rounds that a later attempt goes on
+from.
+
+Answers of the target, greedy and drawn, are what its drafts are held to in service (self-generated data; DistillSpec,
+Zhou et al. 2023, arXiv 2310.08461, section 4). Where a chat model has few prompts it writes more itself, from the
+beginning of a user's turn (Magpie, Xu et al. 2024, arXiv 2406.08464, section 2); they are its words too, and learned
+from like answers. A few prompts are set aside: acceptance is measured on their answers, and nothing is learned from
+them. A round is a batch of answers with the hidden states that the target had of them: two files, the small one written
+last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import Field
+
+from backend import files
+from backend.domain.jobs.progress import Progress
+from backend.domain.recipe.draft_training import Training
+from backend.engines.attempt_state import Left
+from backend.engines.drafts.generation import Answer
+from backend.engines.drafts.proposer import Batch
+from backend.engines.drafts.target import Target
+from backend.engines.native.recovery.recovery import order
+
+if TYPE_CHECKING:
+    import torch
+
+FEWEST_ROWS, MOST_ROWS = 32, 64
+"""Prompts answered at a time: a step over many rows takes hardly longer than one over few."""
+CACHE_BYTES = 2 * 2**30
+"""Of the keys and values of a round, for as many rows as these hold."""
+SET_ASIDE, MOST_ASIDE = 4, 24
+"""One prompt of so many is set aside, and at most so many."""
+FEW = 256
+"""Prompts below which a chat model writes more."""
+WRITTEN = 64
+"""Tokens of a prompt that the target writes, whether it has come to an end then or not: most have not."""
+SHARE = 0.45
+"""Of the budget, for answers."""
+MOST_PROMPT = 512
+"""Tokens of a prompt that are kept, its last."""
+
+
+class Said(NamedTuple):
+    """A prompt and an answer, in tokens."""
+
+    prompt: list[int]
+    answer: list[int]
+    temperature: float
+
+
+class Round(Left):
+    """`said` has the same order as the hidden states beside it; `wrote`: prompts of the target's own."""
+
+    seconds: float
+    aside: bool
+    said: list[Said]
+    wrote: list[str] = Field(default_factory=list)
+    twice: int = 0
+    """Answers that were there already and were left out."""
+
+
+class Known(NamedTuple):
+    """One sequence with what the target computed: final [T, H], hidden [T, layers, H]."""
+
+    said: Said
+    final: torch.Tensor
+    hidden: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.said.prompt) + len(self.said.answer)
+
+
+class Data(NamedTuple):
+    training: list[Known]
+    aside: list[Known]
+    facts: dict[str, Any]
+    seconds: float
+    """What the answers took, over all attempts."""
+
+
+class Gathering:
+    """Rounds of answers, into `folder`; what an earlier attempt of the same `key` left there is taken."""
+
+    def __init__(
+        self,
+        target: Target,
+        options: Training,
+        prompts: Iterable[str],
+        folder: Path,
+        key: str,
+        *,
+        layers: tuple[int, ...] = (),
+        held: Callable[[str], bool] = lambda text: False,
+    ) -> None:
+        self.target, self.options, self.folder, self.key, self.layers, self.held = (
+            target,
+            options,
+            folder,
+            key,
+            layers,
+            held,
+        )
+        given = list(prompts)
+        self.rows = _rows(target.token_bytes, MOST_PROMPT + options.answer_tokens)
+        count = min(MOST_ASIDE, max(2, len(given) // SET_ASIDE))
+        shuffled = [given[number] for number in order(len(given), options.seed)]
+        self.aside, self.pool = shuffled[:count], shuffled[count:]
+        self.user_head = target.user_head() if len(given) < FEW else None
+        """What prompts of the target's own begin with; None where it writes none."""
+        self.wrote: set[str] = set()
+        self.given = len(given)
+        self.rounds: list[Round] = []
+        self.greedy = 0
+        """Prompts of the pool that have their greedy answer."""
+        self.seen: set[tuple[int, ...]] = set()
+
+    def run(self, progress: Progress) -> Data:
+        """Raises DiskFull or WorkError. Phase: answers (unit: seconds, or answers where their number was asked for)."""
+        budget, asked = SHARE * 60 * self.options.minutes, self.options.answers
+        progress.phase(
+            "answers",
+            "The target answers the prompts",
+            total=asked or budget,
+            unit="answers" if asked else "s",
+            weight=SHARE,
+        )
+        while not self._enough(budget):
+            made = self._kept(len(self.rounds)) or self._round(len(self.rounds))
+            self._take(made)
+            progress.advance(self._answers if asked else self.seconds, answers=self._answers)
+        data = self._data()
+        progress.note(
+            f"{len(data.training)} answers to learn from and {len(data.aside)} to measure acceptance on, "
+            f"{data.facts['tokens']:,} tokens."
+        )
+        return data
+
+    @property
+    def seconds(self) -> float:
+        return sum(each.seconds for each in self.rounds)
+
+    @property
+    def _answers(self) -> int:
+        return sum(len(each.said) for each in self.rounds if not each.aside)
+
+    def _enough(self, budget: float) -> bool:
+        """At least the prompts set aside, greedy and drawn, and one round to learn from."""
+        if len(self.rounds) < 3:
+            return False
+        asked = self.options.answers
+        timed = asked is None or self.options.steps is None
+        return (timed and self.seconds >= budget) or (asked is not None and self._answers >= asked)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"round-{number:05d}.json"
+
+    def _kept(self, number: int) -> Round | None:
+        found = Round.read(self._path(number), self.key)
+        return found if found is not None and self._states(number).is_file() else None
+
+    def _states(self, number: int) -> Path:
+        return self._path(number).with_suffix(".safetensors")
+
+    def _take(self, made: Round) -> None:
+        self.rounds.append(made)
+        self.pool += made.wrote
+        self.wrote |= set(made.wrote)
+        self.seen |= {(*said.prompt, *said.answer) for said in made.said}
+        if not made.aside and made.said and made.said[0].temperature == 0:
+            self.greedy = min(self.greedy + self.rows, len(self.pool))
+
+    def _round(self, number: int) -> Round:
+        """The first two answer what is set aside, greedy and drawn; later ones the pool, greedy until the share is
+        reached."""
+        began, aside, wrote = time.monotonic(), number < 2, []
+        seed = self.options.seed * 1_000_003 + number
+        if aside:
+            texts, temperature = self.aside, self.options.temperature * number
+        else:
+            wrote = self._write(seed) if self.greedy >= len(self.pool) else []
+            self.wrote |= set(wrote)
+            texts, temperature = self._next(number, self.pool + wrote)
+        prompts = [self.target.prompt(text)[-MOST_PROMPT:] for text in texts]
+        found = self.target.answer(prompts, temperature, self.options.answer_tokens, seed, self.layers)
+        fresh = {
+            (*prompt, *answer.tokens): (self._said(text, prompt, answer.tokens, temperature), answer)
+            for text, prompt, answer in zip(texts, prompts, found, strict=True)
+        }
+        kept = [each for tokens, each in fresh.items() if tokens not in self.seen]
+        self._write_states(number, [answer for _, answer in kept])
+        said, seconds = [each for each, _ in kept], round(time.monotonic() - began, 3)
+        made = Round(key=self.key, seconds=seconds, aside=aside, said=said, wrote=wrote, twice=len(found) - len(kept))
+        files.write(self._path(number), made.model_dump_json())
+        return made
+
+    def _said(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> Said:
+        """What the target wrote of the prompt too counts to what it said."""
+        begins = len(self.user_head) if self.user_head and text in self.wrote else len(prompt)
+        return Said(prompt[:begins], prompt[begins:] + answer, temperature)
+
+    def _next(self, number: int, pool: list[str]) -> tuple[list[str], float]:
+        """Prompts of a round and its temperature: greedy ones in order, drawn ones anew from the whole pool."""
+        greedy = sum(bool(each.said) and each.said[0].temperature == 0 for each in self.rounds[2:])
+        if self.greedy < len(pool) and greedy <= self.options.greedy * (number - 2) and self.options.greedy > 0:
+            return pool[self.greedy : self.greedy + self.rows], 0.0
+        places = order(len(pool), self.options.seed + number)
+        return [pool[place] for place in places[: self.rows]], self.options.temperature
+
+    def _write(self, seed: int) -> list[str]:
+        """Prompts that the target writes itself, where it is asked in turns and has few."""
+        if self.user_head is None:
+            return []
+        written = self.target.answer([self.user_head] * self.rows, 1.0, WRITTEN, seed + 500_000)
+        texts = [self.target.text(each.tokens).strip() for each in written]
+        known = {*self.pool, *self.aside}
+        return [text for text in dict.fromkeys(texts) if text and text not in known and not self.held(text)]
+
+    def _write_states(self, number: int, found: list[Answer]) -> None:
+        """With zeros for the last token, from which nothing is predicted."""
+        from safetensors.torch import save_file
+        from torch.nn.functional import pad
+
+        finals = {f"final.{row}": pad(each.final, (0, 0, 0, 1)).cpu() for row, each in enumerate(found)}
+        hidden = {f"hidden.{row}": pad(each.hidden, (0, 0, 0, 0, 0, 1)).cpu() for row, each in enumerate(found)}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with files.disk_errors(self.folder), files.staged_file(self._states(number)) as staged:
+            save_file({**finals, **hidden}, staged)
+
+    def _data(self) -> Data:
+        known: dict[bool, list[Known]] = {True: [], False: []}
+        for number, made in enumerate(self.rounds):
+            known[made.aside] += self._load(number, made)
+        training = known[False]
+        facts = {
+            "prompts": self.given,
+            "aside": len(self.aside),
+            "written": sum(len(each.wrote) for each in self.rounds),
+            "answers": len(training),
+            "greedy": sum(each.said.temperature == 0 for each in training),
+            "twice": sum(each.twice for each in self.rounds),
+            "tokens": sum(map(len, training)),
+            "answer_tokens": sum(len(each.said.answer) for each in training),
+        }
+        return Data(training, known[True], facts, round(self.seconds, 1))
+
+    def _load(self, number: int, made: Round) -> Iterator[Known]:
+        from safetensors.torch import load_file
+
+        tensors = load_file(self._states(number))
+        for place, said in enumerate(made.said):
+            yield Known(said, tensors[f"final.{place}"], tensors[f"hidden.{place}"])
+
+
+def padded(said: list[Said]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Tokens [B, T], which are of answers, and which are real, padded at the right."""
+    import torch
+
+    longest = max(len(each.prompt) + len(each.answer) for each in said)
+    tokens = torch.zeros(len(said), longest, dtype=torch.long)
+    answers, real = torch.zeros_like(tokens, dtype=torch.bool), torch.zeros_like(tokens, dtype=torch.bool)
+    for row, each in enumerate(said):
+        end = len(each.prompt) + len(each.answer)
+        tokens[row, :end] = torch.tensor(each.prompt + each.answer)
+        answers[row, len(each.prompt) : end] = True
+        real[row, :end] = True
+    return tokens, answers, real
+
+
+def batch_of(target: Target, known: list[Known]) -> Batch:
+    """Sequences whose states are known, on the target's device."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    tokens, answers, real = padded([each.said for each in known])
+    temperature = torch.tensor([each.said.temperature for each in known])
+    final = pad_sequence([each.final for each in known], batch_first=True)
+    hidden = pad_sequence([each.hidden for each in known], batch_first=True)
+    here = [each.to(target.device) for each in (tokens, answers, real, temperature, final, hidden)]
+    return Batch(target, *here)
+
+
+def unknown(target: Target, said: list[Said], layers: tuple[int, ...]) -> Batch:
+    """Sequences that the target has not seen, such as answers of the draft's own."""
+    import torch
+
+    tokens, answers, real = padded(said)
+    final, hidden = target.states(tokens, real, layers)
+    temperature = torch.tensor([each.temperature for each in said])
+    return Batch(
+        target,
+        *(each.to(target.device) for each in (tokens, answers, real, temperature, final.clone(), hidden.clone())),
+    )
+
+
+def _rows(token_bytes: int, tokens: int) -> int:
+    """Of a round of so many tokens a row."""
+    return max(FEWEST_ROWS, min(MOST_ROWS, CACHE_BYTES // (token_bytes * tokens)))

@@ -1,0 +1,155 @@
+"""Collects what algorithms ask about the inputs of linears while a layer runs: the statistics of `group.Stats`.
+
+Gram matrices X'X are symmetric, so only blocks on and below the diagonal are made, by `add`, and mirrored once at the
+end. Knows no family, no file and no algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from backend.domain.errors import WorkError
+from backend.engines.native.group import Stats
+from backend.layered.matrix_products import has_int8
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCKS, SMALLEST = 16, 128
+"""Blocks of columns that a matrix is made in, and the fewest columns that are worth a product of their own."""
+PIECE, FEWEST = 2048, 512
+"""Tokens that share their scales as integers, and the fewest that are made integers at all."""
+
+
+def add(matrix: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add X'X of `rows` X [tokens, in] fp32 to the blocks of `matrix` [in, in] fp32 on and below its diagonal.
+
+    On a processor that multiplies 8-bit integers itself it is the exact X'X of tokens rounded to 255 points a channel,
+    which is positive semidefinite as GPTQ's inverse needs it. Rounding adds noise of s^2 / 12 to a channel, s its
+    distance between points:
+    0.01 % of the power of one whose largest value is 5 times its root mean square, 1 % at worst, where one token has it
+    all. What GPTQ inverts has directions of far less power, in which this counts for more: docs/decisions/0012 has it
+    of trained models.
+    """
+    for start in range(0, len(rows), PIECE):
+        piece = rows[start : start + PIECE]
+        if len(piece) >= FEWEST and has_int8(rows.device.type):
+            _add_of_integers(matrix, piece)
+            continue
+        for block in _blocks(len(matrix)):
+            matrix[block, : block.stop].addmm_(piece[:, block].T, piece[:, : block.stop])
+
+
+def _add_of_integers(matrix: torch.Tensor, rows: torch.Tensor) -> None:
+    """Sums of products of integers stay below 127^2 x PIECE, so int32 holds them."""
+    import torch
+
+    scale = torch.maximum(rows.amax(0), -rows.amin(0)).clamp_(min=1e-30) / 127
+    points = (rows * (1 / scale)).round_().to(torch.int8)
+    for block in _blocks(len(matrix)):
+        sums = torch._int_mm(points[:, block].T, points[:, : block.stop])
+        matrix[block, : block.stop].add_(sums.float().mul_(scale[block, None]).mul_(scale[: block.stop]))
+
+
+def mirror(matrix: torch.Tensor) -> None:
+    """Fill in what lies above the blocks on the diagonal."""
+    for block in _blocks(len(matrix)):
+        matrix[: block.start, block] = matrix[block, : block.start].T
+
+
+def _blocks(features: int) -> Iterator[slice]:
+    size = max(SMALLEST, features // BLOCKS)
+    return (slice(start, start + size) for start in range(0, features, size))
+
+
+class Tally:
+    """The running statistics of one input. `tokens_to_come` decides the form: fewer than features, and the tokens are
+    kept.
+
+    Of an expert nobody knows it beforehand (0): tokens are kept until there are more than features, then folded.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        tokens_to_come: int,
+        gram: bool,
+        device: str,
+        gram_tokens: int | None = None,
+        every: int = 1,
+        magnitudes: bool = True,
+    ) -> None:
+        """`gram_tokens`: how many tokens X'X or X is of, where not of all, every `every`-th. `magnitudes`: whether mean
+        and largest |x| are asked for; else they are NaN, which nobody can take for a figure."""
+        import torch
+
+        self.features, self.tokens, self.magnitudes = features, 0, magnitudes
+        self.total_abs = torch.full((features,), 0.0 if magnitudes else torch.nan, device=device)
+        self.max_abs = self.total_abs.clone()
+        self.kept: list[torch.Tensor] = []
+        self.matrix: torch.Tensor | None = None
+        """X'X, of which only blocks on and below the diagonal are kept until the end."""
+        self.asked, self.left, self.every = gram, gram_tokens, every
+        if gram and tokens_to_come > features:
+            self.matrix = torch.zeros(features, features, device=device)
+
+    def add(self, rows: torch.Tensor) -> None:
+        """`rows` [tokens, features] fp32."""
+        import torch
+
+        first, self.tokens = -self.tokens % self.every, self.tokens + len(rows)
+        if self.magnitudes and len(rows):
+            magnitude = rows.abs()
+            self.total_abs.add_(magnitude.sum(0))
+            torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
+        if self.left is not None:
+            rows = rows[first :: self.every][: self.left]
+            self.left -= len(rows)
+        if not self.asked or not len(rows):
+            return
+        if self.matrix is not None:
+            add(self.matrix, rows)
+            return
+        self.kept.append(rows.clone())
+        if sum(map(len, self.kept)) > self.features:
+            self._fold()
+
+    def _fold(self) -> None:
+        if self.matrix is None:
+            self.matrix = self.total_abs.new_zeros(self.features, self.features)
+        for rows in self.kept:
+            add(self.matrix, rows)
+        self.kept = []
+
+    def merge(self, other: Tally) -> None:
+        """Add what was seen on another device."""
+        import torch
+
+        device = self.total_abs.device
+        self.tokens += other.tokens
+        self.total_abs.add_(other.total_abs.to(device))
+        torch.maximum(self.max_abs, other.max_abs.to(device), out=self.max_abs)
+        self.kept += [rows.to(device) for rows in other.kept]
+        if self.matrix is not None or other.matrix is not None or sum(map(len, self.kept)) > self.features:
+            self._fold()
+        if self.matrix is not None and other.matrix is not None:
+            self.matrix.add_(other.matrix.to(device))
+
+    def stats(self, name: str) -> Stats:
+        """Raises WorkError, naming the module, when what it read was not finite."""
+        import torch
+
+        rows = torch.cat(self.kept) if self.kept else None
+        if self.asked and self.matrix is None and rows is None:
+            rows = self.total_abs.new_zeros(0, self.features)
+        seen = [each for each in (self.matrix, rows, self.max_abs if self.magnitudes else None) if each is not None]
+        if not all(bool(each.isfinite().all()) for each in seen):
+            raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
+        if self.matrix is not None:
+            mirror(self.matrix)
+        return Stats(self.tokens, self.total_abs / max(1, self.tokens), self.max_abs, self.matrix, rows)
+
+
+Taps = dict[str, Tally]
+"""By the path of a module in a layer."""

@@ -1,0 +1,156 @@
+"""A whole model in fp32 for a recovery, low-rank adapters beside its pruned matrices, and the checkpoint with them
+merged.
+
+The product of an adapter is masked, so that merging keeps every zero: MaskLoRA of PERP (Zimmer et al. 2023, arXiv
+2312.15230; `MaskLoRALayer` of the authors' code): a pruned W is used as W + s M (B A), with M one where W is not zero.
+LoRA: Hu et al. 2021 (arXiv 2106.09685), section 4.1. Here as torch's parametrizations of `weight`, so any module with
+such a matrix will do. Knows no text and no training.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend import files
+from backend.domain.errors import ImpossibleStack, ModelDamaged, WorkError
+from backend.engines.native.files.checkpoint import check_plain, write_part
+from backend.layered.outline import Outline
+from backend.layered.weight_source import Source, weight_files
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load(
+    folder: Path, device: str, linears: Collection[str] = (), *, stored: bool = False
+) -> tuple[Any, dict[str, str]]:
+    """The model, frozen and in evaluation mode, in fp32 or as it is `stored`, and the path of its module for each of
+    `linears`.
+
+    Raises ImpossibleStack for experts, which transformers holds as one tensor, and for quantized weights; ModelDamaged
+    where it cannot be loaded.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    check_plain(folder)
+    paths = _paths(folder, linears) if linears else {}
+    dtype = "auto" if stored else torch.float32
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        first = str(error).partition("\n")[0]
+        raise ModelDamaged(
+            f"The model in {folder.name} cannot be loaded for training ({first}): make it again."
+        ) from None
+    return model.eval().requires_grad_(False).to(device), paths
+
+
+def _paths(folder: Path, linears: Collection[str]) -> dict[str, str]:
+    outline = Outline(Source(folder))
+    if outline.family.experts is not None:
+        raise ImpossibleStack("Recovery has no adapters for models made of experts: leave `recover` out.")
+    inside = [name for group in outline.family.groups for name in group.linears]
+    known = {
+        outline.stored_name(number, name): f"{outline.family.layers}.{number}.{name}"
+        for number in range(outline.count)
+        for name in inside
+    }
+    return {name: known[name] for name in linears}
+
+
+def write(source: Path, folder: Path, adapters: Adapters, paths: Mapping[str, str]) -> None:
+    """The checkpoint in `source` with the matrices of `paths` merged, file by file under the same names; config.json
+    last.
+
+    Raises DiskFull or WorkError.
+    """
+    from safetensors.torch import load_file
+
+    for file in weight_files(source):
+        tensors = load_file(file)
+        for name in tensors:
+            path = paths.get(name.removesuffix(".weight")) if name.endswith(".weight") else None
+            if path is not None:
+                tensors[name] = adapters.merged(path, tensors[name].dtype)
+        write_part(folder / file.name, tensors)
+    others = [each for each in sorted(source.iterdir()) if each.is_file() and each.suffix != ".safetensors"]
+    for each in sorted(others, key=lambda each: each.name == "config.json"):
+        files.copy(each, folder / each.name)
+
+
+SCALE = 2.0
+"""s: alpha over rank of LoRA; the learning rate was chosen with it."""
+
+
+class Adapters:
+    """Of `paths`, modules of `model` with a `weight` of two dimensions; everything else of the model is frozen.
+
+    At first the product is zero: A is uniform in +- 1/sqrt(columns), seeded by `seed` and the path, and B zero.
+    """
+
+    def __init__(self, model: Any, paths: Iterable[str], rank: int, seed: int) -> None:
+        from torch.nn.utils import parametrize
+
+        self.model, self.paths = model, sorted(paths)
+        model.requires_grad_(False)
+        for path in self.paths:
+            module = model.get_submodule(path)
+            own = (seed * 1_000_003 + zlib.crc32(path.encode())) % 2**63
+            parametrize.register_parametrization(module, "weight", masked(module.weight.detach(), rank, own))
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """A and B of each path, in order."""
+        factors = {path: self.model.get_submodule(path).parametrizations.weight[0] for path in self.paths}
+        return {f"{path}.{name}": getattr(each, name) for path, each in factors.items() for name in ("a", "b")}
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Copies of A and B, by path."""
+        return {name: each.detach().clone() for name, each in self.named().items()}
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        import torch
+
+        with torch.no_grad():
+            for name, each in self.named().items():
+                each.copy_(state[name])
+
+    def merged(self, path: str, dtype: torch.dtype) -> torch.Tensor:
+        """The matrix with its adapter in it, as the module holds it, in `dtype`. Raises WorkError where it is not
+        finite."""
+        import torch
+
+        with torch.no_grad():
+            weight: torch.Tensor = self.model.get_submodule(path).weight.to(dtype).cpu()
+        if not bool(weight.isfinite().all()):
+            raise WorkError(f"{path} is not finite after recovery: lower `learning_rate`.")
+        return weight
+
+
+def masked(weight: torch.Tensor, rank: int, seed: int) -> Any:
+    """The parametrization of `weight` [rows, columns]: from it to itself with the masked product added."""
+    import torch
+    from torch import nn
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            rows, columns = weight.shape
+            generator = torch.Generator().manual_seed(seed)
+            drawn = (2 * torch.rand(rank, columns, generator=generator) - 1) / columns**0.5
+            self.a = nn.Parameter(drawn.to(weight.device))
+            self.b = nn.Parameter(torch.zeros(rows, rank, device=weight.device))
+            self.mask = weight != 0
+
+        def forward(self, original: torch.Tensor) -> torch.Tensor:
+            return original + self.mask * (SCALE * self.b @ self.a)
+
+    return Masked()

@@ -1,0 +1,89 @@
+"""How far a training is, in a folder: parameters, optimizer and curve, so that a later attempt goes on to the same
+bytes.
+
+A file of tensors a step at which it was saved, and a small one that names the last and is replaced as a whole. Knows no
+model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from backend import files
+from backend.domain.frozen import Frozen
+from backend.engines.attempt_state import Left
+
+NAME = "state.json"
+
+
+class Point(Frozen):
+    """Of the loss curve, nats a token. `training` is the mean over the steps since the point before; None at the
+    start."""
+
+    step: int
+    validation: float
+    training: float | None = None
+
+
+class Steps(Left):
+    step: int = 0
+    """Steps done."""
+    best_step: int = 0
+    worse: int = 0
+    """Points of the curve since the best one."""
+    summed: float = 0.0
+    """Training losses since the last point, and their number."""
+    counted: int = 0
+    stopped: str = ""
+    """Why no further step is made; empty while there are any."""
+
+
+class State(Steps):
+    """Of a recovery."""
+
+    curve: list[Point] = Field(default_factory=list)
+
+    @property
+    def best(self) -> Point:
+        """Raises StopIteration before the first validation."""
+        return next(point for point in self.curve if point.step == self.best_step)
+
+
+Kept = TypeVar("Kept", bound=Steps)
+
+
+def save(folder: Path, state: Steps, tensors: dict[str, Any]) -> None:
+    """`tensors` is what torch.save takes. Raises DiskFull or WorkError."""
+    import torch
+
+    with files.disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    path = _tensors(folder, state.step)
+    with files.staged_file(path) as staged:
+        torch.save(tensors, staged)
+    files.write(folder / NAME, state.model_dump_json())
+    for old in folder.glob("step-*.pt"):
+        if old != path:
+            old.unlink()
+
+
+def load(folder: Path, key: str, kind: type[Kept]) -> tuple[Kept, dict[str, Any]] | None:
+    """What an earlier attempt at the same run left; None where there is none, or it cannot be read."""
+    import pickle
+
+    import torch
+
+    state = kind.read(folder / NAME, key)
+    if state is None:
+        return None
+    try:
+        return state, torch.load(_tensors(folder, state.step), weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return None
+
+
+def _tensors(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:06d}.pt"

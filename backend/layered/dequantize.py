@@ -1,0 +1,307 @@
+"""Reads a quantized checkpoint by the names and with the values of a plain one: each weight is dequantized as it is
+read.
+
+How a checkpoint is stored is told by `domain.model.stored`; what it does not know is refused, never guessed.
+compressed-tensors is read by that library, one module at a time: transformers' own loading does not reach every family
+(GPT-2's Conv1D, Falcon's own linear, experts with zero points, renamed heads). The other formats have one formula each,
+(number - zero) x scale:
+
+- FP8 and INT8 with `weight_scale` or `weight_scale_inv`, one scale a matrix, an output row, a block or a group. Both
+names
+  multiply (DeepSeek-V3's inference/kernel.py, `weight_dequant`; vLLM 0.32, layers/quantization/fp8.py and modelopt.py).
+- AutoAWQ's GEMM (AutoAWQ 0.2.9, utils/packing_utils.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups, out
+/ 8] hold
+  eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups,
+  out].
+- GPTQ (AutoGPTQ 0.7, nn_modules/qlinear/qlinear_cuda.py): `qweight` int32 [in x bits / 32, out] packs inputs from the
+lowest bits
+  up, `qzeros` int32 [groups, out x bits / 32] outputs; `g_idx` [in] names each input's group. Zero points are stored
+  minus one, in `gptq_v2` as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.domain.errors import ImpossibleStack, ModelDamaged
+from backend.domain.model import announced_quantization, stored_weights
+from backend.domain.model.stored_weights import StoredWeights
+from backend.layered.families import FAMILIES
+from backend.layered.layer_passes import out_of_memory
+from backend.layered.weight_source import Packed, Source
+
+if TYPE_CHECKING:
+    import torch
+
+Parts = Mapping[str, "torch.Tensor"]
+"""The stored tensors of one module by their local names."""
+
+
+def how_stored(source: Source) -> StoredWeights | None:
+    """How the checkpoint stores its weights; None where they are plain.
+
+    Raises InvalidModel where what is announced and what is stored disagree.
+    """
+    return announced_quantization.recognise(
+        source.tensors, announcements(source.folder), transposed=_is_transposed(source.folder)
+    )
+
+
+def announcements(folder: Path) -> list[announced_quantization.Announcement]:
+    """What config.json and the files beside it say of quantization. Raises ModelDamaged, InvalidModel."""
+    beside = {name: _document(folder / name) for name in announced_quantization.SIDE_FILES if (folder / name).is_file()}
+    return announced_quantization.announcements(_document(folder / "config.json"), beside)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        document = None
+    if not isinstance(document, dict):
+        raise ModelDamaged(f"{path.name} cannot be read as a JSON object: download or export the model again.")
+    return document
+
+
+def _is_transposed(folder: Path) -> bool:
+    """Whether the family stores its weights [in, out]."""
+    return any(row.transposed for row in FAMILIES.get(str(_document(folder / "config.json").get("model_type")), ()))
+
+
+def plain(folder: Path) -> Source:
+    """The checkpoint by the names and with the values of a plain one.
+
+    Raises ImpossibleStack for a layout without an exact reader, ModelDamaged, InvalidModel.
+    """
+    source = Source(folder)
+    layout = how_stored(source)
+    if layout is None:
+        return source
+    if not layout.readable:
+        raise ImpossibleStack(f"The model is already quantized. {layout.sentence}")
+    return reader(folder)
+
+
+def reader(folder: Path) -> Packed:
+    """What dequantizes a checkpoint whose layout is readable."""
+    compressed = announced_quantization.settings(announcements(folder), stored_weights.COMPRESSED_TENSORS)
+    return Quantized(folder) if compressed is None else Dequantized(folder)
+
+
+class Dequantized(Packed):
+    """A checkpoint that announces compressed-tensors, by the names of a plain one.
+
+    Raises ModelDamaged, also for a configuration or tensors that the library does not read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from compressed_tensors.quantization import QuantizationConfig
+
+        super().__init__(folder)
+        document = announced_quantization.settings(announcements(folder), stored_weights.COMPRESSED_TENSORS) or {}
+        try:
+            self.quantization = QuantizationConfig.model_validate(_for_the_library(document))
+        except ValueError as error:  # pydantic's, with a line a field
+            first = str(error).partition("\n")[0]
+            raise ModelDamaged(
+                f"compressed-tensors does not read the quantization_config ({first}): export the model again."
+            ) from None
+        self.transposed = _is_transposed(folder)
+        modules: dict[str, list[str]] = {}
+        for name in self.files:
+            module, _, local = name.rpartition(".")
+            if local.startswith("weight"):
+                modules.setdefault(module, []).append(name)
+        quantized = {module: names for module, names in modules.items() if f"{module}.weight_scale" in names}
+        self.named({f"{module}.weight": names for module, names in quantized.items()})
+
+    def scheme(self, module: str) -> Any:
+        """How the module is quantized: the group that names it, else the one for all linears. None where it is not."""
+        from compressed_tensors.utils.match import match_name
+
+        if f"{module}.weight" not in self.parts:
+            return None
+        groups = list(self.quantization.config_groups.values())
+        if not groups:
+            raise ModelDamaged(
+                f"{module} has scales, but no `config_groups` say what they are for: export the model again."
+            )
+        own = (group for group in groups if any(match_name(module, target) for target in group.targets))
+        every = (group for group in groups if "Linear" in group.targets)
+        return next(own, next(every, groups[0]))
+
+    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+        """`transposed` families store it [in, out]."""
+        from compressed_tensors.compressors import BaseCompressor
+
+        module = name.removesuffix(".weight")
+        scheme = self.scheme(module)
+        state = {part.removeprefix(f"{module}."): tensor for part, tensor in held.items()}
+        state["weight_scale"] = state["weight_scale"].float()
+        if self.transposed and "weight" in state:
+            state["weight"] = state["weight"].T.contiguous()
+        try:
+            compressor = BaseCompressor.get_value_from_registry(scheme.format or self.quantization.format)
+            weight: torch.Tensor = compressor.decompress(state, scheme)["weight"]
+        except (ValueError, KeyError, IndexError, AssertionError, RuntimeError) as error:
+            if out_of_memory(error):
+                raise
+            raise ModelDamaged(
+                f"compressed-tensors does not read {module} ({error}): export the model again."
+            ) from None
+        return weight.T.contiguous() if self.transposed else weight
+
+    def scale(self, name: str) -> torch.Tensor | None:
+        """In fp32, where it is stored."""
+        return self.one(name).float() if name in self.files else None
+
+
+def _for_the_library(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: document[key] for key in document if key not in {"dequantize", "use_optimized_inference", "run_compressed"}
+    }
+
+
+class Quantized(Packed):
+    """FP8, INT8, GPTQ and AWQ: each weight by its format's formula, fp32, turned where the family is.
+
+    Raises ModelDamaged where the numbers of a module contradict what is announced.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        said = announcements(folder)
+        self.transposed = _is_transposed(folder)
+        self.gptq = announced_quantization.settings(said, "gptq") or {}
+        self.block = announced_quantization.block_of(said)
+        self.modules = stored_weights.modules(self.tensors, self.block, transposed=self.transposed)
+        parts = {
+            f"{name}.weight": [f"{name}.{local}" for local in module.tensors if local in (module.kind.parts or ())]
+            for name, module in self.modules.items()
+            if module.kind is not stored_weights.CACHE
+        }
+        self.named(parts)
+
+    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+        """`transposed` families store it [in, out]; packed integers are [out, in] everywhere."""
+        module = name.removesuffix(".weight")
+        kind = self.modules[module].kind
+        formulas: dict[str, Callable[[str, Parts], torch.Tensor]] = {
+            stored_weights.FP8.name: self._scaled,
+            stored_weights.INT8.name: self._scaled,
+            stored_weights.GPTQ.name: self._gptq,
+            stored_weights.AWQ.name: _awq,
+        }
+        local = {part.removeprefix(f"{module}."): tensor for part, tensor in held.items()}
+        weight = formulas[kind.name](module, local)
+        packed = kind in {stored_weights.GPTQ, stored_weights.AWQ}
+        return weight.T.contiguous() if packed and self.transposed else weight
+
+    def _scaled(self, module: str, parts: Parts) -> torch.Tensor:
+        inverse = "weight_scale_inv" in parts
+        scale = parts["weight_scale_inv" if inverse else "weight_scale"].float()
+        if inverse and float(scale.mean()) > 1:
+            raise ModelDamaged(
+                f"The scales of {module} (`weight_scale_inv`) are above 1 on average, so that it is not clear whether they "
+                "multiply or divide: start from the 16-bit original."
+            )
+        weight = parts["weight"].float()
+        block = self.block if self.modules[module].kind is stored_weights.FP8 else None
+        return weight * spread(scale, (len(weight), weight.shape[1]), block, transposed=self.transposed)
+
+    def _gptq(self, module: str, parts: Parts) -> torch.Tensor:
+        """[out, in] fp32."""
+        import torch
+
+        bits = self.modules[module].bits or 4
+        numbers, zeros = unpacked_rows(parts["qweight"], bits), unpacked_columns(parts["qzeros"], bits)
+        zeros = self._zero_points(module, zeros, bits)
+        inputs, groups = len(numbers), len(zeros)
+        even = torch.arange(inputs) // -(-inputs // groups)
+        index = parts["g_idx"].long() if "g_idx" in parts else even
+        if index.shape != (inputs,) or int(index.min()) < 0 or int(index.max()) >= groups:
+            raise ModelDamaged(f"`g_idx` of {module} names groups that it does not have: download the model again.")
+        ordered = self.gptq.get("desc_act")
+        if (ordered is True and "g_idx" not in parts) or (ordered is False and not torch.equal(index, even)):
+            raise ModelDamaged(f"`g_idx` of {module} and `desc_act` contradict each other: export the model again.")
+        return ((numbers - zeros[index]).float() * parts["scales"].float()[index]).T.contiguous()
+
+    def _zero_points(self, module: str, zeros: torch.Tensor, bits: int) -> torch.Tensor:
+        """As they are subtracted. Those of symmetric weights are known, and are stored as they are or minus one by
+        writers that announce either (https://github.com/vllm-project/vllm/pull/38966)."""
+        import torch
+
+        middle, most = 1 << (bits - 1), (1 << bits) - 1
+        if self.gptq["sym"]:
+            if not any(bool((zeros == known).all()) for known in (middle, middle - 1)):
+                raise ModelDamaged(
+                    f"{module} is announced as symmetric, but its zero points are not those of symmetric weights: export the "
+                    "model again."
+                )
+            return torch.full_like(zeros, middle)
+        if self.gptq.get("checkpoint_format") == announced_quantization.GPTQ_V2:
+            return zeros
+        if bool((zeros == most).any()):
+            raise ModelDamaged(
+                f"{module} has zero points of 0 stored as {most}, which readers of GPTQ take differently: export the model as "
+                "`gptq_v2`."
+            )
+        return zeros + 1
+
+
+def spread(
+    scale: torch.Tensor, shape: tuple[int, int], block: tuple[int, int] | None, *, transposed: bool = False
+) -> torch.Tensor:
+    """A scale for each number of a matrix of that shape, or what broadcasts to it; `block` as `stored_weights.shared` has
+    it."""
+    rows, columns = shape
+    if scale.numel() == 1:
+        return scale.reshape(())
+    outputs = columns if transposed else rows
+    if scale.shape in {(outputs,), (outputs, 1)}:
+        flat = scale.reshape(-1)
+        return flat[None, :] if transposed else flat[:, None]
+    if block is None:
+        return scale.repeat_interleave(columns // scale.shape[1], 1)
+    return scale.repeat_interleave(block[0], 0)[:rows].repeat_interleave(block[1], 1)[:, :columns]
+
+
+def unpacked_rows(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """int32 [rows x bits / 32, columns] as numbers [rows, columns], the lowest bits first."""
+    return unpacked_columns(packed.T.contiguous(), bits).T.contiguous()
+
+
+def unpacked_columns(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """int32 [rows, columns x bits / 32] as numbers [rows, columns], the lowest bits first."""
+    import torch
+
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    return (torch.bitwise_right_shift(packed[..., None], shifts) & ((1 << bits) - 1)).flatten(1)
+
+
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+"""In which four bits, counted from the lowest, each output of eight lies."""
+
+
+def _awq(module: str, parts: Parts) -> torch.Tensor:
+    return dequantized(parts["qweight"], parts["qzeros"], parts["scales"])
+
+
+def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The weight [out, in] fp32 of AutoAWQ's three tensors."""
+    numbers, zeros = unpacked(qweight), unpacked(qzeros)
+    size = len(numbers) // len(zeros)
+    return (
+        (numbers - zeros.repeat_interleave(size, 0)).float() * scales.float().repeat_interleave(size, 0)
+    ).T.contiguous()
+
+
+def unpacked(packed: torch.Tensor) -> torch.Tensor:
+    """AutoAWQ's int32 [rows, out / 8] as numbers [rows, out]."""
+    import torch
+
+    shifts = torch.tensor(AWQ_ORDER, dtype=torch.int32) * 4
+    return (torch.bitwise_right_shift(packed[..., None], shifts) & 15).flatten(1)

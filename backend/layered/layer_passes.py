@@ -1,0 +1,222 @@
+"""Runs sequences through one decoder layer, in batches, on one device or spread over several.
+
+Knows how a layer is called, and nothing of what is collected or why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from threading import Event
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from backend.domain.errors import WorkError
+from backend.layered.hidden_states import Hidden
+from backend.layered.matrix_products import half_precision
+from backend.layered.outline import Call, Outline, moved
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+"""Tokens a batch on each kind of device."""
+MATRICES = "Memory ran out on the matrices of one layer: use a device with more memory, or fewer calibration sequences."
+
+
+class Tap(Protocol):
+    """Takes in what one module of a layer reads."""
+
+    def add(self, rows: torch.Tensor) -> None:
+        """`rows` [tokens, features] fp32."""
+
+    def merge(self, other: Self) -> None:
+        """Add what was seen on another device."""
+
+
+T = TypeVar("T", bound=Tap)
+
+
+def devices() -> tuple[str, ...]:
+    """Every CUDA device, else the processor, as torch names them."""
+    import torch
+
+    return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or ("cpu",)
+
+
+class Passes:
+    """`tokens` [sequences, length] are embedded by `embed`, then `through` takes them from layer to layer.
+
+    `half`: in bfloat16 where the hardware has it, the residual stream and norms in fp32; else all in fp32.
+    """
+
+    def __init__(
+        self,
+        outline: Outline,
+        tokens: torch.Tensor,
+        devices: Sequence[str],
+        warn: Callable[[str], None],
+        *,
+        half: bool = False,
+    ) -> None:
+        self.half = half
+        self.outline, self.tokens, self.devices, self.warn = outline, tokens, tuple(devices), warn
+        kind = self.devices[0].partition(":")[0]
+        self.batch = max(1, BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"]) // tokens.shape[1])
+        self._calls: dict[int, list[Call]] = {}
+        self.given_up = Event()
+        """Set when a pass is over for one device, by an error or a cancel: the others begin no further batch."""
+
+    def embed(self, hidden: Hidden) -> None:
+        """Fill what enters the first layer."""
+        import torch
+
+        start = 0
+        for states, calls in self.outline.embed(torch.split(self.tokens, self.batch), self.devices[0]):
+            hidden.entering[start : start + len(states)] = states.cpu()
+            self._calls[len(states)] = calls
+            start += len(states)
+
+    def calls(self, size: int, number: int) -> Call:
+        """What layer `number` is called with for `size` sequences."""
+        if size not in self._calls:
+            ((_, self._calls[size]),) = self.outline.embed([self.tokens[:1].expand(size, -1)], self.devices[0])
+        return self._calls[size][number]
+
+    def through(
+        self,
+        number: int,
+        hidden: Hidden,
+        taps: Callable[[str], dict[str, T]] | None,
+        keep: bool,
+        tick: Callable[[float], None],
+    ) -> dict[str, T]:
+        """Run layer `number` (filled, on the first device) over all sequences; return what was tapped, by path.
+
+        `taps` makes fresh taps for a device; `keep` stores what leaves the layer; `tick` hears the share done. A device
+        that runs out of memory gets half the sequences at a time from then on. Raises WorkError when one sequence is
+        too much.
+        """
+        layers = [self.outline.layers[number], *(self.outline.replica(number, device) for device in self.devices[1:])]
+        while True:
+            tallies = [taps(device) if taps else {} for device in self.devices]
+            try:
+                self._spread(number, layers, hidden, tallies, keep, tick)
+                return _merged(tallies)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                self.halve()
+
+    def halve(self) -> None:
+        """Fewer sequences at a time from now on. Raises WorkError when one sequence is too much."""
+        if self.batch == 1:
+            raise WorkError("Memory ran out on a single sequence: use shorter sequences or a device with more memory.")
+        self.batch //= 2
+        plural = "sequence" if self.batch == 1 else "sequences"
+        self.warn(f"Memory ran out: going on with {self.batch} {plural} at a time.")
+
+    def _spread(
+        self,
+        number: int,
+        layers: list[Any],
+        hidden: Hidden,
+        tallies: list[dict[str, T]],
+        keep: bool,
+        tick: Callable[[float], None],
+    ) -> None:
+        count = len(self.tokens)  # `hidden` may hold more than these, and what lies behind them is not theirs
+        spans = [slice(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
+        for size in {span.stop - span.start for span in spans}:
+            self.calls(size, number)
+        places = list(zip(self.devices, layers, tallies, strict=True))
+
+        self.given_up.clear()
+
+        def work(place: int) -> None:
+            device, layer, tally = places[place]
+            with tapped(layer, tally, stop=not keep and not self.outline.cache.recording):
+                for done, span in enumerate(spans[place :: len(places)], start=1):
+                    if self.given_up.is_set():
+                        return
+                    with suppress(AllSeen):
+                        leaving = self.run(number, layer, hidden.entering[span].to(device))
+                        if keep:
+                            hidden.leaving[span] = leaving.cpu()
+                    if place == 0:
+                        tick(min(1.0, done * len(places) / len(spans)))
+
+        if len(places) == 1:
+            work(0)
+            return
+        with ThreadPoolExecutor(len(places)) as pool:
+            try:
+                list(pool.map(work, range(len(places))))
+            finally:
+                self.given_up.set()  # a cancelled job waits for the batches at hand, not for all
+
+    def run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
+        """What leaves a filled layer [sequences, length, hidden] where `entering` enters it, on the device of that."""
+        import torch
+
+        call = self.calls(len(entering), number)
+        if len(self.devices) > 1:
+            call = moved(call, str(entering.device))
+        with torch.no_grad(), half_precision(str(entering.device), self.half):
+            left: torch.Tensor | tuple[torch.Tensor, ...] = layer(entering, *call.args, **call.kwargs)
+        return left[0] if isinstance(left, tuple) else left
+
+
+def out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+class AllSeen(Exception):
+    """Every tap of a layer was read: what the layer would still compute is not needed."""
+
+
+@contextmanager
+def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterator[None]:
+    """While this lasts, what the module at each path of `layer` reads goes to its tap.
+
+    With `stop` a call of the layer ends by AllSeen as soon as every one of them was called.
+    """
+    seen: set[str] = set()
+
+    def observer(path: str) -> Any:
+        def observe(_module: Any, args: tuple[torch.Tensor, ...]) -> None:
+            taps[path].add(args[0].flatten(0, -2).float())
+            seen.add(path)
+            if stop and len(seen) == len(taps):
+                raise AllSeen
+
+        return observe
+
+    hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(path)) for path in taps]
+    hooks.append(layer.register_forward_pre_hook(lambda *_: seen.clear()))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def memory_errors(sentence: str = MATRICES) -> Iterator[None]:
+    """Turn memory that runs out, where there is no batch left to halve, into WorkError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise WorkError(sentence) from None
+
+
+def _merged(tallies: list[dict[str, T]]) -> dict[str, T]:
+    first, *rest = tallies
+    for other in rest:
+        for path, tap in other.items():
+            first[path].merge(tap)
+    return first

@@ -1,0 +1,146 @@
+"""A checkpoint's tensors by name, read one at a time from its safetensors files. Knows no model and no quantization."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backend.domain.errors import ModelDamaged
+from backend.domain.model.stored_weights import ASIDE
+
+if TYPE_CHECKING:
+    import torch
+
+INDEX = "model.safetensors.index.json"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The checkpoint's safetensors files, through the index where there is one."""
+    if (folder / INDEX).is_file():
+        shards = set(json.loads((folder / INDEX).read_bytes())["weight_map"].values())
+        return [folder / shard for shard in sorted(shards)]
+    return [folder / "model.safetensors"]
+
+
+def within_positions(folder: Path, length: int) -> int:
+    """A sequence length of at most as many tokens as the model has positions: a table of positions has no more rows."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return min(length, positions) if isinstance(positions, int) and positions > 0 else length
+
+
+class Header(NamedTuple):
+    """What the header of a safetensors file says of one tensor; `dtype` in its own names."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Source:
+    """A checkpoint's tensors by name, read one at a time; only headers are read at first, no file stays open.
+
+    Raises ModelDamaged where a shard is missing, cannot be read, or lacks a tensor that the index promises.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, Path] = {}
+        self.tensors: dict[str, Header] = {}
+        """As they are stored, whatever subclasses make of them."""
+        for path in weight_files(folder):
+            with _opened(path) as file:
+                names = list(file.keys())
+                slices = {name: file.get_slice(name) for name in names}
+                self.files |= dict.fromkeys(slices, path)
+                self.tensors |= {
+                    name: Header(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()
+                }
+        index = folder / INDEX
+        promised = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
+        for name in promised.keys() - self.files.keys():
+            raise ModelDamaged(f"{name} stands in {INDEX} but in no shard: download or export the model again.")
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors of these names, file by file."""
+        by_file: dict[Path, list[str]] = {}
+        for name in names:
+            by_file.setdefault(self.files[name], []).append(name)
+        for path, held in by_file.items():
+            with _opened(path) as file:
+                for name in held:
+                    yield name, file.get_tensor(name)
+
+    def one(self, name: str) -> torch.Tensor:
+        """The tensor of this name."""
+        return next(tensor for _, tensor in self.read([name]))
+
+    def plain(self) -> list[str]:
+        """Every name that `read` knows and a plain checkpoint would have."""
+        return list(self.files)
+
+    @property
+    def dtypes(self) -> set[str]:
+        """Of the tensors that are stored as they are, in the names of safetensors (F16, BF16)."""
+        return {header.dtype for header in self.tensors.values()}
+
+    @property
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in set(self.files.values()))
+
+
+class Packed(Source):
+    """A checkpoint that stores weights in parts, under the names and with the values of a plain one as well: subclasses
+    fill `parts`, from the name of a weight to the stored names it is made of, and say how in `weight`."""
+
+    parts: dict[str, list[str]]
+
+    def named(self, parts: dict[str, list[str]]) -> None:
+        """Raises ModelDamaged where a part is missing."""
+        for held in parts.values():
+            for part in held:
+                if part not in self.files:
+                    raise ModelDamaged(f"The checkpoint in {self.folder} lacks {part}: make it again.")
+        self.parts = parts
+        self.files |= {name: self.files[held[0]] for name, held in parts.items()}
+        mere = {part for held in parts.values() for part in held} - parts.keys()
+        self._plain = [name for name in self.files if name not in mere and name.rpartition(".")[2] not in ASIDE]
+
+    def plain(self) -> list[str]:
+        """Every name that is no mere part, and says nothing of how inputs or the cache are rounded."""
+        return self._plain
+
+    @property
+    def dtypes(self) -> set[str]:
+        return {self.tensors[name].dtype for name in self.plain() if name not in self.parts}
+
+    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The weight of this name, as a plain checkpoint would store it, from its parts."""
+        raise NotImplementedError
+
+    def stored(self, name: str) -> dict[str, torch.Tensor]:
+        """The parts of a weight by their names, as they are in the files."""
+        return dict(super().read(self.parts[name]))
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The plain tensors of these names."""
+        wanted = list(names)
+        yield from super().read(name for name in wanted if name not in self.parts)
+        for name in wanted:
+            if name in self.parts:
+                yield name, self.weight(name, self.stored(name))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        raise ModelDamaged(f"{path.name} cannot be read ({error}): download or export the model again.") from None

@@ -1,0 +1,190 @@
+"""Reads what others wrote without letting it take the machine: JSON and YAML up to a size here, all else in a limited
+child.
+
+A few bytes can stand for gigabytes or hours: aliases, columns of repeated values, normalizers that expand. The child
+has so much memory and processor time and no more, and none of the environment's secrets; a library that aborts takes
+only the child along.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Hashable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from backend.domain import errors
+from backend.domain.errors import TooDemanding, WhetstoneError
+from backend.settings import CHECKOUT
+
+T = TypeVar("T")
+MEMORY_BYTES = 3 * 2**30
+"""Of addresses, which libraries take more of than they use."""
+CPU_S, WALL_S = 8, 60
+ANSWER_BYTES = 2**28
+JSON_BYTES = 16_000_000
+"""JSON takes up to 25 times its size in memory."""
+FAILED = 3
+"""Exit code of a child that answers with one of our errors."""
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+THREADS = {
+    "RAYON_NUM_THREADS": "2",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+}
+"""Every thread takes addresses of its own."""
+
+
+def call(
+    function: Callable[..., T],
+    *arguments: Any,
+    about: str,
+    cpu_s: float | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+) -> T:
+    """What a function of a module answers, in a child: bytes, or data that JSON holds (a tuple comes back as a list).
+
+    `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S; `memory_bytes` of
+    addresses it may take. Raises what it raises of ours, and TooDemanding where it came to a limit.
+    """
+    cpu_s = cpu_s or CPU_S
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    asked = pickle.dumps((cpu_s, memory_bytes, function.__module__, function.__qualname__, arguments))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "backend.sandbox"],
+            input=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**environment, **THREADS, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)])},
+            timeout=WALL_S + cpu_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise TooDemanding(
+            f"{about} was not read within {late.timeout:.0f} s: this machine is busy, or the file is made to keep it waiting. "
+            "Try again when less is running."
+        ) from None
+    if done.returncode == FAILED:
+        raise _rebuilt(json.loads(done.stdout))
+    if done.returncode or not done.stdout:
+        raise _demanding(about, cpu_s, memory_bytes)
+    answer: T = done.stdout[1:] if done.stdout[:1] == b"b" else json.loads(done.stdout[1:])  # type: ignore[assignment]
+    return answer
+
+
+def _demanding(about: str, cpu_s: float, memory_bytes: int) -> TooDemanding:
+    return TooDemanding(
+        f"{about} cannot be read within {memory_bytes // 2**30} GiB of memory and {cpu_s:.0f} s: it is damaged, too large, or "
+        "made to take the machine. Take a sample, or get the file anew."
+    )
+
+
+def _rebuilt(said: dict[str, Any]) -> WhetstoneError:
+    kind = getattr(errors, said["type"], errors.RequestError)
+    error: WhetstoneError = kind(said["problem"], *said["named"], field=said["field"])
+    return error
+
+
+def main() -> int:
+    """The child: one function from standard input, its answer to standard output."""
+    cpu_s, memory_bytes, module, name, arguments = pickle.load(sys.stdin.buffer)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s) + 1, int(cpu_s) + 2))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    try:
+        found = getattr(importlib.import_module(module), name)(*arguments)
+    except WhetstoneError as error:
+        said = {"type": type(error).__name__, "problem": error.problem, "named": error.named, "field": error.field}
+        out.write(json.dumps(said).encode())
+        out.flush()
+        return FAILED
+    answer = b"b" + found if isinstance(found, bytes) else b"j" + json.dumps(found, default=str).encode()
+    if len(answer) > ANSWER_BYTES:
+        return 1
+    out.write(answer)
+    out.flush()
+    return 0
+
+
+def read_json(content: bytes, most: int = JSON_BYTES) -> Any:
+    """Raises ValueError where it is no JSON or larger than that."""
+    if len(content) > most:
+        raise ValueError(f"more than {most / 1e6:g} MB")
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_file(path: Path, most: int = JSON_BYTES) -> bytes:
+    """The content of a regular file. Raises ValueError where it is larger, a pipe or a device; OSError."""
+    if path.exists() and not path.is_file():
+        raise ValueError("no regular file")
+    with path.open("rb") as opened:
+        content = opened.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"more than {most / 1e6:g} MB")
+    return content
+
+
+def read_json_file(path: Path, most: int = JSON_BYTES) -> Any:
+    """The JSON of a file of at most so many bytes. Raises ValueError, also where it is larger or no JSON; OSError."""
+    return read_json(read_file(path, most), most)
+
+
+def read_yaml(text: str) -> Any:
+    """Safe types, no anchors or aliases, no key twice. Raises yaml.YAMLError, ValueError."""
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_strict())
+    except (RecursionError, OverflowError):
+        raise ValueError("nested too deeply") from None
+
+
+@cache
+def _strict() -> Any:
+    """PyYAML's safe loader, without what no file here has a use for. Workers have no PyYAML, so it is not imported
+    above."""
+    import yaml
+
+    class Strict(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            if getattr(event, "anchor", None) is not None:
+                raise yaml.MarkedYAMLError(
+                    problem="no anchors (&) or aliases (*) are read here", problem_mark=event.start_mark
+                )
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"`{key.value[:60]}` stands there twice", problem_mark=key.start_mark
+                    )
+                seen.add(str(key.value))
+            return super().construct_mapping(node, deep)
+
+    return Strict
+
+
+def is_ours(path: Path) -> bool:
+    """Whether the file comes with Whetstone."""
+    return CHECKOUT / "assets" in path.parents
+
+
+if __name__ == "__main__":
+    sys.exit(main())
