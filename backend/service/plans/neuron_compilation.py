@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.artifacts import compile_cache
+from backend.artifacts import compiled_results
 from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
@@ -106,7 +106,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
         price_per_hour=case.target.price_per_hour,
         discount=case.target.discount,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
-        lookup=compile_cache.look(plan, compile_cache.of(workspace.settings).entries()),
+        lookup=compile_cache.look(plan, compiled_results.of(workspace.settings).entries()),
     )
 
 

@@ -252,12 +252,12 @@ def former_quantization_notes(variants: Sequence[Variant]) -> list[str]:
     """What the originals lost before they came here, or lose as they are stored, a sentence each: every quality is
     against them as they are."""
     folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
-    records = [(folder, import_record) for folder in folders if (import_record := import_record.read(Path(folder)))]
+    records = [(folder, import_record.read(Path(folder))) for folder in folders]
     names = {variant.model_path: variant.name for variant in variants}
     imported = [
-        f"`{names.get(folder, import_record.card_id)}`: {import_record.quantized_before.sentence}"
-        for folder, import_record in records
-        if import_record.quantized_before is not None
+        f"`{names.get(folder, record.card_id)}`: {record.quantized_before.sentence}"
+        for folder, record in records
+        if record is not None and record.quantized_before is not None
     ]
     layouts = [(folder, layout) for folder in folders if (layout := _layout(Path(folder)))]
     return imported + [f"`{names.get(folder, Path(folder).name)}`: {layout.sentence}" for folder, layout in layouts]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backend import settings as configuration
-from backend.artifacts import compile_cache
+from backend.artifacts import compiled_results
 from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron.compile_plan import CompilePlan
@@ -24,13 +24,13 @@ def compile_for_neuron(
     Raises EngineMissing, WorkError with the compiler's own sentence.
     """
     settings = configuration.load()
-    cache, folder = compile_cache.of(settings), output / FOLDER
+    cache, folder = compiled_results.of(settings), output / FOLDER
     progress.phase("cache", "Looking for it among what was compiled before", weight=0.2)
     entry = cache.fetch(plan.key, folder)
     if entry is not None:
         progress.note(f"Fetched from the cache under {plan.key}: nothing was compiled.")
         return {"compile_key": {**plan.fields, "key": plan.key, "cached": True}, "versions": entry.versions}
-    versions, proof = _compile(plan, model, draft, folder, compile_cache.graphs(settings), progress, device)
+    versions, proof = _compile(plan, model, draft, folder, compiled_results.graphs(settings), progress, device)
     cache.put(plan.key, plan.model, plan.fields, folder, versions)
     return {"compile_key": {**plan.fields, "key": plan.key, "cached": False, **proof}, "versions": versions}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.artifacts import compile_cache
+from backend.artifacts import compiled_results
 from backend.domain.errors import RequestError, WorkError
 from backend.domain.jobs.progress import Silent
 from backend.domain.machine.environments import NEURON, check_index, find
@@ -130,7 +130,7 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "model.pt").write_bytes(b"x" * 10)
-    cache = compile_cache.CompiledCache(str(home / "cache" / "compiled"))
+    cache = compiled_results.CompiledCache(str(home / "cache" / "compiled"))
     key = "0" * 20
     cache.put(
         key,

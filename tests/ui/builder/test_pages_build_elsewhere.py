@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.artifacts import compile_cache
+from backend.artifacts import compiled_results
 from backend.domain.jobs.jobs import ManagedSpec, OptimizeSpec
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.service import Workspace
@@ -139,4 +139,4 @@ def _compiled(home: Workspace, plan: CompilePlan) -> None:
     folder = home.settings.home / "staged"
     folder.mkdir()
     (folder / "model.pt").write_bytes(b"compiled")
-    compile_cache.of(home.settings).put(plan.key, plan.model, plan.fields, folder, {})
+    compiled_results.of(home.settings).put(plan.key, plan.model, plan.fields, folder, {})

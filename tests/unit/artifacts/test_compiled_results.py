@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backend.artifacts import compile_cache
-from backend.artifacts.compile_cache import CompiledCache
+from backend.artifacts import compiled_results
+from backend.artifacts.compiled_results import CompiledCache
 from backend.aws.s3 import ConnectionLost
 from backend.domain.neuron import compile_cache
 from backend.domain.neuron.compile_plan import CompilePlan
@@ -88,7 +88,7 @@ def test_a_body_that_breaks_off_goes_on_where_it_ended(
 ) -> None:
     put(cache, folder(tmp_path / "made"))
     cut = {"method": "GET", "has": "/files/", "do": "cut"}
-    faults(servers[1], {**cut, "times": compile_cache.TRIES - 2})
+    faults(servers[1], {**cut, "times": compiled_results.TRIES - 2})
     assert cache.fetch(PLAN.key, tmp_path / "got") is not None
     assert (tmp_path / "got" / "model.pt").read_bytes() == (tmp_path / "made" / "model.pt").read_bytes()
     faults(servers[1], {**cut, "times": 50})
