@@ -22,8 +22,8 @@ from typing import Any
 
 from backend.catalog.text import held_out_text
 from backend.domain.jobs.progress import Silent
-from backend.evaluate.quality import divergence, quality, states
-from backend.evaluate.quality.states import Place
+from backend.evaluate.quality import divergence, model_logits, scoring
+from backend.evaluate.quality.model_logits import ScoringPlace
 from backend.layered.matrix_products import fast_products
 from tests.tiny import tiny_llama
 
@@ -42,10 +42,10 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
 
 
 def scored(original: Path, candidate: Path, windows: int, kept: Path) -> dict[str, Any]:
-    documents, place = held_out_text.read("code", original).documents, Place(kept=kept)
+    documents, place = held_out_text.read("code", original).documents, ScoringPlace(kept=kept)
 
     def score() -> None:
-        quality.score(original, candidate, documents, windows=windows, progress=Silent(), place=place)
+        scoring.score(original, candidate, documents, windows=windows, progress=Silent(), place=place)
 
     return {"first": timed(score), "again": timed(score)}
 
@@ -55,9 +55,9 @@ def parts(original: Path, candidate: Path, windows: int) -> dict[str, dict[str, 
     import torch
 
     taken: dict[str, dict[str, float]] = {}
-    tokens = quality.window_tokens(original, held_out_text.read("code", original).documents, LENGTH, windows)
+    tokens = scoring.window_tokens(original, held_out_text.read("code", original).documents, LENGTH, windows)
     models = {
-        name: states.opened(folder, states.HERE, print)
+        name: model_logits.open_model(folder, model_logits.DEFAULT_PLACE, print)
         for name, folder in (("original", original), ("candidate", candidate))
     }
     left: dict[str, torch.Tensor] = {}
@@ -72,13 +72,13 @@ def parts(original: Path, candidate: Path, windows: int) -> dict[str, dict[str, 
             ]
             taken["one head"] = timed(lambda: [head(left["original"], *row) for row in rows])
             first, second = (head(left[name], *rows[0]) for name in models)
-        comparer = divergence.Comparer(first.shape[-1], first.device)
+        comparer = divergence.LogitComparer(first.shape[-1], first.device)
         targets = tokens[0][: len(first)]
         taken["comparing"] = timed(lambda: [comparer.positions(first, second, targets) for _ in rows])
     return taken
 
 
-def _left(model: states.Model, tokens: Any, work: str) -> Any:
+def _left(model: model_logits.ScoredModel, tokens: Any, work: str) -> Any:
     return model.run(tokens, Path(work), lambda _: None).clone()
 
 
@@ -88,8 +88,11 @@ def comparing(vocabulary: int) -> dict[str, Any]:
 
     reference = torch.randn(ROWS, vocabulary, generator=torch.Generator().manual_seed(0)) * 3
     given = reference, reference + 0.1, torch.zeros(ROWS, dtype=torch.long)
-    comparer = divergence.Comparer(vocabulary, reference.device)
-    return {"fp32": timed(lambda: comparer.positions(*given)), "double": timed(lambda: divergence.in_doubles(*given))}
+    comparer = divergence.LogitComparer(vocabulary, reference.device)
+    return {
+        "fp32": timed(lambda: comparer.positions(*given)),
+        "double": timed(lambda: divergence.positions_in_doubles(*given)),
+    }
 
 
 def main() -> None:

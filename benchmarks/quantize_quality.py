@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from backend.catalog.text import calibration_text
 from backend.catalog.text.held_out_text import Document
 from backend.domain.jobs.progress import Silent
-from backend.evaluate.quality import quality
+from backend.evaluate.quality import scoring
 from backend.settings import ASSETS
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def window_kls(
     those of the bundled held-out text first.
     """
     tokens = (
-        held_out(original, windows) if text is None else quality.window_tokens(original, text, LENGTH, None)[:windows]
+        held_out(original, windows) if text is None else scoring.window_tokens(original, text, LENGTH, None)[:windows]
     )
-    found = quality.positions(original, candidate, tokens, Silent())
+    found = scoring.positions(original, candidate, tokens, Silent())
     before, after, kl, _ = found.mean(1).T.tolist()
     return kl, math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
 
@@ -48,11 +48,11 @@ def held_out(model_dir: Path, windows: int) -> torch.Tensor:
     import torch
 
     bundled = calibration_text.HELD_OUT.read_text(encoding="utf-8")
-    found = quality.window_tokens(model_dir, bundled, LENGTH, None)
+    found = scoring.window_tokens(model_dir, bundled, LENGTH, None)
     if len(found) < windows:
         others = [text for text in _texts() if text[:200] not in bundled]
         text = "\n\n".join(random.Random(2).sample(others, len(others)))
-        found = torch.cat([found, quality.window_tokens(model_dir, text, LENGTH, None)])
+        found = torch.cat([found, scoring.window_tokens(model_dir, text, LENGTH, None)])
     if len(found) < windows:
         raise ValueError(f"{windows} windows were asked for, the held-out text has {len(found)}")
     return found[:windows]

@@ -28,8 +28,6 @@ from backend.domain.machine.lines import hardware_line
 from backend.domain.recipe.recipe import read
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
-from backend.evaluate.quality import quality
-from backend.evaluate.quality.states import Place
 from backend.hardware import probe
 from backend.present.words import loss
 from backend.service.models import models

@@ -29,7 +29,7 @@ from backend.cli.output import table
 from backend.domain.errors import WhetstoneError
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.evaluate.quality import quality
+from backend.evaluate.quality import scoring
 from backend.hardware import engines, probe
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -157,7 +157,7 @@ def command(workspace: Workspace, *words: str) -> dict[str, Any]:
 
 def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tuple[list[tuple[Any, ...]], float]:
     """The table's rows, and how far off vLLM's unchanged model is."""
-    tokens = quality.tokenize(STARTER, [calibration_text.HELD_OUT.read_text()])[0][:PROMPT]
+    tokens = scoring.tokenize(STARTER, [calibration_text.HELD_OUT.read_text()])[0][:PROMPT]
     exact = reference.log_probabilities(reference.load(STARTER), tokens)
     python = engines.engine_python(workspace.settings, "serve")
     asked = [each for each in every if not each.error and not each.unserved]

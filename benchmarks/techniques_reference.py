@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from backend.evaluate.quality import states
+from backend.evaluate.quality import model_logits
 
 HAIR = 0.15
 """Logits: what bfloat16 may tip."""
@@ -16,7 +16,7 @@ HAIR = 0.15
 
 def load(folder: Path) -> Any:
     """The whole model in fp32, dequantized where it is quantized."""
-    return states.Whole(folder).model
+    return model_logits.WholeModel(folder).model
 
 
 def log_probabilities(model: Any, tokens: list[int]) -> list[float]:

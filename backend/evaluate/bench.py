@@ -23,15 +23,15 @@ from backend.domain.load.records import Audit, RequestRecord
 from backend.domain.workload.workload import parse
 from backend.endpoint import check_endpoint, models
 from backend.evaluate import load_plans
-from backend.evaluate.fresh import FreshLines, Spent, block_of
 from backend.evaluate.load import run_level
-from backend.evaluate.load_plans import Found
+from backend.evaluate.load_plans import SearchedLevel
 from backend.evaluate.public_counters import PublicCounters
+from backend.evaluate.unused_prompts import UnusedPrompts, WorkloadExhausted
 
-Run = tuple[list[RequestRecord], Audit]
+RecordsAndAudit = tuple[list[RequestRecord], Audit]
 
 
-class Bench:
+class EndpointBench:
     """One request, and the levels done so far."""
 
     def __init__(self, request: dict[str, Any], folder: Path) -> None:
@@ -39,9 +39,9 @@ class Bench:
         self.options = EvaluateOptions.model_validate(request["options"])
         self.folder = folder
         self.levels: list[Level] = []
-        self._found: list[Found] = []
+        self._found: list[SearchedLevel] = []
         workload = Path(self.options.workload)
-        self._fresh = FreshLines(self.options, parse(workload.stem, workload.read_bytes()))
+        self._fresh = UnusedPrompts(self.options, parse(workload.stem, workload.read_bytes()))
         self._counters = PublicCounters(self.url, self.bearer)
         self._hits: list[PrefixHits] = []
         """Of the runs that are not yet a level."""
@@ -51,8 +51,8 @@ class Bench:
         self.model = self.model or models(self.url, self.bearer)[0]
         if self.options.sweep:
             try:
-                load_plans.search(self.options, self._look, self._tell)
-            except Spent as spent:
+                load_plans.search_highest_load(self.options, self._look, self._tell)
+            except WorkloadExhausted as spent:
                 print(spent, file=sys.stderr, flush=True)
             return
         for number, load in enumerate(self.options.loads):
@@ -62,14 +62,14 @@ class Bench:
 
     def results(self) -> list[Level]:
         """Also after a failure: what was done until then."""
-        return load_plans.mark(self.levels, self._found, self.options) if self.options.sweep else self.levels
+        return load_plans.mark_levels(self.levels, self._found, self.options) if self.options.sweep else self.levels
 
-    def _look(self, load: Load, requests: int, _look: int) -> Run:
+    def _look(self, load: Load, requests: int, _look: int) -> RecordsAndAudit:
         return self._measure(load, self._fresh.next(0, load, requests), requests)
 
-    def _measure(self, load: Load, first_line: int, requests: int | None) -> Run:
+    def _measure(self, load: Load, first_line: int, requests: int | None) -> RecordsAndAudit:
         print(f"{self.url}: {load.words}", file=sys.stderr, flush=True)
-        plan = load_plans.plan(
+        plan = load_plans.make_plan(
             load,
             self.options,
             url=self.url,
@@ -85,12 +85,12 @@ class Bench:
         self._hits.append(self._fresh.sent(0, plan, run[0], counters.counter_increase(before, after), block_of(after)))
         return run
 
-    def _tell(self, found: Found) -> None:
+    def _tell(self, found: SearchedLevel) -> None:
         self._found.append(found)
         self.levels.append(self._level(found.load, found.runs))
         print(f"{found.load.words}: objectives {found.check.verdict}", file=sys.stderr, flush=True)
 
-    def _level(self, load: Load, runs: list[Run]) -> Level:
+    def _level(self, load: Load, runs: list[RecordsAndAudit]) -> Level:
         options, audits = self.options, [audit for _, audit in runs]
         pricing = None
         if options.price_per_hour is not None:
@@ -105,7 +105,7 @@ class Bench:
 
 
 def main(folder: Path) -> int:
-    bench = Bench(json.loads((folder / "request.json").read_text()), folder)
+    bench = EndpointBench(json.loads((folder / "request.json").read_text()), folder)
     code: int = 0
     error: WhetstoneError | None = None
     try:

@@ -16,13 +16,13 @@ from backend.domain.load.options import RequestOptions
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 
 MOST_STREAMS, MOST_DOUBLINGS = 256, 8
-LOOKS = 3
+MOST_RUNS = 3
 """Times an undecided level of a sweep is measured in all."""
 
 Records = list[RequestRecord]
 
 
-class Found(NamedTuple):
+class SearchedLevel(NamedTuple):
     """One level of a sweep with all its runs."""
 
     load: Load
@@ -30,7 +30,7 @@ class Found(NamedTuple):
     check: objective.Check
 
 
-def plan(
+def make_plan(
     load: Load,
     options: EvaluateOptions,
     *,
@@ -61,10 +61,10 @@ def plan(
     )
 
 
-def search(
+def search_highest_load(
     options: EvaluateOptions,
     measure: Callable[[Load, int, int], tuple[Records, Audit]],
-    report: Callable[[Found], None],
+    report: Callable[[SearchedLevel], None],
 ) -> None:
     """Sweep for the highest level that keeps the objectives; `report` gets each level as soon as it is measured.
 
@@ -82,16 +82,16 @@ def search(
         runs: list[tuple[Records, Audit]] = []
         needed = 2 * max(each.requests_needed() for each in objectives)
         verdict = objective.Check("undecided", (), ())
-        while verdict.verdict == "undecided" and len(runs) < LOOKS:
+        while verdict.verdict == "undecided" and len(runs) < MOST_RUNS:
             runs.append(measure(load, options.requests or max(needed, prompt_lines.default_requests(load)), len(runs)))
             verdict = objective.check(objectives, [record for records, _ in runs for record in records])
-        report(Found(load, runs, verdict))
+        report(SearchedLevel(load, runs, verdict))
         kept[level] = verdict.verdict == "kept"
         if any(audit.client_limited for _, audit in runs):
             return
 
 
-def mark(levels: Sequence[Level], found: Sequence[Found], options: EvaluateOptions) -> list[Level]:
+def mark_levels(levels: Sequence[Level], found: Sequence[SearchedLevel], options: EvaluateOptions) -> list[Level]:
     """The levels of a sweep in order of load, each with its check, the highest kept and the knee marked.
 
     What the client held back is no figure of the server, so no such level is the highest or the knee.

@@ -22,7 +22,7 @@ COMPILED = ("*.so", "*.cubin", "*.ptx", "artifact_compile_range_*", "model")
 """A cache that holds none of these was not filled."""
 
 
-def build(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Progress) -> dict[str, Any]:
+def build_compile_cache(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Progress) -> dict[str, Any]:
     """Start the variant once with an empty cache, stop it, and put the filled cache in `out_dir` with its key.
 
     Returns the key: processor, vllm, torch, python, and `seconds`, what the first start took. `out_dir` must not exist;

@@ -25,7 +25,7 @@ CONFIG, TRACED, WEIGHTS = "neuron_config.json", "model.pt", "weights"
 """What NxD Inference saves: its configuration, the graphs, a file of weights a rank."""
 
 
-def plan_of(variant: Variant) -> CompilePlan | None:
+def compile_plan(variant: Variant) -> CompilePlan | None:
     """By what plan the variant was compiled for Neuron; None for any other."""
     fields = {name: value for name, value in (variant.neuron or {}).items() if name in CompilePlan.model_fields}
     return CompilePlan.model_validate({**fields, "model": variant.name}) if variant.neuron else None
@@ -61,7 +61,7 @@ def environment(plan: CompilePlan, folder: Path, cache_root: Path) -> dict[str, 
     return own | {"VLLM_NEURON_DISABLE_WARMUP_COMPILE": "1", "NEURON_LIBTORCH_DISABLE_GRAPH_CAPTURE_BACKEND": "1"}
 
 
-def graphs(variant: Variant, plan: CompilePlan, cache_root: Path) -> Path:
+def prepare_graphs(variant: Variant, plan: CompilePlan, cache_root: Path) -> Path:
     """A folder that the server may write to, with what was compiled: an artifact does not change. Weights are links.
 
     Raises ServerFailed where what was compiled is not whole.
@@ -81,7 +81,7 @@ def graphs(variant: Variant, plan: CompilePlan, cache_root: Path) -> Path:
     return copy
 
 
-def abandoned(variant: Variant, log: Path) -> str:
+def recompiling_sentence(variant: Variant, log: Path) -> str:
     """Why it was stopped when the older plugin could not load what was compiled and began to compile."""
     return (
         f"The model server did not start: what was compiled of {variant.name} could not be loaded, and it began to compile "

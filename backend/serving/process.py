@@ -1,7 +1,7 @@
 """A server process with everything it starts: begun in its own process group, watched, and ended to the last child.
 
 The group is in the worker's session, so that a supervisor that sweeps the session finds it; WHETSTONE_JOB is inherited.
-Between the worker and the server stands the keeper (`child.py`), which ends the server when the worker is gone.
+Between the worker and the server stands the keeper (`server_keeper.py`), which ends the server when the worker is gone.
 Knows nothing of vLLM or HTTP.
 """
 
@@ -22,7 +22,7 @@ import psutil
 
 from backend import processes
 
-KEEPER = Path(__file__).with_name("child.py")
+KEEPER = Path(__file__).with_name("server_keeper.py")
 SAMPLE_SECONDS = 1.0
 SOCKET_ROOM = 40
 """Longest folder name that leaves room for ours and a ZeroMQ socket's: a Unix socket's path has at most 107

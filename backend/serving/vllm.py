@@ -64,7 +64,7 @@ class VllmServer:
         if variant.model_path is None:
             raise RequestError(f"{variant.name} has no model folder to serve: give a model, a folder or an artifact.")
         self._variant = variant
-        self._neuron = neuron.plan_of(variant)
+        self._neuron = neuron.compile_plan(variant)
         self._python = python
         self.log = log
         self._cache_root = cache_root
@@ -181,7 +181,7 @@ class VllmServer:
         command, environment = self._command(), self._environment()
         # once nothing stands against the start, so that `stop` takes it away again
         self._key = served_keys.make(self._port)
-        keyed = vllm_options.keyed(environment, self._key)
+        keyed = vllm_options.with_key(environment, self._key)
         self._process = ServerProcess(command, log=self.log, environment=keyed, links=self._links())
         self._log_start = StartLog(self.log, self._log_length, shipped=self._variant.compile_cache is not None)
         self._deadline = time.monotonic() + self._ready_s
@@ -198,7 +198,7 @@ class VllmServer:
             raise ServerFailed(failures.sentence(self.log, code))
         self._log_start.read()
         if self._log_start.abandoned:
-            raise ServerFailed(neuron.abandoned(self._variant, self.log))
+            raise ServerFailed(neuron.recompiling_sentence(self._variant, self.log))
         if not self._answers():
             return False
         self._log_start.read()
@@ -285,7 +285,7 @@ class VllmServer:
 
     def _command(self) -> list[str]:
         if self._neuron is not None:
-            chosen = vllm_options.addressed(port=self._port, served_name=self.served_name)
+            chosen = vllm_options.address_arguments(port=self._port, served_name=self.served_name)
             chosen += self._read_by()
             chosen += neuron.arguments(self._variant, self._neuron, vllm_options.DRAFT_LINK)
             return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
@@ -293,7 +293,9 @@ class VllmServer:
         if is_cpu_build(self._python):
             needed = vllm_options.kv_cache_bytes(self._variant, self._held_tokens)
             kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else needed
-        chosen = vllm_options.options(self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv)
+        chosen = vllm_options.server_arguments(
+            self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv
+        )
         chosen += self._read_by()
         yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
         tuned = self._tuning().arguments if kv is not None else ()
@@ -303,7 +305,7 @@ class VllmServer:
             "-m",
             "vllm.entrypoints.openai.api_server",
             *chosen,
-            *vllm_options.GUARDED,
+            *vllm_options.GUARD_ARGUMENTS,
             *tuned,
         ]
 
@@ -314,7 +316,7 @@ class VllmServer:
 
     def _environment(self) -> dict[str, str]:
         if self._neuron is not None:
-            folder = neuron.graphs(self._variant, self._neuron, self._cache_root)
+            folder = neuron.prepare_graphs(self._variant, self._neuron, self._cache_root)
             chosen = vllm_options.environment(self._cache_root, cpu=False, openmp=None)
             return {**chosen, **neuron.environment(self._neuron, folder, self._cache_root)}
         cpu = is_cpu_build(self._python)

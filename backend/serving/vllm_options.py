@@ -26,7 +26,7 @@ change."""
 
 TOKENIZERS = "tokenizers"
 """The folder of tokenizers below the server's cache, that are given to it in place of the model's own."""
-GUARDED = ("--middleware", "whetstone_guard.Guard")
+GUARD_ARGUMENTS = ("--middleware", "whetstone_guard.Guard")
 """Has the server ask for its key on all paths."""
 BLOCK = 128
 """Tokens in a block of vLLM's key-value cache on CPU."""
@@ -43,7 +43,7 @@ NAMES = {
 ASSUMED_CONTEXT = 2048
 """vLLM's own where a config states none."""
 
-KEPT = (
+INHERITED = (
     "PATH",
     "HOME",
     "LANG",
@@ -91,17 +91,17 @@ def tuning(tensor_parallel: int = 1) -> Tuning:
     return Tuning(own | environment, ("--distributed-executor-backend", "uni", NO_NCCL))
 
 
-def options(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:
+def server_arguments(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:
     """Arguments after `python -m vllm.entrypoints.openai.api_server`."""
     return [
-        *addressed(port=port, served_name=served_name),
+        *address_arguments(port=port, served_name=served_name),
         *vllm_flags.serving_flags(variant.serving),
         *(("--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else ()),
         *vllm_flags.speculation_flags(variant.speculation, DRAFT_LINK),
     ]
 
 
-def addressed(*, port: int, served_name: str) -> list[str]:
+def address_arguments(*, port: int, served_name: str) -> list[str]:
     """What is served, and where."""
     return [
         *("--model", TARGET_LINK, f"--served-model-name={served_name}"),  # a name may begin with a dash
@@ -169,7 +169,7 @@ def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: 
     On CPU Intel's OpenMP is preloaded as vLLM's installation guide asks: without it speculative decoding is several
     times slower. The plugin is what PYTHONPATH is for.
     """
-    chosen = {name: os.environ[name] for name in KEPT if name in os.environ}
+    chosen = {name: os.environ[name] for name in INHERITED if name in os.environ}
     chosen |= {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
@@ -185,7 +185,7 @@ def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: 
     return chosen | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
 
 
-def keyed(environment: Mapping[str, str], key: str) -> dict[str, str]:
+def with_key(environment: Mapping[str, str], key: str) -> dict[str, str]:
     """The same environment for a server that wants that key. Only the same user can read a process's environment."""
     path = os.pathsep.join(filter(None, [str(GUARD), environment.get("PYTHONPATH")]))
     return {**environment, "VLLM_API_KEY": key, "PYTHONPATH": path}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from backend.catalog.text import held_out_text
-from backend.evaluate.quality.quality import window_tokens
+from backend.evaluate.quality.scoring import window_tokens
 from tests.campaign.test_checkpoint_shapes import WINDOW, command, quantized_logits
 from tests.cases import stored
 from tests.cases.models import llama

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from backend.catalog.text import held_out_text
-from backend.evaluate.quality.quality import window_tokens
+from backend.evaluate.quality.scoring import window_tokens
 from tests.families import dense, divergence, logits, tiny
 
 pytestmark = pytest.mark.campaign

@@ -19,7 +19,7 @@ import pytest
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate.quality import reference as quality_reference
+from backend.evaluate.quality import quantized_reference as quality_reference
 from backend.layered import dequantize
 from backend.serving.vllm_options import PLUGIN
 from backend.settings import CHECKOUT
@@ -121,9 +121,9 @@ def reference(out: Path) -> Any:
 
     packed = dequantize.plain(out)
     if isinstance(packed, dequantize.Quantized):
-        return quality_reference.whole(out, dict(packed.read(packed.plain())))
+        return quality_reference.build_plain_model(out, dict(packed.read(packed.plain())))
     if json.loads((out / "config.json").read_text()).get("quantization_config"):
-        return quality_reference.load(out)
+        return quality_reference.load_quantized(out)
     return AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
 
 

@@ -55,8 +55,8 @@ def copied(home: Workspace, tmp_path: Path) -> Callable[..., str]:
     return made
 
 
-def served(server: VllmServer, model: Path) -> scoring.Server:
-    return scoring.Server(server.url, server.served_name, model, server.key)
+def served(server: VllmServer, model: Path) -> scoring.TaskServer:
+    return scoring.TaskServer(server.url, server.served_name, model, server.key)
 
 
 def test_the_rules_are_those_of_the_installed_harness(quality_python: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_multiple_choice_is_scored_as_the_models_logits_say_and_twice_the_same
 ) -> None:
     folders = tasks.kept(home, tasks.find("next-line"))
     server = served(vllm_server, starter_target)
-    first, again = (scoring.score(quality_python, folders, ASKED, server, tmp_path / str(k)) for k in range(2))
+    first, again = (scoring.score_tasks(quality_python, folders, ASKED, server, tmp_path / str(k)) for k in range(2))
     (acc,) = [each for each in first if each.score.metric == "acc"]
     assert acc.each is not None and len(acc.each) == acc.score.samples == ASKED
     assert acc.score.value > 0.25 and acc.score.harness == "lm-eval 0.4.13" and acc.score.cut == 0
@@ -106,7 +106,9 @@ def test_a_rolling_likelihood_is_the_models_own(
         doc_to_target="{{text}}",
         metric_list=[{"metric": "bits_per_byte"}],
     )
-    (found,) = scoring.score(quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache")
+    (found,) = scoring.score_tasks(
+        quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache"
+    )
     likelihood = likelihoods(starter_target)
     bits = -sum(likelihood("", text) for text in PASSAGES) / math.log(2) / sum(len(text.encode()) for text in PASSAGES)
     assert found.score.value == pytest.approx(bits, rel=0.01)
@@ -127,7 +129,9 @@ def test_answers_are_written_and_matched_and_a_long_prompt_is_told(
         generation_kwargs={"until": ["\n"], "max_gen_toks": 8},
         metric_list=[{"metric": "exact_match"}],
     )
-    (found,) = scoring.score(quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache")
+    (found,) = scoring.score_tasks(
+        quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache"
+    )
     assert (
         found.score.metric == "exact_match"
         and found.score.samples == 2
@@ -148,7 +152,7 @@ def test_a_template_that_cannot_be_filled_in_is_found_before_a_model_is_asked(
         [{"text": "a"}], task="broken", output_type="generate_until", doc_to_text=template, doc_to_target="b"
     )
     with pytest.raises(WorkError, match="lm-eval could not score the tasks") as failed:
-        scoring.check(quality_python, [folder], None, tmp_path / "cache")
+        scoring.count_requests(quality_python, [folder], None, tmp_path / "cache")
     assert "\n" not in str(failed.value)
 
 
@@ -157,9 +161,9 @@ def test_a_server_that_is_gone_is_one_sentence(
     quality_python: Path, starter_target: Path, home: Workspace, tmp_path: Path
 ) -> None:
     folders = tasks.kept(home, tasks.find("next-line"))
-    gone = scoring.Server("http://127.0.0.1:9/v1", "x", starter_target)
+    gone = scoring.TaskServer("http://127.0.0.1:9/v1", "x", starter_target)
     with pytest.raises(WorkError, match="lm-eval could not score the tasks"):
-        scoring.score(quality_python, folders, 2, gone, tmp_path / "cache")
+        scoring.score_tasks(quality_python, folders, 2, gone, tmp_path / "cache")
 
 
 @pytest.mark.timeout(1800)

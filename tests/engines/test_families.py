@@ -11,8 +11,8 @@ import pytest
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
-from backend.evaluate.quality import quality
-from backend.evaluate.quality import reference as quality_reference
+from backend.evaluate.quality import quantized_reference as quality_reference
+from backend.evaluate.quality import scoring
 from backend.layered.families import FAMILIES
 from tests.families import KINDS, dense, divergence, logits, tiny
 from tests.tiny import TEXT
@@ -66,7 +66,7 @@ def test_both_formats_of_the_same_integers_are_scored_alike(tmp_path: Path, kind
     source, found = tiny(tmp_path / "source", kind), []
     for form in ("compressed-tensors", "autoawq"):
         run(source, tmp_path / form, "awq", bits=4, tuning={"format": "autoawq"} if form == "autoawq" else {})
-        found.append(quality.score(source, tmp_path / form, TEXT * 2, length=32, progress=Silent())["kl_mean"])
+        found.append(scoring.score(source, tmp_path / form, TEXT * 2, length=32, progress=Silent())["kl_mean"])
     assert 0 < found[0] == pytest.approx(found[1], rel=1e-3)
 
 
@@ -86,7 +86,7 @@ def test_quality_is_scored_on_the_weights_as_written(tmp_path: Path, kind: str) 
 
     run(tiny(tmp_path / "source", kind), tmp_path / "out", "awq", bits=4)
     with torch.no_grad():
-        scored = quality_reference.load(tmp_path / "out").eval()(some_tokens(), use_cache=False).logits
+        scored = quality_reference.load_quantized(tmp_path / "out").eval()(some_tokens(), use_cache=False).logits
     reference = logits(dense(tmp_path / "out", tmp_path / "dense"), some_tokens())
     torch.testing.assert_close(scored, reference, rtol=1e-4, atol=1e-4)
 
@@ -97,5 +97,5 @@ def test_quality_rounds_activations_as_transformers_does(tmp_path: Path, kind: s
 
     run(tiny(tmp_path / "source", kind), tmp_path / "out", "w8a8", group_size=None, symmetric=True)
     with torch.no_grad():
-        scored = quality_reference.load(tmp_path / "out").eval()(some_tokens(), use_cache=False).logits
+        scored = quality_reference.load_quantized(tmp_path / "out").eval()(some_tokens(), use_cache=False).logits
     torch.testing.assert_close(scored, logits(tmp_path / "out", some_tokens()), rtol=1e-4, atol=1e-4)

@@ -13,7 +13,7 @@ import pytest
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate.quality import quality
+from backend.evaluate.quality import scoring
 from tests.families import KINDS, tiny
 from tests.tiny import TEXT
 
@@ -41,7 +41,7 @@ def lost(source: Path, out: Path, options: dict[str, Any]) -> float:
     """Mean KL of the checkpoint that is written."""
     asked = QuantizeRequest(model_dir=source, out_dir=out, samples=8, length=32, calibration_texts=[TEXT], **options)
     quantize(asked, Silent())
-    return float(quality.score(source, out, TEXT * 2, length=32, progress=Silent())["kl_mean"])
+    return float(scoring.score(source, out, TEXT * 2, length=32, progress=Silent())["kl_mean"])
 
 
 def in_turn(number: int) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from backend.domain.recipe.precision import SIXTEEN, Measured
 from backend.domain.recipe.recipe import Limits
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import measure, quantize
-from backend.evaluate.quality import quality
+from backend.evaluate.quality import scoring
 from backend.layered.outline import Outline
 from backend.worker.optimizing.precision_search import PrecisionSearch
 from benchmarks import techniques_reference
@@ -82,7 +82,7 @@ def weights(folder: Path) -> str:
 
 
 def scored(model: Path, out: Path) -> dict[str, Any]:
-    found = quality.score(model, out, TEXT, length=64, progress=Silent())
+    found = scoring.score(model, out, TEXT, length=64, progress=Silent())
     names = {"kl_mean": "kl_mean", "perplexity_after": "perplexity", "perplexity_before": "perplexity_original"}
     return {name: found[of] for name, of in names.items()}
 
@@ -264,4 +264,4 @@ def test_measuring_goes_on_with_fewer_sequences_where_memory_runs_out(
 def test_scoring_that_runs_out_of_memory_is_one_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hungry(monkeypatch, most=0)
     with pytest.raises(WorkError, match="Memory ran out on a single sequence"):
-        quality.score(model, model, TEXT, length=32, progress=Silent())
+        scoring.score(model, model, TEXT, length=32, progress=Silent())

@@ -14,7 +14,7 @@ from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
-from backend.evaluate.quality.quality import score
+from backend.evaluate.quality.scoring import score
 from backend.layered.dequantize import Dequantized, dequantized
 from tests.tiny import TEXT, tiny_llama
 
@@ -192,13 +192,13 @@ def test_the_rounding_of_an_fp8_cache_is_scored(model: Path, tmp_path: Path) -> 
     """E4M3 has three bits of mantissa: half a step is a sixteenth; beyond the largest number values stay there."""
     import torch
 
-    from backend.evaluate.quality import reference as quality_cache
+    from backend.evaluate.quality import quantized_reference as quality_cache
 
     run(model, tmp_path / "out", method="kv_cache")
     assert kl(model, tmp_path / "out") > 1e-6
     scale = torch.tensor([0.01])
     keys, values = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8) * 100
-    rounded = quality_cache.rounded(keys, values, {"k_scale": scale, "v_scale": scale})
+    rounded = quality_cache.round_to_fp8(keys, values, {"k_scale": scale, "v_scale": scale})
     for before, after in zip((keys, values), rounded, strict=True):
         inside = before.abs() <= 448 * scale
         assert ((after - before).abs()[inside] <= before.abs()[inside] / 16 + 0.01 * 2**-10).all()

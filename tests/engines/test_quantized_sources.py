@@ -12,7 +12,7 @@ from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate.quality.quality import score
+from backend.evaluate.quality.scoring import score
 from backend.layered import dequantize
 from tests import families
 from tests.cases import stored

@@ -10,9 +10,9 @@ import pytest
 
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning
-from backend.evaluate.quality import integers, reference
-from backend.evaluate.quality.quality import score
-from backend.evaluate.quality.states import HERE, Place, Streamed, Whole, opened
+from backend.evaluate.quality import int8_linears, quantized_reference
+from backend.evaluate.quality.model_logits import DEFAULT_PLACE, LayerwiseModel, ScoringPlace, WholeModel, open_model
+from backend.evaluate.quality.scoring import score
 from backend.layered.dequantize import Dequantized
 from backend.layered.matrix_products import has_int8
 from tests.engines.test_quantize_methods import run
@@ -45,7 +45,7 @@ def tokens() -> Any:
     return torch.randint(1, 256, (WINDOWS, LENGTH), generator=torch.Generator().manual_seed(1))
 
 
-def through(model: Streamed | Whole, folder: Path) -> Any:
+def through(model: LayerwiseModel | WholeModel, folder: Path) -> Any:
     """All logits [windows, length, vocabulary]."""
     import torch
 
@@ -55,9 +55,9 @@ def through(model: Streamed | Whole, folder: Path) -> Any:
         return torch.stack([head(left, number, slice(0, LENGTH)) for number in range(WINDOWS)])
 
 
-def layer_by_layer(model: Path, work: Path, place: Place = HERE) -> Any:
-    found = opened(model, place, print)
-    assert isinstance(found, Streamed)
+def layer_by_layer(model: Path, work: Path, place: ScoringPlace = DEFAULT_PLACE) -> Any:
+    found = open_model(model, place, print)
+    assert isinstance(found, LayerwiseModel)
     return through(found, work)
 
 
@@ -74,7 +74,7 @@ def test_every_format_gives_the_logits_of_the_whole_model(llama: Path, tmp_path:
     if options is not None:
         made = tmp_path / "out"
         run(llama, made, **options)
-    found, wanted = layer_by_layer(made, tmp_path / "a"), through(Whole(made), tmp_path / "b")
+    found, wanted = layer_by_layer(made, tmp_path / "a"), through(WholeModel(made), tmp_path / "b")
     if name in ROUNDED and has_int8("cpu"):
         assert float((found - wanted).abs().mean()) < 0.01 and float((found - wanted).abs().max()) < 0.2
     else:
@@ -88,7 +88,7 @@ def test_every_family_gives_the_logits_of_the_whole_model(tmp_path: Path, kind: 
     source = tiny(tmp_path / "source", kind)
     run(source, tmp_path / "awq", method="awq", **GROUPS)
     torch.testing.assert_close(layer_by_layer(source, tmp_path / "a"), logits(source, tokens()), rtol=1e-5, atol=1e-5)
-    whole = through(Whole(tmp_path / "awq"), tmp_path / "b")
+    whole = through(WholeModel(tmp_path / "awq"), tmp_path / "b")
     torch.testing.assert_close(layer_by_layer(tmp_path / "awq", tmp_path / "c"), whole, rtol=1e-5, atol=1e-5)
 
 
@@ -97,7 +97,7 @@ def test_several_devices_and_states_on_disk_change_nothing(llama: Path, tmp_path
 
     run(llama, tmp_path / "out", method="w8a8", bits=8, activations="static", kv_cache=True)
     alone = layer_by_layer(tmp_path / "out", tmp_path / "a")
-    spread = layer_by_layer(tmp_path / "out", tmp_path / "b", Place(devices=("cpu", "cpu"), spill_bytes=0))
+    spread = layer_by_layer(tmp_path / "out", tmp_path / "b", ScoringPlace(devices=("cpu", "cpu"), spill_bytes=0))
     assert {path.name for path in (tmp_path / "b").iterdir()} == {"mapped-0.bin", "mapped-1.bin"}
     torch.testing.assert_close(spread, alone, rtol=1e-5, atol=1e-5)
 
@@ -116,9 +116,9 @@ def test_products_of_integers_are_those_of_the_dequantized_matrices(
     linear = torch.nn.Linear(*reversed(weight.shape), bias=True)
     linear.weight.data = weight
     inputs = torch.randn(*shape, weight.shape[1], generator=torch.Generator().manual_seed(0))
-    with torch.no_grad(), reference.round_inputs(source, [(place, linear)]):
+    with torch.no_grad(), quantized_reference.round_inputs(source, [(place, linear)]):
         wanted = linear(inputs)
-    with torch.no_grad(), integers.products(source, [(place, linear), ("model.norm", linear)], "cpu") as rest:
+    with torch.no_grad(), int8_linears.int8_products(source, [(place, linear), ("model.norm", linear)], "cpu") as rest:
         found = linear(inputs)
     assert [name for name, _ in rest] == (["model.norm"] if has_int8("cpu") else [place, "model.norm"])
     if has_int8("cpu"):
@@ -137,7 +137,7 @@ def test_experts_read_their_input_rounded(tmp_path: Path) -> None:
     linear = torch.nn.Linear(128, 4)
     linear.register_forward_hook(lambda _module, args, _result: read.update(seen=args[0]))
     inputs = torch.randn(5, 128, generator=torch.Generator().manual_seed(0))
-    with reference.round_inputs(source, [("model.layers.0.block_sparse_moe.experts.1.w1", linear)]):
+    with quantized_reference.round_inputs(source, [("model.layers.0.block_sparse_moe.experts.1.w1", linear)]):
         linear(inputs)
     steps = read["seen"] / (inputs.abs().amax(-1, keepdim=True) / 127.5)
     torch.testing.assert_close(steps, steps.round(), rtol=0, atol=1e-4)

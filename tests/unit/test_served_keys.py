@@ -74,6 +74,6 @@ def test_another_server_on_loopback_still_needs_a_named_variable() -> None:
 
 
 def test_the_key_is_in_the_servers_environment_and_not_in_its_command() -> None:
-    chosen = vllm_options.keyed({"PATH": "/bin", "PYTHONPATH": "/plugin"}, "the-key")
+    chosen = vllm_options.with_key({"PATH": "/bin", "PYTHONPATH": "/plugin"}, "the-key")
     assert chosen == {"PATH": "/bin", "PYTHONPATH": f"{GUARD}:/plugin", "VLLM_API_KEY": "the-key"}
-    assert vllm_options.keyed({}, "the-key")["PYTHONPATH"] == str(GUARD) and (GUARD / "whetstone_guard.py").is_file()
+    assert vllm_options.with_key({}, "the-key")["PYTHONPATH"] == str(GUARD) and (GUARD / "whetstone_guard.py").is_file()

@@ -15,7 +15,7 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 PROCESS = 550_000_000
 """What the libraries take once they are imported and used: 450 MB and about 100 MB were measured."""
 SCORED_ROWS, SCORED_LOGITS, SCORED_COPIES = (16, 512), 1 << 22, 3
-"""evaluate/quality/quality.py: positions of a block, its numbers over the vocabulary, and blocks in fp32 at a time."""
+"""evaluate/quality/scoring.py: positions of a block, its numbers over the vocabulary, and blocks in fp32 at a time."""
 MEASURED_ROWS, MEASURED_COPIES = 128, 6
 """engines/native/mixed/sensitivity.py: positions of a block in double precision, and copies of it."""
 COPIES = 6

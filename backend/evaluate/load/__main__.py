@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
 from backend.domain.load.records import LoadPlan
 from backend.domain.validation import first_flaw
-from backend.evaluate.load.work import work
+from backend.evaluate.load.plan_runner import run_plan
 
 UNREACHABLE = 3
 
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
         return _say("usage: python -m backend.evaluate.load PLAN.json OUT_DIR", 2)
     try:
-        work(LoadPlan.model_validate_json(Path(arguments[0]).read_bytes()), Path(arguments[1]))
+        run_plan(LoadPlan.model_validate_json(Path(arguments[0]).read_bytes()), Path(arguments[1]))
     except OSError as error:
         return _say(f"The plan {arguments[0]} cannot be read ({error.strerror}).", 2)
     except ValidationError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from backend.domain.evaluation.metrics import good_records, steady_window
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
-from backend.evaluate.load.level import Run
+from backend.evaluate.load.level import FinishedLevel
 
 CPU_LIMIT = 0.9
 """Of one core: above it the loop has no slack, and the server waits for the client."""
@@ -28,7 +28,7 @@ SHORTEST_WINDOW_S = 0.25
 """In a shorter one the turnaround of single requests would pass for idle streams."""
 
 
-def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], parse_cpu_s: float) -> Audit:
+def make_audit(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestRecord], parse_cpu_s: float) -> Audit:
     """Judge one level; `plan` is the one that the server was asked with in the end."""
     lags = sorted(run.lags_s) or [0.0]
     window = steady_window(records)
@@ -58,7 +58,7 @@ def audit(plan: LoadPlan, run: Run, records: Sequence[RequestRecord], parse_cpu_
     )
 
 
-def _overloaded(run: Run, records: Sequence[RequestRecord], lags: Sequence[float]) -> str | None:
+def _overloaded(run: FinishedLevel, records: Sequence[RequestRecord], lags: Sequence[float]) -> str | None:
     """Why the client's stamps or its reading were late, in one sentence; None where they were not."""
     share = run.cpu_s / run.wall_s if run.wall_s > 0 else 0.0
     if share > CPU_LIMIT:
@@ -79,7 +79,7 @@ def _too_late(lags: Sequence[float], records: Sequence[RequestRecord], what: str
     return None
 
 
-def _late(plan: LoadPlan, run: Run, records: Sequence[RequestRecord]) -> str | None:
+def _late(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestRecord]) -> str | None:
     """Why requests were not sent when they were due, in one sentence."""
     if run.waited > WAITED_LIMIT * len(records):
         return (
@@ -93,7 +93,9 @@ def _late(plan: LoadPlan, run: Run, records: Sequence[RequestRecord]) -> str | N
     )
 
 
-def _clockwork(run: Run, records: Sequence[RequestRecord], window: tuple[float, float] | None) -> dict[str, Any]:
+def _clockwork(
+    run: FinishedLevel, records: Sequence[RequestRecord], window: tuple[float, float] | None
+) -> dict[str, Any]:
     """What the audit says of an open loop; empty for a closed one."""
     if not run.send_lags_s:
         return {}
@@ -109,7 +111,7 @@ def _clockwork(run: Run, records: Sequence[RequestRecord], window: tuple[float, 
 
 def _underloaded(
     plan: LoadPlan,
-    run: Run,
+    run: FinishedLevel,
     records: Sequence[RequestRecord],
     window: tuple[float, float] | None,
     achieved: float | None,

@@ -20,12 +20,12 @@ from backend.domain.errors import WorkError
 from backend.domain.load.records import LoadPlan
 from backend.domain.load.sagemaker_errors import MODEL_ERROR, container_status
 from backend.evaluate.load import parse
-from backend.evaluate.load.payload import Payloads, Talk
-from backend.evaluate.load.reader import Reader
+from backend.evaluate.load.answer_reader import AnswerReader
+from backend.evaluate.load.payload import Conversation, Payloads
 from backend.evaluate.load.stream import Exchange, Peer, Stream
 
 TICK_S = 0.02
-ASKED_TOO_MUCH = frozenset({400, 422})
+REFUSED_OPTIONS = frozenset({400, 422})
 ANSWER_BYTES = 64 * 2**20
 """The most that one answer may have: 100,000 tokens with a running count on each come to 40 MB."""
 LEAST_ANSWER_BYTES = 2**18
@@ -35,7 +35,7 @@ UNKNOWN_MEMORY = 4 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FinishedLevel:
     """What a level left behind. `refused_options`: the very first answer was 400 or 422, and the level was broken off
     there."""
 
@@ -51,7 +51,7 @@ class Run:
     """Open loop: requests that found all connections taken."""
 
 
-class Level:
+class LoadLevel:
     """The source of requests for its streams, and the counter of what became of them. `start` says how they begin."""
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
@@ -61,7 +61,7 @@ class Level:
         self.refused_options = False
         self.over = asyncio.Event()
         self.follow_up = payloads.follow_up
-        self.reader: Reader | None = None
+        self.reader: AnswerReader | None = None
         """Reads answers for the turns after them; a level without such turns needs none."""
         self.failure: WorkError | None = None
         self._reading: set[asyncio.Task[None]] = set()
@@ -73,7 +73,7 @@ class Level:
         self._places = {True: 0, False: 0}
         """Of the next prompt that is taken, in warm-up and of what is measured: those of warm-up come first."""
         self._talked = count()
-        self._talks: dict[int, Talk] = {}
+        self._talks: dict[int, Conversation] = {}
         """Stream -> the conversation whose next turn it is to send."""
         self._measured = 0
         self._ended = 0
@@ -116,12 +116,12 @@ class Level:
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
             return False
-        if self._break_off and self._ended == 1 and _container_status(exchange) in ASKED_TOO_MUCH:
+        if self._break_off and self._ended == 1 and _container_status(exchange) in REFUSED_OPTIONS:
             self.refused_options = True
             self.over.set()
         return True
 
-    async def _follow(self, exchange: Exchange, reader: Reader) -> None:
+    async def _follow(self, exchange: Exchange, reader: AnswerReader) -> None:
         """Take the answer into the conversation, and let the stream go on with its next turn."""
         try:
             words = await reader.words(exchange.reads)
@@ -180,7 +180,7 @@ def _available_memory() -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), UNKNOWN_MEMORY)
 
 
-class ClosedLevel(Level):
+class ClosedLevel(LoadLevel):
     """A fixed number of streams, each of which waits for its answer."""
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
@@ -229,12 +229,12 @@ def _container_status(exchange: Exchange) -> int | None:
     return container_status(MODEL_ERROR, body[body.find(b"{") : body.rfind(b"}") + 1])
 
 
-async def run(level: Level, peer: Peer) -> Run:
+async def run_to_end(level: LoadLevel, peer: Peer) -> FinishedLevel:
     """Run the level to its end. Times are of this process's monotonic clock. Raises WorkError where its reader
     fails."""
     loop = asyncio.get_running_loop()
     lags: list[float] = []
-    level.reader = await Reader.start() if level.follow_up else None
+    level.reader = await AnswerReader.start() if level.follow_up else None
     watch = loop.create_task(_lag(lags))
     wall, cpu = perf_counter(), time.process_time()
     level.start(lambda number: Stream(number, level, peer, loop))
@@ -248,11 +248,13 @@ async def run(level: Level, peer: Peer) -> Run:
     if level.failure is not None:
         raise level.failure
     reconnects = sum(max(stream.reconnects, 0) for stream in level.streams)
-    return Run(level.exchanges, wall, cpu, lags, reconnects, level.refused_options, level.send_lags_s, level.waited)
+    return FinishedLevel(
+        level.exchanges, wall, cpu, lags, reconnects, level.refused_options, level.send_lags_s, level.waited
+    )
 
 
 @contextmanager
-def still_memory() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """No garbage collection inside: a full collection would stop the clock of every stream at once."""
     gc.collect()
     gc.freeze()

@@ -14,20 +14,20 @@ from time import perf_counter
 
 from backend.domain.load.arrivals import arrival_offsets
 from backend.domain.load.records import LoadPlan
-from backend.evaluate.load.alarm import Alarm
-from backend.evaluate.load.level import Level
+from backend.evaluate.load.level import LoadLevel
 from backend.evaluate.load.payload import Payloads
+from backend.evaluate.load.precise_timer import PreciseTimer
 from backend.evaluate.load.stream import Exchange, Stream
 
 
-class OpenLevel(Level):
+class OpenLevel(LoadLevel):
     """Requests by the clock; only the turns of a session wait for the answer before them."""
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
         super().__init__(plan, payloads, break_off=break_off)
         self._offsets = _offsets(plan, payloads)
         self._next_offset = next(self._offsets, None)
-        self._alarm: Alarm | None = None
+        self._alarm: PreciseTimer | None = None
         self._free: list[int] = []
         self._assigned: dict[int, Exchange] = {}
         self._waiting: deque[Exchange] = deque()
@@ -35,7 +35,7 @@ class OpenLevel(Level):
     def start(self, new: Callable[[int], Stream]) -> None:
         self._new = new
         self._started = perf_counter()
-        self._alarm = Alarm(asyncio.get_running_loop(), self._due)
+        self._alarm = PreciseTimer(asyncio.get_running_loop(), self._due)
         self._due()
 
     def close(self) -> None:

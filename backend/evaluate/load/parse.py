@@ -55,7 +55,7 @@ class _Answer:
     done: bool = False
 
 
-class Wire:
+class ReceivedAnswer:
     """The kept bytes of one answer and the time at which each came; `body` is the body with chunk framing taken out,
     and that of AWS's event stream. `broken` says why such a stream ended early, where it tells. Raises Malformed."""
 
@@ -112,7 +112,7 @@ class Wire:
         return self._times[self.read_of(end)]
 
 
-def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = False) -> RequestRecord:
+def make_record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = False) -> RequestRecord:
     """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words.
     What SageMaker refuses is put in its own words (`sagemaker`)."""
     answer = _Answer()
@@ -132,7 +132,7 @@ def record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = F
     return _record(exchange, answer, status, _short(error, secret))
 
 
-def spoken(exchange: Exchange) -> str:
+def assistant_words(exchange: Exchange) -> str:
     """What the assistant says in a whole answer, for the next turn: no reasoning, no tool calls, nothing of a failed
     one."""
     answer = _Answer()
@@ -165,7 +165,7 @@ def is_over(exchange: Exchange, *, late: bool) -> bool:
 
 def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
     """Fill `answer` as far as the bytes go. Raises Malformed, NotAnAnswer, ServerReportedError or _Broken."""
-    wire = Wire(exchange)
+    wire = ReceivedAnswer(exchange)
     head = wire.head
     if head is None:
         raise _Broken("truncated", "the answer's head is incomplete")
@@ -186,7 +186,7 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
         raise _Broken("malformed", f"the answer is {kind}, not an event stream: {openai_json.excerpt(wire.body)}")
 
 
-def _take_events(wire: Wire, answer: _Answer) -> None:
+def _take_events(wire: ReceivedAnswer, answer: _Answer) -> None:
     for name, data, end in parse_server_events(wire.body):
         if data.strip() == DONE:
             answer.done = True
@@ -201,7 +201,7 @@ def _take_events(wire: Wire, answer: _Answer) -> None:
         )
 
 
-def _take(data: bytes, name: str, end: int, wire: Wire, answer: _Answer) -> None:
+def _take(data: bytes, name: str, end: int, wire: ReceivedAnswer, answer: _Answer) -> None:
     """One event of an answer, or a whole one: its content, its time, its tokens."""
     chunk = openai_json.parse_event(data, name)
     if chunk is None:

@@ -44,7 +44,7 @@ class Payloads:
     @property
     def follow_up(self) -> bool:
         """Whether any answer becomes part of a next prompt."""
-        return any(isinstance(body, Script) and len(body.turns) > 1 for body in self._bodies)
+        return any(isinstance(body, ConversationTemplate) and len(body.turns) > 1 for body in self._bodies)
 
     def request(self, prompt: int, seed: int | None) -> bytes:
         body = self._bodies[prompt]
@@ -56,12 +56,12 @@ class Payloads:
         for."""
         return None if self._first_seed is None else self._first_seed + place + turn * TURN_SEEDS
 
-    def talk(self, line: int, number: int, place: int) -> Talk | None:
+    def talk(self, line: int, number: int, place: int) -> Conversation | None:
         """A new conversation, where that line is one."""
         found = self._bodies[line]
-        return Talk(number, line, place, found) if isinstance(found, Script) else None
+        return Conversation(number, line, place, found) if isinstance(found, ConversationTemplate) else None
 
-    def conversation(self, talk: Talk, seed: int | None) -> bytes:
+    def conversation(self, talk: Conversation, seed: int | None) -> bytes:
         """The request for its next turn."""
         return self._whole(talk.body(), seed)
 
@@ -96,17 +96,17 @@ def _body(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> bytes:
         document["messages"] = [{"role": "user", "content": prompt.prompt}]
     else:
         document["prompt"] = prompt.prompt
-    return encoded(document | _settings(plan, prompt, usage))[:-1]
+    return encode(document | _settings(plan, prompt, usage))[:-1]
 
 
-def _script(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> Script:
-    model, rest = encoded({"model": plan.model}), encoded(_settings(plan, prompt, usage))
-    turns, system = tuple(encoded(turn) for turn in prompt.turns or ()), prompt.system
+def _script(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> ConversationTemplate:
+    model, rest = encode({"model": plan.model}), encode(_settings(plan, prompt, usage))
+    turns, system = tuple(encode(turn) for turn in prompt.turns or ()), prompt.system
     if plan.endpoint == "chat":
-        before = b'{"role":"system","content":%s},' % encoded(system) if system else b""
-        return Script(model[:-1] + b',"messages":[' + before, turns, b"]," + rest[1:-1], chat=True)
-    before = encoded(system)[1:-1] + b"\\n" if system else b""
-    return Script(model[:-1] + b',"prompt":"' + before, turns, b'",' + rest[1:-1], chat=False)
+        before = b'{"role":"system","content":%s},' % encode(system) if system else b""
+        return ConversationTemplate(model[:-1] + b',"messages":[' + before, turns, b"]," + rest[1:-1], chat=True)
+    before = encode(system)[1:-1] + b"\\n" if system else b""
+    return ConversationTemplate(model[:-1] + b',"prompt":"' + before, turns, b'",' + rest[1:-1], chat=False)
 
 
 def _settings(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> dict[str, Any]:
@@ -143,7 +143,7 @@ NO_WORDS = b'""'
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ConversationTemplate:
     """A session as it is sent: request body = `opening`, what was said so far, `closing`. `turns` are JSON texts."""
 
     opening: bytes
@@ -160,14 +160,14 @@ class Script:
 
 
 @dataclass(slots=True)
-class Talk:
+class Conversation:
     """`number` counts the conversations of a level in the order they began, `place` those of warm-up and measured ones
     apart; `line` is the prompts' line from 0, `turn` the next one to be sent."""
 
     number: int
     line: int
     place: int
-    script: Script
+    script: ConversationTemplate
     turn: int = 0
     so_far: bytes = b""
     """Up to the turn that is to be sent now."""
@@ -194,5 +194,5 @@ class Talk:
         return True
 
 
-def encoded(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 
 from backend.endpoint import reason
 from backend.evaluate.load.framing import Framing, Head, Malformed
-from backend.evaluate.load.payload import Talk
+from backend.evaluate.load.payload import Conversation
 
 PAUSE_S = 0.05
 """After a failed request, so that a dead server is not hammered in a tight loop. Outside every latency."""
@@ -27,7 +27,7 @@ QUIET_S = 1.0
 """Silence after which an answer under way is looked at: it may be over although the response is not."""
 LINGER_S = 0.25
 """Time from the end mark to the end of the response. A server that takes longer leaves its connections open."""
-LINGERED = 2
+MOST_LINGERING = 2
 """Answers in a row that had to be ended so; from then on the end mark is the end, and nothing is waited for."""
 FAILED_BYTES = 4096
 """What is kept of an answer that was too large."""
@@ -45,7 +45,7 @@ class Exchange:
     intended: float
     due: bool = False
     """Sent by the clock, so that its latencies count from `intended`."""
-    talk: Talk | None = None
+    talk: Conversation | None = None
     turn: int | None = None
     streamed: bool = True
     sent: float | None = None
@@ -221,7 +221,7 @@ class Stream:
 
     def _await_end(self, now: float) -> None:
         """The end mark came. Most servers end the response at once; some leave it open for good."""
-        if self._lingered >= LINGERED:
+        if self._lingered >= MOST_LINGERING:
             self._end_here(now)
             return
         self._framing.marked, self._marked_at = False, now

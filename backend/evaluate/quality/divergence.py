@@ -34,7 +34,7 @@ class Position(NamedTuple):
     """1 where both have the same most probable token, else 0."""
 
 
-class Comparer:
+class LogitComparer:
     """Compares logits over one vocabulary on one device."""
 
     def __init__(self, vocabulary: int, device: torch.device) -> None:
@@ -77,11 +77,11 @@ class Comparer:
         after = norm + centre.double() + kl - b.gather(1, picked)[:, 0].double()
         found = torch.stack([before, after, kl, same.double()], 1)
         if bool(far.any()):
-            found[far] = in_doubles(a[far], b[far], targets[far])
+            found[far] = positions_in_doubles(a[far], b[far], targets[far])
         return found
 
 
-def in_doubles(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def positions_in_doubles(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The same by the definitions, all in double precision."""
     import torch
 

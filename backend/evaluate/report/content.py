@@ -22,7 +22,7 @@ from backend.domain.maths.intervals import wilson
 from backend.domain.what_if.costs import as_asked
 from backend.evaluate.report import tables
 from backend.evaluate.report.facts import facts, moment, variant_facts
-from backend.evaluate.report.tables import table
+from backend.evaluate.report.tables import table_data
 from backend.present.charts import evaluation as charts
 from backend.present.charts import imported as charts_imported
 from backend.present.charts import requests, tradeoffs
@@ -92,7 +92,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "imported_plots": _listed(beside),
         "charts": {name: plot._asdict() for name, plot in {**shown, **at_load, **beside}.items()},
         "palette": palette(),
-        "tables": {name: table(found) for name, found in rows.items()},
+        "tables": {name: table_data(found) for name, found in rows.items()},
         "tasks": tasks.basis(evaluation),
         "energy": energy.basis(evaluation),
         "price_basis": price_basis,
@@ -136,13 +136,14 @@ def _charts(evaluation: Evaluation) -> dict[str, Plot]:
 
 def _latency(evaluation: Evaluation, metric: str) -> Plot:
     choices = {
-        percentile: one(partial(charts.latency, evaluation, metric, percentile)) for percentile in REPORT_PERCENTILES
+        percentile: draw_choice(partial(charts.latency, evaluation, metric, percentile))
+        for percentile in REPORT_PERCENTILES
     }
     return Plot(f"{charts.LATENCIES[metric]} (ms)", choices)
 
 
 def _single(draw: Draw) -> Plot:
-    choice = one(draw)
+    choice = draw_choice(draw)
     return Plot(choice["figure"]["layout"]["title"]["text"], {"any": choice})
 
 
@@ -170,7 +171,7 @@ def _listed(plots: dict[str, Plot]) -> list[dict[str, str]]:
 def costs(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """The what-if: a row a variant, and the sentences that it rests on."""
     rows = cost_words.rows(evaluation, extras.what_if)
-    return {"rows": rows, "table": table(rows), "basis": cost_words.basis(evaluation, extras.what_if)}
+    return {"rows": rows, "table": table_data(rows), "basis": cost_words.basis(evaluation, extras.what_if)}
 
 
 def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     words = [
         f"{name.lower()} at most {figure(limits[metric])} ms" for metric, name in LATENCIES.items() if metric in limits
     ]
-    return {"rows": rows, "table": table(rows), "limits": " and ".join(words)}
+    return {"rows": rows, "table": table_data(rows), "limits": " and ".join(words)}
 
 
 def _goodput(within: Within, duration_s: float) -> Row:
@@ -205,13 +206,15 @@ def request_plots(evaluation: Evaluation, found: Requests | None) -> dict[str, P
     plots: dict[str, Plot] = {}
     for metric, title in LATENCIES.items():
         choices = {
-            load.words: one(partial(requests.sampled, metric, load.words, load.spreads.get(metric, {}), looks, where))
+            load.words: draw_choice(
+                partial(requests.sampled, metric, load.words, load.spreads.get(metric, {}), looks, where)
+            )
             for load in found.loads
         }
         plots[f"spread_{metric}"] = Plot(f"{title} of every request (ms)", choices)
     for number, (name, run) in enumerate(found.runs.items()):
         draw: Draw = partial(_timeline, name, found.at, run, where)
-        plots[f"run_{number}"] = Plot(f"{name} at {found.at}: {_shown(run)}", {"any": one(draw)})
+        plots[f"run_{number}"] = Plot(f"{name} at {found.at}: {_shown(run)}", {"any": draw_choice(draw)})
     return plots
 
 
@@ -260,8 +263,8 @@ def imported(results: Sequence[ImportedResult]) -> dict[str, Any] | None:
             "What a file does not hold is left empty.",
             *(note for each in results for note in each.notes),
         ],
-        "figures": table(figure_rows(results), "Result"),
-        "definitions": table(definition_rows(results), "Tool"),
+        "figures": table_data(figure_rows(results), "Result"),
+        "definitions": table_data(definition_rows(results), "Tool"),
     }
 
 
@@ -272,13 +275,13 @@ def imported_plots(evaluation: Evaluation, results: Sequence[ImportedResult]) ->
     return {
         f"imported_{metric}": Plot(
             TITLES[metric] + (" p50 (ms)" if metric.endswith("_ms") else ", all streams"),
-            {"any": one(partial(charts_imported.beside, evaluation, results, metric))},
+            {"any": draw_choice(partial(charts_imported.beside, evaluation, results, metric))},
         )
         for metric in charts_imported.SHOWN
     }
 
 
-def one(draw: Draw) -> dict[str, Any]:
+def draw_choice(draw: Draw) -> dict[str, Any]:
     """One choice of a chart."""
     light = draw("light")
     return {"alt": alt(light), "figure": _short(light)}

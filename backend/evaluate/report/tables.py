@@ -135,13 +135,13 @@ def _share(value: float | None, decimals: int = 1) -> str | None:
     return None if value is None else f"{value:.{decimals}%}"
 
 
-def table(found: Sequence[Mapping[str, Cell]], first: str = "Variant") -> dict[str, Any]:
+def table_data(found: Sequence[Mapping[str, Cell]], first: str = "Variant") -> dict[str, Any]:
     """{columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where the cell under `first` is a
     new one."""
     names = list(dict.fromkeys(name for row in found for name in row))
     columns = [{"text": name, "number": all(_is_figure(row.get(name)) for row in found)} for name in names]
     leads = [None, *(row.get(first) for row in found)]
-    cells = [[written(row.get(name)) for name in names] for row in found]
+    cells = [[write_cell(row.get(name)) for name in names] for row in found]
     starts = [before != row.get(first) for before, row in zip(leads, found, strict=False)]
     return {
         "columns": columns,
@@ -153,7 +153,7 @@ def _is_figure(value: Cell) -> bool:
     return not isinstance(value, str) or (value[:1].isdigit() and value.endswith("%"))
 
 
-def written(value: Cell) -> str:
+def write_cell(value: Cell) -> str:
     if value is None or value == "":
         return "–"
     if isinstance(value, float):

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import WorkError
 from backend.domain.evaluation.tasks import SampledScore, TaskScore, with_samples
-from backend.evaluate.tasks.inside import KEY
+from backend.evaluate.tasks.lm_eval_process import KEY
 from backend.settings import CHECKOUT
 
 STREAMS = 4
 """Requests at a time."""
-KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "LD_LIBRARY_PATH", "WHETSTONE_JOB")
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "LD_LIBRARY_PATH", "WHETSTONE_JOB")
 """What the process inherits: no tokens of hubs or hosted APIs, no proxy between it and a server on this machine."""
-QUIET = {
+OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -34,7 +34,7 @@ QUIET = {
 """Nothing is fetched, nothing is reported: tasks, tokenizers and models are on this disk."""
 
 
-class Server(NamedTuple):
+class TaskServer(NamedTuple):
     """Where a variant answers, up to and with `/v1`. `tokenizer` is the model's folder, `bearer` the token that it asks
     for."""
 
@@ -44,13 +44,15 @@ class Server(NamedTuple):
     bearer: str | None = None
 
 
-def check(python: Path, folders: Sequence[str], limit: int | None, cache: Path) -> dict[str, int]:
+def count_requests(python: Path, folders: Sequence[str], limit: int | None, cache: Path) -> dict[str, int]:
     """Requests by task, made without asking a model. Raises WorkError for a task that lm-eval cannot use."""
     found: dict[str, int] = _ask(python, {**_request(folders, limit), "url": None}, cache)["requests"]
     return found
 
 
-def score(python: Path, folders: Sequence[str], limit: int | None, server: Server, cache: Path) -> list[SampledScore]:
+def score_tasks(
+    python: Path, folders: Sequence[str], limit: int | None, server: TaskServer, cache: Path
+) -> list[SampledScore]:
     """Every metric of every task in `folders`, copies as `service.tasks` makes them. Raises WorkError.
 
     `limit`: the first so many samples of each; `cache` takes what the data library writes.
@@ -86,15 +88,15 @@ def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str])
 def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None = None) -> dict[str, Any]:
     """Whatever ends this call ends the process: a cancelled job waits for nothing. lm-eval logs its arguments, not this
     token."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ} | ({KEY: bearer} if bearer else {})
+    kept = {name: os.environ[name] for name in INHERITED if name in os.environ} | ({KEY: bearer} if bearer else {})
     places = {"PYTHONPATH": str(CHECKOUT), "HF_HOME": str(cache), "HF_DATASETS_CACHE": str(cache / "datasets")}
     with subprocess.Popen(
-        [str(python), "-m", "backend.evaluate.tasks.inside"],
+        [str(python), "-m", "backend.evaluate.tasks.lm_eval_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**kept, **QUIET, **places},
+        env={**kept, **OFFLINE, **places},
     ) as process:
         try:
             assert process.stdin is not None and process.stdout is not None

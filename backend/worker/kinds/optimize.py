@@ -156,7 +156,7 @@ class Optimization:
         self.progress.phase("compile", "Compiling ahead of time by starting vLLM once", weight=8.0)
         python = engines.engine_python(configuration.load(), "serve")
         log = self.channel.side_log("compile")
-        self.facts["compile_key"] = compile_cache.build(
+        self.facts["compile_key"] = compile_cache.build_compile_cache(
             self.variant(), python, self.channel.output / "compile_cache", log, self.progress
         )
 
@@ -176,16 +176,19 @@ class Optimization:
         )
 
     def _scored(self, folder: Path) -> dict[str, Any]:
-        from backend.evaluate.quality import quality
-        from backend.evaluate.quality.states import Place
+        from backend.evaluate.quality import scoring
+        from backend.evaluate.quality.model_logits import ScoringPlace
         from backend.layered.layer_passes import devices
 
         fewest, most = QUALITY_WINDOWS  # fewer for a large model; the interval in the report widens with it
         windows = max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(self.spec.model.parameters, 1)))
         settings = configuration.load()
-        original, place = Path(self.spec.model.path), Place(devices(), self.channel.work, kept=settings.kept_scoring)
+        original, place = (
+            Path(self.spec.model.path),
+            ScoringPlace(devices(), self.channel.work, kept=settings.kept_scoring),
+        )
         text = held_out_text.read(None, original)
-        found = quality.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)
+        found = scoring.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)
         return {**found, "text": text.name, "text_sha256": text.sha256}
 
     def _score(self) -> dict[str, Any]:

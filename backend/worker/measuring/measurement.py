@@ -23,8 +23,8 @@ from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Prompt, Workload, written
 from backend.endpoint import models
 from backend.evaluate import load_plans
-from backend.evaluate.fresh import FreshLines, Spent, block_of
-from backend.evaluate.load_plans import Found
+from backend.evaluate.load_plans import SearchedLevel
+from backend.evaluate.unused_prompts import UnusedPrompts, WorkloadExhausted, cache_block_tokens
 from backend.hardware import energy
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs, served_logprobs
@@ -59,12 +59,12 @@ class Measurement:
         self._asked_tokens: list[list[int]] | None = None
         self.loads = spec.options.loads
         self._kinds = [prompt.kind for prompt in workload.prompts]
-        self.swept: dict[int, list[Found]] = {}
+        self.swept: dict[int, list[SearchedLevel]] = {}
         self.lost: dict[int, str] = {}
         """Variant -> what happened when its server went away in the middle."""
         self.spent: dict[int, str] = {}
         """Variant -> why its search ended where the workload had no line left."""
-        self.fresh = FreshLines(spec.options, workload, spec.continues.origin if spec.continues else 0)
+        self.fresh = UnusedPrompts(spec.options, workload, spec.continues.origin if spec.continues else 0)
         self.blocks = spec.measured
         """That are whole."""
         self.looks: list[SequentialTest] = []
@@ -180,8 +180,8 @@ class Measurement:
             return run.records, run.audit
 
         try:
-            load_plans.search(self.spec.options, measure, found.append)
-        except Spent as spent:
+            load_plans.search_highest_load(self.spec.options, measure, found.append)
+        except WorkloadExhausted as spent:
             self.spent[index] = str(spent)
 
     def _warm_all(self, pool: ServerPool) -> None:
@@ -209,7 +209,7 @@ class Measurement:
             else [load for load in self.loads if (variant, load) in self.runs]
         )
         levels = [runs.summarise_runs(load, self.runs[variant, load], options, of, self._kinds) for load in done]
-        return load_plans.mark(levels, found, options) if options.sweep else levels
+        return load_plans.mark_levels(levels, found, options) if options.sweep else levels
 
     def _measured(self) -> Iterator[RunKey]:
         """Every level so far, of a search those that were judged: a server may go away between two looks at one."""
@@ -289,7 +289,7 @@ class Measurement:
         """Ask the workload's first lines, which no level reads: nothing of it is measured."""
         plan = self._plan(variant, endpoint, Load("closed", streams), self._prompts(plain=True))
         records, _ = self._load(plan.model_copy(update={"seconds": None, **changed}))
-        self.fresh.sent(variant, plan, records, {}, block_of(endpoint.counters()))
+        self.fresh.sent(variant, plan, records, {}, cache_block_tokens(endpoint.counters()))
         return records
 
     def _plan(
@@ -297,7 +297,7 @@ class Measurement:
     ) -> LoadPlan:
         bearer = self.spec.options.bearer_env if endpoint.server is None else None
         model = endpoint.served_name or models(endpoint.url, bearer)[0]
-        plan = load_plans.plan(
+        plan = load_plans.make_plan(
             load,
             self.spec.options,
             url=endpoint.url,

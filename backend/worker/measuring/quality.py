@@ -80,13 +80,13 @@ class _Scorer:
         }
 
     def _scored(self, original: str, model: str, text: HeldOut) -> Scores:
-        from backend.evaluate.quality import quality
-        from backend.evaluate.quality.states import Place
+        from backend.evaluate.quality import scoring
+        from backend.evaluate.quality.model_logits import ScoringPlace
         from backend.layered.layer_passes import devices
 
-        place = Place(devices(), self.folder, kept=self.kept)
+        place = ScoringPlace(devices(), self.folder, kept=self.kept)
         paths = Path(original), Path(model)
-        return quality.score(*paths, text.documents, windows=WINDOWS, progress=self.progress, place=place)
+        return scoring.score(*paths, text.documents, windows=WINDOWS, progress=self.progress, place=place)
 
 
 def _with_itself(scores: Scores) -> Scores:
@@ -131,10 +131,10 @@ def _against(baseline: Answers, texts: Answers, tokenizer: Path | None) -> dict[
 def _tokens(tokenizer: Path | None, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     if tokenizer is None:
         return {}
-    from backend.evaluate.quality import quality
+    from backend.evaluate.quality import scoring
 
-    first, second = (quality.tokenize(tokenizer, texts) for texts in zip(*pairs, strict=True))
-    match = quality.greedy_match(first, second)
+    first, second = (scoring.tokenize(tokenizer, texts) for texts in zip(*pairs, strict=True))
+    match = scoring.greedy_match(first, second)
     share, lengths = match["greedy_match"], [min(len(a), len(b)) for a, b in zip(first, second, strict=True)]
     return {
         "greedy_match": share,

@@ -13,7 +13,7 @@ from backend.domain.evaluation.tasks import SampledScore, TaskScore, compare_sco
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.progress import Progress
 from backend.endpoint import address, bearer, models
-from backend.evaluate.quality import tokens
+from backend.evaluate.quality import token_match
 from backend.evaluate.tasks import tasks
 from backend.hardware import engines
 from backend.layered import tokenizers
@@ -39,7 +39,7 @@ class TaskScoring:
         if self._python is None:
             return
         self._progress.phase("read-tasks", "Reading the tasks", weight=0.2)
-        requests = tasks.check(self._python, self._asked, self._limit, self._cache)
+        requests = tasks.count_requests(self._python, self._asked, self._limit, self._cache)
         self._progress.note(", ".join(f"{name}: {count} requests" for name, count in requests.items()) + " a variant.")
 
     def score(self, pool: ServerPool, lost: Collection[int]) -> None:
@@ -61,7 +61,7 @@ class TaskScoring:
         variant = self._spec.variants[index]
         try:
             server = self._server(variant, pool.use(index))
-            self._found[index] = tasks.score(python, self._asked, self._limit, server, self._cache)
+            self._found[index] = tasks.score_tasks(python, self._asked, self._limit, server, self._cache)
         except (WorkError, EndpointUnreachable, ServerFailed) as error:
             self.warnings.append(f"`{variant.name}` was not scored on the tasks: {error}")
             return
@@ -70,12 +70,12 @@ class TaskScoring:
                 f"`{variant.name}`: {cut} prompts of the tasks were longer than its context and lost their beginning."
             )
 
-    def _server(self, variant: Variant, endpoint: Endpoint) -> tasks.Server:
+    def _server(self, variant: Variant, endpoint: Endpoint) -> tasks.TaskServer:
         """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads
         none."""
         if variant.model_path is not None:
             key = bearer(None, address(endpoint.url))
-            return tasks.Server(
+            return tasks.TaskServer(
                 endpoint.url, endpoint.served_name or "", self._tokenizer(Path(variant.model_path)), key
             )
         if variant.remote is not None:
@@ -92,11 +92,11 @@ class TaskScoring:
         for other in self._spec.variants:
             if other.model_path is None:
                 continue
-            why = tokens.unfit(endpoint.url, model, Path(other.model_path), bearer_env) or ""
+            why = token_match.token_mismatch(endpoint.url, model, Path(other.model_path), bearer_env) or ""
             if not why:
                 self._progress.note(f"{variant.name} reads the tokens of {other.name}: its tasks are asked in them.")
                 place = address(endpoint.url)
-                return tasks.Server(
+                return tasks.TaskServer(
                     place.base, model, self._tokenizer(Path(other.model_path)), bearer(bearer_env, place)
                 )
         raise WorkError(why)

@@ -22,7 +22,7 @@ from backend.domain.errors import EngineMissing, ImpossibleStack, JobCancelled, 
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.libraries import library_client
-from backend.evaluate.quality.quality import score
+from backend.evaluate.quality.scoring import score
 from backend.hardware.engines import engine_python
 from backend.settings import CHECKOUT, load
 from tests.cases.stored import fp8, store

@@ -17,7 +17,7 @@ from backend.domain.errors import ImpossibleStack, InvalidModel, InvalidWorkload
 from backend.domain.jobs.progress import Silent
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
-from backend.evaluate.quality.quality import score
+from backend.evaluate.quality.scoring import score
 from backend.settings import ASSETS, CHECKOUT
 from tests.cases.stored import gptq, store
 from tests.tiny import TEXT, byte_tokenizer, edit_json, tiny_llama

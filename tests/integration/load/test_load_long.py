@@ -18,7 +18,7 @@ from tests.fakes.running import ask, running, write_prompts
 from tests.homes import eventually, once
 
 SAID = "the quick brown fox jumps over it all "
-READER = "backend.evaluate.load.reader"
+READER = "backend.evaluate.load.answer_reader"
 
 
 def plan(url: str, folder: Path, *rows: dict[str, Any], **changed: Any) -> LoadPlan:

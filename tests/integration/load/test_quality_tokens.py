@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.evaluate.quality.tokens import unfit
+from backend.evaluate.quality.token_match import token_mismatch
 from tests.fakes.running import running
 from tests.tiny import tiny_llama
 
@@ -25,10 +25,10 @@ def test_what_stands_in_the_way_is_one_sentence(
 ) -> None:
     model = tiny_llama(tmp_path / "model")
     with running(script, *options) as url:
-        why = unfit(url, "exact", model)
+        why = token_mismatch(url, "exact", model)
     assert why is not None and re.search(said, why) and "\n" not in why
 
 
 def test_nothing_there_is_one_sentence(tmp_path: Path) -> None:
-    why = unfit("http://127.0.0.1:9", "any", tiny_llama(tmp_path / "model"))
+    why = token_mismatch("http://127.0.0.1:9", "any", tiny_llama(tmp_path / "model"))
     assert why is not None and "cannot be reached (connection refused)" in why

@@ -14,8 +14,8 @@ from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.precision import Precision
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
-from backend.evaluate.quality import reference as quality_reference
-from backend.evaluate.quality import states
+from backend.evaluate.quality import model_logits
+from backend.evaluate.quality import quantized_reference as quality_reference
 from backend.settings import CHECKOUT
 from tests.rounding import apart
 from tests.tiny import TEXT, tiny_llama
@@ -49,7 +49,7 @@ def reference(folder: Path, tokens: list[int]) -> tuple[Any, Any]:
     fp32."""
     import torch
 
-    whole = states.Whole(folder)
+    whole = model_logits.WholeModel(folder)
     with torch.inference_mode():
         logits = whole.model(torch.tensor([tokens])).logits[0]
     targets = torch.tensor(tokens[1:])[:, None]
@@ -151,8 +151,8 @@ def with_cache(folder: Path, tokens: list[int], work: Path, *, nearest: bool) ->
     """The log-probabilities of `reference`, layer by layer, with a cache that rounds as asked."""
     import torch
 
-    model = states.opened(folder, states.HERE, print)
-    assert isinstance(model, states.Streamed)
+    model = model_logits.open_model(folder, model_logits.DEFAULT_PLACE, print)
+    assert isinstance(model, model_logits.LayerwiseModel)
     model.cache = model.outline.cache = quality_reference.rounding_cache(nearest=nearest)
     work.mkdir()
     left = model.run(torch.tensor([tokens]), work, lambda _: None)

@@ -25,7 +25,7 @@ from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
 from backend.domain.workload.workload import parse
 from backend.evaluate.load import run_level
-from backend.evaluate.quality.tokens import unfit
+from backend.evaluate.quality.token_match import token_mismatch
 from backend.serving import compile_cache, compile_key
 from backend.serving.vllm import VllmServer
 from backend.serving.vllm_plugin.whetstone_ngrams import ON_CPU, Looking
@@ -107,11 +107,11 @@ def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
 def test_vllm_reads_the_tokens_of_its_model_and_no_others(
     vllm_server: VllmServer, starter_target: Path, tmp_path: Path
 ) -> None:
-    assert unfit(vllm_server.url, vllm_server.served_name, starter_target) is None
+    assert token_mismatch(vllm_server.url, vllm_server.served_name, starter_target) is None
     other = tiny_llama(tmp_path / "other")
-    why = unfit(vllm_server.url, vllm_server.served_name, other)
+    why = token_mismatch(vllm_server.url, vllm_server.served_name, other)
     assert why is not None and ("as another text" in why or "HTTP 400" in why)
-    missing = unfit(vllm_server.url, "no-such-model", starter_target)
+    missing = token_mismatch(vllm_server.url, "no-such-model", starter_target)
     assert missing is not None and "HTTP 404" in missing
 
 
@@ -264,7 +264,9 @@ def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_
     first had not: they change nothing of what is compiled."""
     first = tiny_llama(tmp_path / "staging" / "model")
     compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
-    key = compile_cache.build(compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent())
+    key = compile_cache.build_compile_cache(
+        compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent()
+    )
     assert compile_key.refusal(key, serve_python) is None
     final = tmp_path / "final"
     (tmp_path / "staging").rename(final)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from backend.domain.jobs.progress import Silent
-from backend.evaluate.quality import kept
-from backend.evaluate.quality.divergence import FAR, Comparer, in_doubles
-from backend.evaluate.quality.quality import score
-from backend.evaluate.quality.states import Place
+from backend.evaluate.quality import hidden_state_cache
+from backend.evaluate.quality.divergence import FAR, LogitComparer, positions_in_doubles
+from backend.evaluate.quality.model_logits import ScoringPlace
+from backend.evaluate.quality.scoring import score
 from tests.tiny import TEXT, tiny_llama
 
 SHAPE: dict[str, Any] = {"hidden": 32, "heads": 2, "kv_heads": 1, "intermediate": 64}
@@ -34,7 +34,7 @@ def test_single_precision_gives_the_figures_of_double_precision(vocabulary: int,
     import torch
 
     given = pair(apart, rows, vocabulary)
-    found, exact = Comparer(vocabulary, torch.device("cpu")).positions(*given), in_doubles(*given)
+    found, exact = LogitComparer(vocabulary, torch.device("cpu")).positions(*given), positions_in_doubles(*given)
     torch.testing.assert_close(found[:, :2], exact[:, :2], rtol=0, atol=1e-5)
     torch.testing.assert_close(found[:, 2], exact[:, 2], rtol=1e-4, atol=1e-11)
     assert float((found[:, 2].mean() / exact[:, 2].mean() - 1).abs()) < 1e-5
@@ -50,15 +50,15 @@ def test_a_token_that_the_original_never_chooses_is_not_lost() -> None:
     logits[1, 7] += 3
     reference[2, 9] -= 300
     logits[2, 9] += 300
-    found = Comparer(320, torch.device("cpu")).positions(reference, logits, targets)
-    torch.testing.assert_close(found, in_doubles(reference, logits, targets), rtol=1e-4, atol=1e-5)
+    found = LogitComparer(320, torch.device("cpu")).positions(reference, logits, targets)
+    torch.testing.assert_close(found, positions_in_doubles(reference, logits, targets), rtol=1e-4, atol=1e-5)
 
 
 def test_the_same_logits_are_the_same_to_the_last_bit_and_bad_ones_stay_bad() -> None:
     import torch
 
     reference, _, targets = pair(0.1, 6, 320)
-    comparer = Comparer(320, torch.device("cpu"))
+    comparer = LogitComparer(320, torch.device("cpu"))
     found = comparer.positions(reference, reference, targets)
     assert found[:, 2].tolist() == [0] * 6 and found[:, 3].tolist() == [1] * 6 and torch.equal(found[:, 0], found[:, 1])
     broken = reference.clone()
@@ -70,7 +70,7 @@ def test_the_same_logits_are_the_same_to_the_last_bit_and_bad_ones_stay_bad() ->
 def test_the_buffers_do_not_grow_with_the_vocabulary(vocabulary: int) -> None:
     import torch
 
-    comparer = Comparer(vocabulary, torch.device("cpu"))
+    comparer = LogitComparer(vocabulary, torch.device("cpu"))
     assert comparer.rows * vocabulary <= 1 << 18
 
 
@@ -84,7 +84,7 @@ class Counted(Silent):
 
 def scored(models: tuple[Path, Path], folder: Path) -> tuple[dict[str, Any], list[float]]:
     progress = Counted()
-    return score(*models, TEXT, length=32, progress=progress, place=Place(kept=folder)), progress.steps
+    return score(*models, TEXT, length=32, progress=progress, place=ScoringPlace(kept=folder)), progress.steps
 
 
 def test_the_original_is_computed_once_a_model_and_text(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_what_was_used_longest_ago_makes_room(tmp_path: Path, monkeypatch: pytes
     scored(models, folder)
     (first,) = folder.iterdir()
     os.utime(first, (0, 0))
-    monkeypatch.setattr(kept, "CAP_BYTES", first.stat().st_size * 3 // 2)
+    monkeypatch.setattr(hidden_state_cache, "CAP_BYTES", first.stat().st_size * 3 // 2)
     scored((models[1], models[0]), folder)
     (second,) = folder.iterdir()
     assert second != first
-    monkeypatch.setattr(kept, "CAP_BYTES", 100)
+    monkeypatch.setattr(hidden_state_cache, "CAP_BYTES", 100)
     scored(models, folder)
     assert [*folder.iterdir()] == [second], "what is larger than all of it is not kept"

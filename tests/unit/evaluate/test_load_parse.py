@@ -17,10 +17,10 @@ from backend.domain.load.records import LoadPlan
 from backend.domain.load.server_events import parse_server_events
 from backend.domain.workload.workload import Prompt
 from backend.endpoint import address, bearer, check_endpoint, reason
-from backend.evaluate.load.audit import audit
+from backend.evaluate.load.audit import make_audit
 from backend.evaluate.load.framing import Head
-from backend.evaluate.load.level import Run
-from backend.evaluate.load.parse import is_over, record, spoken
+from backend.evaluate.load.level import FinishedLevel
+from backend.evaluate.load.parse import assistant_words, is_over, make_record
 from backend.evaluate.load.payload import Payloads, read_prompts
 from backend.evaluate.load.stream import LONGEST_PAUSE_S, PAUSE_S, Exchange, pause_s
 
@@ -59,7 +59,7 @@ def plan(**changed: Any) -> LoadPlan:
 
 
 def test_each_content_chunk_has_the_time_of_its_read_and_its_running_count():
-    found = record(exchange(chunk(event("", 0)), chunk(event("a", 2)), chunk(event("b", 5)), END))
+    found = make_record(exchange(chunk(event("", 0)), chunk(event("a", 2)), chunk(event("b", 5)), END))
     assert (found.status, found.text, found.chunk_times, found.chunk_tokens) == ("ok", "ab", (3.0, 4.0), (2.0, 5.0))
     assert (found.first_content, found.last_content, found.end) == (3.0, 4.0, 5.0)
     assert (found.prompt_tokens, found.output_tokens, found.token_times) == (3, 5, "continuous")
@@ -67,12 +67,12 @@ def test_each_content_chunk_has_the_time_of_its_read_and_its_running_count():
 
 def test_an_event_cut_in_two_arrives_with_its_second_half():
     whole = chunk(event("a", 1))
-    assert record(exchange(whole[:20], whole[20:], END)).first_content == 3.0
+    assert make_record(exchange(whole[:20], whole[20:], END)).first_content == 3.0
 
 
 def test_two_server_sends_in_one_read_are_coalesced_and_two_events_in_one_send_are_not():
-    apart = record(exchange(chunk(event("a", 1)) + chunk(event("b", 2)), END))
-    together = record(exchange(chunk(event("a", 1) + event("b", 2)), END))
+    apart = make_record(exchange(chunk(event("a", 1)) + chunk(event("b", 2)), END))
+    together = make_record(exchange(chunk(event("a", 1) + event("b", 2)), END))
     assert (apart.reads, apart.coalesced) == (1, 1)
     assert (together.reads, together.coalesced) == (1, 0)
 
@@ -82,7 +82,7 @@ def test_wherever_the_network_cuts_the_record_says_the_same(words, places):
     raw = b"".join(chunk(event(word, n)) for n, word in enumerate(words, 1)) + END
     edges = [0, *sorted({place % len(raw) for place in places} - {0}), len(raw)]
     reads = [raw[a:b] for a, b in pairwise(edges)]
-    found = record(exchange(*reads))
+    found = make_record(exchange(*reads))
     assert (found.status, found.text, found.output_tokens) == ("ok", "".join(words), len(words))
     assert list(found.chunk_times) == sorted(found.chunk_times)
     assert found.chunk_tokens == tuple(range(1, len(words) + 1))
@@ -92,8 +92,8 @@ def test_wherever_the_network_cuts_the_record_says_the_same(words, places):
 
 @given(st.binary(max_size=300), st.sampled_from(["done", "timeout", "reset", "truncated"]))
 def test_no_bytes_whatever_raise(garbage: bytes, status: str):
-    assert record(exchange(garbage, status=status)).status != "ok" or b"[DONE]" in garbage
-    assert record(exchange(garbage, status=status, head=b"")).status != "ok"
+    assert make_record(exchange(garbage, status=status)).status != "ok" or b"[DONE]" in garbage
+    assert make_record(exchange(garbage, status=status, head=b"")).status != "ok"
 
 
 @given(
@@ -112,23 +112,23 @@ def test_no_bytes_whatever_raise(garbage: bytes, status: str):
 )
 def test_no_document_whatever_raises(document: Any):
     data = chunk(b"data: " + json.dumps(document).encode() + b"\n\n")
-    assert record(exchange(data, END)).status in {"ok", "malformed", "server_error"}
+    assert make_record(exchange(data, END)).status in {"ok", "malformed", "server_error"}
 
 
 def test_a_total_alone_is_one_token_a_chunk_where_the_numbers_agree():
     total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 3}}\n\n')
-    found = record(exchange(chunk(event("a")), chunk(event("b")), total, END))
+    found = make_record(exchange(chunk(event("a")), chunk(event("b")), total, END))
     assert (found.token_times, found.chunk_tokens, found.output_tokens) == ("final", (1.0, 2.0), 3)
 
 
 def test_a_total_alone_is_spread_evenly_where_they_do_not():
     total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 8}}\n\n')
-    assert record(exchange(chunk(event("a")), chunk(event("b")), total, END)).chunk_tokens == (4.0, 8.0)
+    assert make_record(exchange(chunk(event("a")), chunk(event("b")), total, END)).chunk_tokens == (4.0, 8.0)
 
 
 def test_reasoning_is_content():
     delta = b'data: {"choices": [{"delta": {"role": "assistant", "content": null, "reasoning_content": "hm"}}]}\n\n'
-    assert record(exchange(chunk(delta), END)).text == "hm"
+    assert make_record(exchange(chunk(delta), END)).text == "hm"
 
 
 def test_what_the_assistant_said_is_without_reasoning_and_tool_calls():
@@ -139,8 +139,8 @@ def test_what_the_assistant_said_is_without_reasoning_and_tool_calls():
     ]
     chunks = [chunk(b"data: %s\n\n" % json.dumps({"choices": [{"delta": delta}]}).encode()) for delta in deltas]
     made = exchange(*chunks, END)
-    assert (record(made).text, spoken(made)) == ("hmYesf", "Yes")
-    assert spoken(exchange(*chunks)) == "", "an answer that is cut off is not sent back"
+    assert (make_record(made).text, assistant_words(made)) == ("hmYesf", "Yes")
+    assert assistant_words(exchange(*chunks)) == "", "an answer that is cut off is not sent back"
 
 
 def test_a_tool_call_alone_is_an_answer_with_the_tokens_of_its_usage():
@@ -150,7 +150,9 @@ def test_a_tool_call_alone_is_an_answer_with_the_tokens_of_its_usage():
         "usage": {"prompt_tokens": 3, "completion_tokens": 9},
     }
     documents = [{"choices": [{"delta": call}]}, last]
-    found = record(exchange(*(chunk(b"data: %s\n\n" % json.dumps(document).encode()) for document in documents), END))
+    found = make_record(
+        exchange(*(chunk(b"data: %s\n\n" % json.dumps(document).encode()) for document in documents), END)
+    )
     assert (found.status, found.output_tokens, found.first_content) == ("ok", 9, 2.0)
 
 
@@ -164,7 +166,7 @@ def test_a_tool_call_alone_is_an_answer_with_the_tokens_of_its_usage():
     ],
 )
 def test_the_servers_own_error_fails_a_request_though_text_came_before(event_bytes: bytes, words: str):
-    found = record(exchange(chunk(event("a", 1)), chunk(event_bytes), END))
+    found = make_record(exchange(chunk(event("a", 1)), chunk(event_bytes), END))
     assert (found.status, found.error) == ("server_error", words)
 
 
@@ -173,7 +175,7 @@ def test_the_servers_own_error_fails_a_request_though_text_came_before(event_byt
     [b'event: ping\ndata: {"type":"ping"}\n\n', b"data: : OPENROUTER PROCESSING\n\n", b": x\n\n", b"data:\n\n"],
 )
 def test_pings_and_comments_are_passed_over(beside: bytes):
-    found = record(exchange(chunk(beside), chunk(event("a", 1)), END))
+    found = make_record(exchange(chunk(beside), chunk(event("a", 1)), END))
     assert (found.status, found.text, found.first_content) == ("ok", "a", 3.0)
 
 
@@ -200,7 +202,7 @@ def test_an_answer_under_way_is_over_by_what_it_says(chunks: list[bytes], over: 
 @pytest.mark.parametrize("counts", [[3, 2], [1, 5]])
 def test_counts_that_fall_or_pass_the_total_are_no_running_counts(counts: list[int]):
     total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}\n\n')
-    found = record(exchange(*(chunk(event("a", count)) for count in counts), total, END))
+    found = make_record(exchange(*(chunk(event("a", count)) for count in counts), total, END))
     assert (found.token_times, found.chunk_tokens) == ("final", (2.0, 4.0))
 
 
@@ -228,24 +230,24 @@ def test_retry_after_is_read_as_seconds_a_fraction_or_a_date(field: str, seconds
 
 def test_half_a_character_a_chunk_is_joined_and_a_lone_half_replaced():
     halves = [chunk(b'data: {"choices": [{"text": "%s"}]}\n\n' % half) for half in (rb"\ud83d", rb"\ude00", rb"\ud83d")]
-    found = record(exchange(*halves, END))
+    found = make_record(exchange(*halves, END))
     assert found.text == "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}"
     assert found.model_dump_json()
 
 
 def test_bottomless_json_is_malformed():
-    assert record(exchange(chunk(b"data: " + b"[" * 200_000 + b"\n\n"), END)).status == "malformed"
+    assert make_record(exchange(chunk(b"data: " + b"[" * 200_000 + b"\n\n"), END)).status == "malformed"
 
 
 def test_what_came_before_an_error_is_kept():
-    found = record(exchange(chunk(event("a", 1)), status="reset"))
+    found = make_record(exchange(chunk(event("a", 1)), status="reset"))
     assert (found.status, found.text, found.output_tokens) == ("reset", "a", 1)
 
 
 def test_the_token_is_blotted_out_of_an_error():
     body = b'{"error": {"message": "bad key sk-123"}}'
     raw = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    found = record(exchange(head=raw), secret="sk-123")
+    found = make_record(exchange(head=raw), secret="sk-123")
     assert (found.status, found.error) == ("http_401", "bad key ***")
 
 
@@ -259,7 +261,7 @@ def test_an_event_ends_after_its_blank_line():
     assert list(parse_server_events(b"data: a\n\ndata: b\n\n")) == [("", b"a", 9), ("", b"b", 18)]
 
 
-def run(**changed: Any) -> Run:
+def run(**changed: Any) -> FinishedLevel:
     fields = {
         "exchanges": [],
         "wall_s": 10.0,
@@ -268,7 +270,7 @@ def run(**changed: Any) -> Run:
         "reconnects": 0,
         "refused_options": False,
     }
-    return Run(**(fields | changed))
+    return FinishedLevel(**(fields | changed))
 
 
 @pytest.mark.parametrize(
@@ -280,28 +282,28 @@ def run(**changed: Any) -> Run:
     ],
 )
 def test_a_client_that_was_late_says_so(changed: dict[str, Any], words: str):
-    found = audit(plan(), run(**changed), [], 0.0)
+    found = make_audit(plan(), run(**changed), [], 0.0)
     assert found.client_limited
     assert found.reason is not None
     assert words in found.reason
 
 
 def test_a_client_with_slack_is_not_limited():
-    found = audit(plan(usage="final"), run(), [], 0.25)
+    found = make_audit(plan(usage="final"), run(), [], 0.25)
     assert (found.client_limited, found.reason, found.usage, found.parse_cpu_s) == (False, None, "final", 0.25)
 
 
 def test_streams_that_stood_idle_limit_the_level():
-    busy = [record(exchange(chunk(event("a", 1)), END)) for _ in range(2)]
+    busy = [make_record(exchange(chunk(event("a", 1)), END)) for _ in range(2)]
     idle = [row.model_copy(update={"stream": n, "sent": 0.0, "end": 1.0}) for n, row in enumerate(busy)]
     later = [row.model_copy(update={"sent": 1.5, "end": 2.0}) for row in idle]
-    found = audit(plan(), run(), idle + later, 0.0)
+    found = make_audit(plan(), run(), idle + later, 0.0)
     assert found.achieved_concurrency == pytest.approx(1.5)
     assert found.reason == "only 1.5 of 2 streams were busy on average"
 
 
 def test_fewer_requests_than_streams_limit_the_level():
-    assert audit(plan(requests=1), run(), [], 0.0).reason == "1 requests cannot keep 2 streams busy"
+    assert make_audit(plan(requests=1), run(), [], 0.0).reason == "1 requests cannot keep 2 streams busy"
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.workload.workload import Prompt
 from backend.endpoint import address
-from backend.evaluate.load.payload import Payloads, Talk, encoded
-from backend.evaluate.load.reader import words
+from backend.evaluate.load.answer_reader import words
+from backend.evaluate.load.payload import Conversation, Payloads, encode
 
 TURNS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 
-def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payloads, Talk]:
+def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payloads, Conversation]:
     plan = LoadPlan(url="http://h:1", model="m", load=Load("closed", 1), requests=1, prompts="p", endpoint=endpoint)  # type: ignore[arg-type]
     made = Payloads(
         plan,
@@ -32,7 +32,7 @@ def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payload
     return made, talk
 
 
-def body(made: Payloads, talk: Talk) -> dict[str, object]:
+def body(made: Payloads, talk: Conversation) -> dict[str, object]:
     head, _, sent = made.conversation(talk, 7).partition(b"\r\n\r\n")
     assert head.endswith(b"Content-Length: %d" % len(sent))
     found: dict[str, object] = json.loads(sent)
@@ -56,7 +56,7 @@ def test_a_chat_is_all_that_was_said_so_far(turns: list[str], system: str | None
     for number, (turn, answer) in enumerate(zip(turns, answers, strict=False), 1):
         said.append({"role": "user", "content": turn})
         assert body(made, talk) == REST | {"messages": said}
-        assert talk.answered(encoded(answer)) == (number < len(turns))
+        assert talk.answered(encode(answer)) == (number < len(turns))
         said.append({"role": "assistant", "content": answer})
 
 
@@ -69,14 +69,14 @@ def test_completions_are_the_words_each_from_a_new_line(
     for turn, answer in zip(turns, answers, strict=False):
         said.append(turn)
         assert body(made, talk) == REST | {"prompt": "\n".join(said)}
-        talk.answered(encoded(answer))
+        talk.answered(encode(answer))
         said.append(answer)
 
 
 def test_an_answer_without_words_ends_a_conversation() -> None:
     _, talk = opened("chat", ["a", "b"], None)
     assert talk.goes_on
-    assert not talk.answered(encoded(""))
+    assert not talk.answered(encode(""))
 
 
 @pytest.mark.parametrize(("turns", "found"), [(["a", "b"], True), (["a"], False)])

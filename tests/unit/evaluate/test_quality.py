@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from backend.domain.errors import InvalidModel, InvalidWorkload, JobCancelled, ModelDamaged, WorkError
 from backend.domain.jobs.progress import Silent
 from backend.domain.maths.intervals import mean_ci95
-from backend.evaluate.quality.quality import greedy_match, score, tokenize, window_tokens
-from backend.evaluate.quality.states import Place
+from backend.evaluate.quality.model_logits import ScoringPlace
+from backend.evaluate.quality.scoring import greedy_match, score, tokenize, window_tokens
 from tests.tiny import TEXT, tiny_llama
 
 SHAPE: dict[str, Any] = {"hidden": 32, "heads": 2, "kv_heads": 1, "intermediate": 64}
@@ -116,7 +116,7 @@ def test_progress_counts_the_layers_of_both_models_and_their_heads(models: tuple
 def test_stopped_in_a_layer_or_in_the_head_it_leaves_nothing_behind(
     models: tuple[Path, Path], tmp_path: Path, ends: float
 ) -> None:
-    place, progress = Place(folder=tmp_path, spill_bytes=0), Counted(ends)
+    place, progress = ScoringPlace(folder=tmp_path, spill_bytes=0), Counted(ends)
     with pytest.raises(JobCancelled):
         score(*models, TEXT * 40, length=128, progress=progress, place=place)
     assert int(ends) < progress.steps[-1] <= int(ends) + 2

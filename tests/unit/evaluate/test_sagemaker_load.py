@@ -21,7 +21,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.endpoint import address, bearer, completion, metrics, models
 from backend.evaluate.load import run_level
-from backend.evaluate.load.parse import record
+from backend.evaluate.load.parse import make_record
 from tests.endpoints_in_service import in_service
 from tests.fakes.running import running, write_prompts
 from tests.fakes.sagemaker import event_stream as aws_writes
@@ -44,7 +44,7 @@ def part(data: bytes) -> bytes:
 
 
 def read(*reads: bytes, status: str = "done") -> RequestRecord:
-    return record(exchange(*reads, head=HEAD, status=status), sagemaker=True)
+    return make_record(exchange(*reads, head=HEAD, status=status), sagemaker=True)
 
 
 # The event stream

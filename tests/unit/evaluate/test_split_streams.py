@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backend.domain.evaluation.metrics import FASTEST_TOKEN_S, tpot_s
 from backend.domain.load.records import RequestRecord
 from backend.evaluate.load.framing import Framing
-from backend.evaluate.load.parse import record, spoken
+from backend.evaluate.load.parse import assistant_words, make_record
 from backend.evaluate.load.stream import Exchange
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -61,11 +61,11 @@ def chunks_up_to(found: RequestRecord, time: float) -> int:
 @example(["é", "\N{GRINNING FACE}", "data: [DONE]", "\n"], "\r\n\r\n", list(range(10_000)))  # a byte a read
 def test_any_cut_gives_the_same_text_and_figures_that_are_right_or_none(words: list[str], end: str, cuts: list[int]):
     exchange = read(sent(words, end), cuts)
-    found = record(exchange)
+    found = make_record(exchange)
 
     # 1. The text and the counts do not depend on the cuts.
     assert (found.status, found.text, found.output_tokens) == ("ok", "".join(words), len(words))
-    assert spoken(exchange) == found.text
+    assert assistant_words(exchange) == found.text
 
     # 2. The response is complete at its last read, whether or not the end mark was seen before it.
     framing = Framing()
@@ -92,4 +92,4 @@ def test_a_burst_of_reads_has_no_time_a_token(words: list[str], pieces: int, bet
     exchange = Exchange(0, 0, 0, 0, False, 0.5, sent=1.0, end=9.0, status="done")
     exchange.reads = [raw[start : start + size] for start in range(0, len(raw), size)]
     exchange.times = [5.0 + between_s / len(exchange.reads) * number for number in range(len(exchange.reads))]
-    assert tpot_s(record(exchange)) is None
+    assert tpot_s(make_record(exchange)) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backend.domain.errors import InvalidModel
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
-from backend.evaluate.quality import quality
+from backend.evaluate.quality import scoring
 from backend.layered import tokenizers
 from backend.serving import vllm_options
 from backend.worker.kinds.optimize import copy_model
@@ -68,7 +68,7 @@ def test_every_reader_gets_the_tokens_of_tokenizer_json(tmp_path: Path, model_ty
     assert served is not None
     for line in tokenizers.LINES:
         ids, text = as_the_file_says(folder, line)
-        assert (ids, text) == (quality.tokenize(folder, [line])[0], line)
+        assert (ids, text) == (scoring.tokenize(folder, [line])[0], line)
         assert ids == calibration._encoded(loaded, line)
         assert ids == by_transformers(served, line)
     assert len(loaded) == 1022, "no token is added beyond those that have an embedding"

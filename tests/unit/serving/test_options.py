@@ -47,7 +47,7 @@ def variant(
 
 def written(serving: Serving, speculation: Speculation | None = None) -> list[str]:
     chosen = Variant(name="v", source="v", kind="model", model_path="/m", serving=serving, speculation=speculation)
-    return vllm_options.options(chosen, port=1234, served_name="a name", kv_cache_bytes=7)
+    return vllm_options.server_arguments(chosen, port=1234, served_name="a name", kv_cache_bytes=7)
 
 
 def test_defaults_leave_vllm_its_own_choices() -> None:

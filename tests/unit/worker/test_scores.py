@@ -16,7 +16,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.progress import Silent
 from backend.domain.recipe.recipe import Recipe
-from backend.evaluate.quality.quality import window_tokens
+from backend.evaluate.quality.scoring import window_tokens
 from backend.layered import tokenizers
 from backend.worker.kinds.optimize import calibration_texts
 from backend.worker.measuring import quality

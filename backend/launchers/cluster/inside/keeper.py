@@ -2,7 +2,7 @@
 
 Standard library only: Ray carries this class by value to a node, where the worker is the checkout's own. What the
 worker writes lies in a folder of the node, `$WHETSTONE_HOME/spool/KEY/JOB/ATTEMPT`; names are relative to it. Between
-keeper and worker stands `backend/serving/child.py`, which ends the worker and all that it started when this process is
+keeper and worker stands `backend/serving/server_keeper.py`, which ends the worker and all that it started when this process is
 gone, however that ended.
 """
 
@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-CHILD = "backend/serving/child.py"
+CHILD = "backend/serving/server_keeper.py"
 FROZEN = ".frozen"
 """Links to what is kept to go on from, as it lay at one moment."""
 MAPPED = "mapped-"
@@ -36,7 +36,7 @@ FRESH_S = 60.0
 GRACE_S = 30.0
 """From SIGTERM to SIGKILL where nobody forces it sooner."""
 SIGNALLED = 128
-"""Exit codes of child.py above it name the signal that ended the worker."""
+"""Exit codes of server_keeper.py above it name the signal that ended the worker."""
 OURS = ("RAY_", "WHETSTONE_HOME", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "OMP_NUM_THREADS")
 """How variables begin that Ray or its environment's interpreter set, or that are given anew."""
 
@@ -127,7 +127,7 @@ class Keeper:
         }
         child = [
             python,
-            str(Path(checkout, "backend/serving/child.py")),
+            str(Path(checkout, "backend/serving/server_keeper.py")),
             str(os.getpid()),
             str(GRACE_S),
             str(self._folder / ".scratch"),

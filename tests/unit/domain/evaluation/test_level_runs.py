@@ -18,7 +18,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.evaluate import load_plans
-from backend.evaluate.load_plans import Found
+from backend.evaluate.load_plans import SearchedLevel
 from backend.worker.measuring import runs
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.runs import MeasuredRun
@@ -69,13 +69,13 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
     return made._replace(**changed)
 
 
-def found(streams: float, check: Check = KEPT) -> Found:
-    return Found(Load("closed", streams), [], check)
+def found(streams: float, check: Check = KEPT) -> SearchedLevel:
+    return SearchedLevel(Load("closed", streams), [], check)
 
 
-def marks(levels: list[Level], searched: list[Found]) -> dict[int, tuple[bool, bool]]:
+def marks(levels: list[Level], searched: list[SearchedLevel]) -> dict[int, tuple[bool, bool]]:
     """Streams -> (highest, knee)."""
-    marked = load_plans.mark(levels, searched, SEARCHED)
+    marked = load_plans.mark_levels(levels, searched, SEARCHED)
     return {level.concurrency: (level.slo.highest, level.slo.knee) for level in marked if level.slo}
 
 

@@ -15,8 +15,8 @@ from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Prompt
 from backend.endpoint import address
 from backend.evaluate.load.level import ClosedLevel
-from backend.evaluate.load.parse import record
-from backend.evaluate.load.payload import Payloads, encoded
+from backend.evaluate.load.parse import make_record
+from backend.evaluate.load.payload import Payloads, encode
 from backend.evaluate.load.stream import Exchange
 
 SEED = 100
@@ -57,7 +57,7 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
         assert exchange is not None
         answer(exchange, words, float(turn))
         level.ended(exchange)
-        level.hear(exchange, encoded(words))
+        level.hear(exchange, encode(words))
         following = level.next(stream)
         if following is not None:
             under_way[stream] = following
@@ -72,7 +72,7 @@ def answer(exchange: Exchange, words: str, at: float) -> None:
 
 
 def records(exchanges: Sequence[Exchange]) -> list[RequestRecord]:
-    return [record(exchange) for exchange in exchanges]
+    return [make_record(exchange) for exchange in exchanges]
 
 
 def measured(exchanges: Sequence[Exchange]) -> list[tuple[int, int | None]]:

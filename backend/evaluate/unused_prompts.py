@@ -21,11 +21,11 @@ UNKNOWN_TEMPLATE = 128
 """Tokens of a chat template at the most, where a server does not tell."""
 
 
-class Spent(WorkError):
+class WorkloadExhausted(WorkError):
     """The workload has no line left that the server was not asked before: give a longer one."""
 
 
-class FreshLines:
+class UnusedPrompts:
     """Of one evaluation or bench: what each of its servers was asked."""
 
     def __init__(self, options: EvaluateOptions, workload: Workload, origin: int = 0) -> None:
@@ -56,7 +56,7 @@ class FreshLines:
         begin = self._taken.get(server, self._lines.apart)
         end = begin + prompt_lines.lines_of_run(load, self._options, self._turns, requests=requests)
         if end > len(self._workload.prompts) and not self._options.may_repeat:
-            raise Spent(
+            raise WorkloadExhausted(
                 f"The search ended before {load.words}: the workload has {len(self._workload.prompts):,} lines, and "
                 f"{end:,} would have been needed so that none is asked twice; give a longer one."
             )
@@ -83,7 +83,7 @@ class FreshLines:
         return self._servers[server].sent(records, told)
 
 
-def block_of(told: dict[str, float]) -> int:
+def cache_block_tokens(told: dict[str, float]) -> int:
     """Tokens of a block of the cache, from the server's counters; 1, which expects most hits, where it does not
     tell."""
     return int(told.get(counters.CACHE_BLOCK, 1))

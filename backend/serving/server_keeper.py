@@ -5,7 +5,7 @@ PR_SET_CHILD_SUBREAPER), so a process whose own parent was killed becomes its ch
 its parent twice a second, so that nothing remains when the worker is killed with SIGKILL. Knows nothing of vLLM or
 HTTP.
 
-    python child.py PARENT_PID GRACE_SECONDS SCRATCH_FOLDER COMMAND...
+    python server_keeper.py PARENT_PID GRACE_SECONDS SCRATCH_FOLDER COMMAND...
 
 Exits with the command's code, or 128 + the number of the signal that ended it. SCRATCH_FOLDER is removed at the end.
 """

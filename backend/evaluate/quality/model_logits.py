@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backend.domain.errors import ImpossibleStack, InvalidModel, ModelDamaged
 from backend.domain.model.announced_quantization import CONFIG
-from backend.evaluate.quality import integers, reference
+from backend.evaluate.quality import int8_linears, quantized_reference
 from backend.layered import dequantize
 from backend.layered.hidden_states import SPILL_BYTES, Hidden
 from backend.layered.layer_passes import Passes, out_of_memory
@@ -27,7 +27,7 @@ Head = Callable[["torch.Tensor", int, slice], "torch.Tensor"]
 """From what `run` gave, the number of a window and some of its positions to their logits [rows, vocabulary]."""
 
 
-class Place(NamedTuple):
+class ScoringPlace(NamedTuple):
     """Where a model runs: `devices` as torch names them; hidden states of more than `spill_bytes` lie in files in
     `folder` (None: where the system keeps temporary files). What an original came to is kept in `kept` for the next
     scoring (None: nowhere)."""
@@ -38,10 +38,10 @@ class Place(NamedTuple):
     kept: Path | None = None
 
 
-HERE = Place()
+DEFAULT_PLACE = ScoringPlace()
 
 
-class Model(Protocol):
+class ScoredModel(Protocol):
     """`layers` is how much there is to do, the output head counted as one; `vocabulary` the length of a row of logits;
     `streams` whether `run` computes something, else the head does all."""
 
@@ -59,11 +59,11 @@ class Model(Protocol):
     def head(self) -> AbstractContextManager[Head]:
         """Loaded as long as the context lasts."""
 
-    def shares_head(self, other: Model) -> bool:
+    def shares_head(self, other: ScoredModel) -> bool:
         """Whether the other's head computes the very same."""
 
 
-def opened(folder: Path, place: Place, warn: Callable[[str], None]) -> Streamed | Whole:
+def open_model(folder: Path, place: ScoringPlace, warn: Callable[[str], None]) -> LayerwiseModel | WholeModel:
     """The model in `folder`. Raises ModelDamaged naming it where it cannot be read; memory that runs out stays what it
     is."""
     from safetensors import SafetensorError
@@ -72,10 +72,10 @@ def opened(folder: Path, place: Place, warn: Callable[[str], None]) -> Streamed 
         source = _source(folder)
         if source is not None:
             try:
-                return Streamed(source, place, warn)
+                return LayerwiseModel(source, place, warn)
             except ImpossibleStack:
                 warn("The layers of this family are not known here: it is scored with the whole model in memory.")
-        return Whole(folder)
+        return WholeModel(folder)
     except (ModelDamaged, InvalidModel) as error:
         raise _damaged(folder, str(error).rpartition(":")[0] or str(error).rstrip(".")) from None
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
@@ -110,13 +110,13 @@ def _source(folder: Path) -> Source | None:
     raise ModelDamaged(f"{layout.layout}, {layout.refusal}: start from the 16-bit original.")
 
 
-class Streamed:
+class LayerwiseModel:
     """One layer at a time; the hidden states between two layers are in memory, or on disk where they are large."""
 
     streams = True
 
-    def __init__(self, source: Source, place: Place, warn: Callable[[str], None]) -> None:
-        self.cache = reference.rounding_cache()
+    def __init__(self, source: Source, place: ScoringPlace, warn: Callable[[str], None]) -> None:
+        self.cache = quantized_reference.rounding_cache()
         self.outline = Outline(source, self.cache)
         self.source, self.place, self.warn = source, place, warn
         self.layers = self.outline.count + 1
@@ -145,7 +145,7 @@ class Streamed:
             yield
             return
         outline = self.outline
-        scales = reference.cache_scales(self.source, outline.stored_name(number, outline.family.attention))
+        scales = quantized_reference.cache_scales(self.source, outline.stored_name(number, outline.family.attention))
         if scales is not None:
             self.cache.scales[number] = scales
         modules = (
@@ -154,8 +154,8 @@ class Streamed:
             if path
         )
         with (
-            integers.products(self.source, modules, self.place.devices[0]) as others,
-            reference.round_inputs(self.source, others),
+            int8_linears.int8_products(self.source, modules, self.place.devices[0]) as others,
+            quantized_reference.round_inputs(self.source, others),
         ):
             yield
 
@@ -165,11 +165,11 @@ class Streamed:
         with self.outline.head(device) as head:
             yield lambda left, number, part: head(left[number, part].to(device))
 
-    def shares_head(self, other: Model) -> bool:
-        return other is self or (isinstance(other, Streamed) and self.outline.shares_head(other.outline))
+    def shares_head(self, other: ScoredModel) -> bool:
+        return other is self or (isinstance(other, LayerwiseModel) and self.outline.shares_head(other.outline))
 
 
-class Whole:
+class WholeModel:
     """As transformers loads it, all in memory: for families without an outline and formats that only transformers
     reads."""
 
@@ -185,9 +185,9 @@ class Whole:
         logging.disable_progress_bar()
         source = _source(folder)
         if isinstance(source, dequantize.Dequantized):
-            self.model = reference.load(folder)
+            self.model = quantized_reference.load_quantized(folder)
         elif isinstance(source, Packed):
-            self.model = reference.whole(folder, dict(source.read(source.plain())))
+            self.model = quantized_reference.build_plain_model(folder, dict(source.read(source.plain())))
         else:
             self.model, info = AutoModelForCausalLM.from_pretrained(
                 folder,
@@ -197,7 +197,7 @@ class Whole:
                 use_safetensors=True,
                 output_loading_info=True,
             )
-            reference.check_loaded(self.model, info)
+            quantized_reference.check_loaded(self.model, info)
         self.model.eval()
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
 
@@ -220,5 +220,5 @@ class Whole:
 
         yield of
 
-    def shares_head(self, other: Model) -> bool:
+    def shares_head(self, other: ScoredModel) -> bool:
         return other is self

@@ -22,7 +22,7 @@ Named = tuple[str, Any]
 """A module by its name in the checkpoint."""
 
 
-class Weight(NamedTuple):
+class Int8Weight(NamedTuple):
     """As it is stored: int8 [outputs, inputs], and what its rows are scaled by, fp32 [outputs] or [1]."""
 
     numbers: torch.Tensor
@@ -30,7 +30,7 @@ class Weight(NamedTuple):
 
 
 @contextmanager
-def products(source: Dequantized, modules: Iterable[Named], device: str) -> Iterator[list[Named]]:
+def int8_products(source: Dequantized, modules: Iterable[Named], device: str) -> Iterator[list[Named]]:
     """While this lasts those of the linears that can be are computed in integers; gives the others."""
     rounded, rest, changed = _Rounded(), list[Named](), list[Any]()
     try:
@@ -48,7 +48,7 @@ def products(source: Dequantized, modules: Iterable[Named], device: str) -> Iter
             del module.forward
 
 
-def _weight(source: Dequantized, name: str) -> Weight | None:
+def _weight(source: Dequantized, name: str) -> Int8Weight | None:
     """None where the weight or what reads it is stored in another form."""
     import torch
 
@@ -65,11 +65,11 @@ def _weight(source: Dequantized, name: str) -> Weight | None:
         return None
     held = source.stored(f"{name}.weight")
     numbers = held[f"{name}.weight"]
-    return Weight(numbers, held[f"{name}.weight_scale"].float().flatten()) if numbers.dtype == torch.int8 else None
+    return Int8Weight(numbers, held[f"{name}.weight_scale"].float().flatten()) if numbers.dtype == torch.int8 else None
 
 
 def _forward(
-    module: Any, weight: Weight, rounded: Callable[[torch.Tensor], Any]
+    module: Any, weight: Int8Weight, rounded: Callable[[torch.Tensor], Any]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """What the linear answers; `rounded` gives its inputs as integers, with their scale."""
     import torch

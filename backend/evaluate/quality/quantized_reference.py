@@ -51,14 +51,14 @@ def _rounding(args: Any, static: torch.Tensor | None) -> Any:
     return hook
 
 
-def load(folder: Path) -> Any:
+def load_quantized(folder: Path) -> Any:
     """The whole model as transformers builds it, in fp32: what is scored where no outline of the family is known.
 
     Experts that transformers fuses into one module read their input unrounded.
     Raises OSError, ValueError, RuntimeError, KeyError, SafetensorError or ModelDamaged where it cannot be read.
     """
     source = Dequantized(folder)
-    model = whole(folder, dict(source.read(source.plain())))
+    model = build_plain_model(folder, dict(source.read(source.plain())))
     named = dict(model.named_modules())
     stored = [(stored_name, module) for name, module in named.items() for stored_name in _called(name, source)]
     round_inputs(source, stored)
@@ -67,7 +67,7 @@ def load(folder: Path) -> Any:
     return model
 
 
-def whole(folder: Path, tensors: dict[str, torch.Tensor]) -> Any:
+def build_plain_model(folder: Path, tensors: dict[str, torch.Tensor]) -> Any:
     """A model of plain weights in fp32, as transformers builds it. Raises ModelDamaged where a tensor is missing."""
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
@@ -126,7 +126,7 @@ def rounding_cache(*, nearest: bool = True) -> Any:
 
         def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any) -> Any:
             scales = self.scales.get(layer)
-            return rounded(keys, values, scales, nearest=nearest) if scales else (keys, values)
+            return round_to_fp8(keys, values, scales, nearest=nearest) if scales else (keys, values)
 
     return Rounding()
 
@@ -149,10 +149,10 @@ class _RoundedCache:
         self.scales = scales
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return rounded(keys, values, self.scales)
+        return round_to_fp8(keys, values, self.scales)
 
 
-def rounded(
+def round_to_fp8(
     keys: torch.Tensor, values: torch.Tensor, scales: Scales, *, nearest: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As an FP8 cache returns them."""

@@ -21,9 +21,9 @@ from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
 from backend.domain.evaluation.answer_agreement import mean_interval
 from backend.domain.jobs.progress import Progress
 from backend.domain.maths.intervals import mean_ci95
-from backend.evaluate.quality import kept
-from backend.evaluate.quality.divergence import Comparer, Position
-from backend.evaluate.quality.states import HERE, Model, Place, is_quantized, opened
+from backend.evaluate.quality import hidden_state_cache
+from backend.evaluate.quality.divergence import LogitComparer, Position
+from backend.evaluate.quality.model_logits import DEFAULT_PLACE, ScoredModel, ScoringPlace, is_quantized, open_model
 from backend.layered import tokenizers, weight_source
 from backend.layered.layer_passes import memory_errors
 from backend.layered.matrix_products import fast_products
@@ -50,7 +50,7 @@ def score(
     length: int = 512,
     windows: int | None = None,
     progress: Progress,
-    place: Place = HERE,
+    place: ScoringPlace = DEFAULT_PLACE,
 ) -> dict[str, Any]:
     """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`, one or several
     documents, a prompt with its answer among them in the model's chat template.
@@ -104,15 +104,19 @@ def _ids(loaded: Any, text: str) -> list[int]:
 
 @memory_errors()
 def positions(
-    original_dir: Path, candidate_dir: Path, tokens: torch.Tensor, progress: Progress, place: Place = HERE
+    original_dir: Path,
+    candidate_dir: Path,
+    tokens: torch.Tensor,
+    progress: Progress,
+    place: ScoringPlace = DEFAULT_PLACE,
 ) -> torch.Tensor:
     """Of each position of `tokens` [windows, length] what `divergence.Position` says [windows, length - 1, 4], double.
 
     Raises what `score` raises.
     """
-    original = opened(original_dir, place, progress.warn)
+    original = open_model(original_dir, place, progress.warn)
     same = candidate_dir.resolve() == original_dir.resolve()
-    candidate = original if same else opened(candidate_dir, place, progress.warn)
+    candidate = original if same else open_model(candidate_dir, place, progress.warn)
     if original.vocabulary != candidate.vocabulary:
         raise InvalidModel(
             f"The variant's vocabulary ({candidate.vocabulary}) is not the original's ({original.vocabulary}): "
@@ -128,14 +132,14 @@ def positions(
             work.mkdir()
             run = partial(model.run, tokens, work, lambda share, done=done: progress.advance(round(done + share, 2)))  # type: ignore[misc]
             keeps = number == 0 and model.streams
-            left.append(kept.states(place.kept if keeps else None, original_dir, tokens, run))
+            left.append(hidden_state_cache.cached_states(place.kept if keeps else None, original_dir, tokens, run))
             done += model.layers - 1
         heads = len(models)
         return _compared(models, left, tokens, lambda share: progress.advance(round(done + heads * share, 2)))
 
 
 def _compared(
-    models: Sequence[Model], left: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
+    models: Sequence[ScoredModel], left: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
 ) -> torch.Tensor:
     """The logits of the first model and of the last at the same positions, some at a time."""
     import torch
@@ -152,7 +156,7 @@ def _compared(
                 part = slice(start, min(start + rows, count))
                 reference = head(left[0], number, part)
                 logits = other(left[-1], number, part) if len(models) > 1 else reference
-                comparer = comparer or Comparer(reference.shape[-1], reference.device)
+                comparer = comparer or LogitComparer(reference.shape[-1], reference.device)
                 found[number, part] = comparer.positions(reference, logits, window[1:][part].to(reference.device)).cpu()
                 tick((number + part.stop / count) / len(tokens))
     return found

@@ -21,10 +21,10 @@ from backend.domain.errors import WorkError
 from backend.domain.load.openai_json import LENGTH, NEWER_LENGTH
 from backend.domain.load.records import LoadPlan, UsageRung
 from backend.endpoint import address, bearer, unreachable
-from backend.evaluate.load.audit import audit
-from backend.evaluate.load.level import ClosedLevel, Run, run, still_memory
+from backend.evaluate.load.audit import make_audit
+from backend.evaluate.load.level import ClosedLevel, FinishedLevel, run_to_end, without_garbage_collection
 from backend.evaluate.load.open_level import OpenLevel
-from backend.evaluate.load.parse import record
+from backend.evaluate.load.parse import make_record
 from backend.evaluate.load.payload import Payloads, read_prompts
 from backend.evaluate.load.runner import AUDIT, RECORDS
 from backend.evaluate.load.stream import Peer
@@ -34,7 +34,7 @@ CONNECT_TIMEOUT_S = 5.0
 SPARE_FILES = 64
 
 
-def work(plan: LoadPlan, folder: Path) -> None:
+def run_plan(plan: LoadPlan, folder: Path) -> None:
     """Run the level and write both files, the audit last: where it is, the records are whole.
 
     Raises EndpointUnreachable where nothing answers at the start, InvalidWorkload, RequestError.
@@ -47,23 +47,23 @@ def work(plan: LoadPlan, folder: Path) -> None:
     kind = ClosedLevel if plan.load.is_closed else OpenLevel
     _allow_files(plan.streams + SPARE_FILES)
 
-    def attempt(asked: LoadPlan, break_off: bool) -> Run:
+    def attempt(asked: LoadPlan, break_off: bool) -> FinishedLevel:
         payloads = Payloads(asked, prompts, place, token, asked.usage)
-        with still_memory():
-            finished: Run = uvloop.run(run(kind(asked, payloads, break_off=break_off), peer))
+        with without_garbage_collection():
+            finished: FinishedLevel = uvloop.run(run_to_end(kind(asked, payloads, break_off=break_off), peer))
             return finished
 
     plan, finished = _accepted(plan, attempt)
     cpu = time.process_time()
     exchanges = sorted(finished.exchanges, key=lambda exchange: exchange.index)
-    records = [record(exchange, token, sagemaker=place.region is not None) for exchange in exchanges]
+    records = [make_record(exchange, token, sagemaker=place.region is not None) for exchange in exchanges]
     parse_cpu = time.process_time() - cpu
     with files.staged_file(folder / RECORDS) as staged, staged.open("w", encoding="utf-8") as sink:
         sink.writelines(row.model_dump_json() + "\n" for row in records)
-    files.write(folder / AUDIT, audit(plan, finished, records, parse_cpu).model_dump_json(indent=1))
+    files.write(folder / AUDIT, make_audit(plan, finished, records, parse_cpu).model_dump_json(indent=1))
 
 
-def _accepted(plan: LoadPlan, attempt: Callable[[LoadPlan, bool], Run]) -> tuple[LoadPlan, Run]:
+def _accepted(plan: LoadPlan, attempt: Callable[[LoadPlan, bool], FinishedLevel]) -> tuple[LoadPlan, FinishedLevel]:
     """The level as the server takes it, and the plan that it was asked with in the end."""
     asked = plan
     rungs = RUNGS[RUNGS.index(plan.usage) + 1 :] if plan.stream else ()

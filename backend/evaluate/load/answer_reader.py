@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from backend.domain.errors import WorkError
-from backend.evaluate.load.parse import spoken
+from backend.evaluate.load.parse import assistant_words
 from backend.evaluate.load.stream import Exchange
 
 SIZE = 8
@@ -25,7 +25,7 @@ READY = b"!"
 GONE = "The process that reads the answers of sessions ended early: see the load generator's log, then measure again."
 
 
-class Reader:
+class AnswerReader:
     """The loop's end of it: `start`, then `words` as often as needed, one after the other, then `close`."""
 
     def __init__(self, process: Process) -> None:
@@ -34,7 +34,7 @@ class Reader:
         self._one = asyncio.Lock()
 
     @classmethod
-    async def start(cls) -> Reader:
+    async def start(cls) -> AnswerReader:
         """Started and waiting for work. Raises WorkError where it does not come up."""
         reader = cls(await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE))
         try:
@@ -63,7 +63,9 @@ class Reader:
 
 def words(raw: bytes) -> str:
     """What the assistant says in a whole answer; nothing where it is an error or cut off."""
-    return spoken(Exchange(0, 0, 0, None, False, 0.0, sent=0.0, end=0.0, status="done", times=[0.0], reads=[raw]))
+    return assistant_words(
+        Exchange(0, 0, 0, None, False, 0.0, sent=0.0, end=0.0, status="done", times=[0.0], reads=[raw])
+    )
 
 
 def main() -> None:

@@ -27,7 +27,9 @@ ARITHMETIC = 2
 """Raised where the same files and tokens come to other states."""
 
 
-def states(folder: Path | None, model: Path, tokens: torch.Tensor, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+def cached_states(
+    folder: Path | None, model: Path, tokens: torch.Tensor, compute: Callable[[], torch.Tensor]
+) -> torch.Tensor:
     """What `compute` gives (fp32, on the processor) for `tokens` through the model in that folder, from the file that
     an earlier scoring left in `folder` where there is one; without a `folder` nothing is kept."""
     if folder is None:

@@ -1,6 +1,6 @@
 """The process that scores tasks: one request on standard input, lm-eval against a server, one answer in JSON.
 
-    python -m backend.evaluate.tasks.inside
+    python -m backend.evaluate.tasks.lm_eval_process
 
 Runs under the `quality` interpreter: the standard library and lm-eval. What lm-eval prints goes to standard error,
 which is the job's log. When the other side goes away, so does this process. Knows nothing of variants or evaluations.

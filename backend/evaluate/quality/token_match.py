@@ -18,7 +18,7 @@ PROBE = "def f(x):\n\treturn x ** 2  # Café, naïve; 3,141.59 Ελληνικά 
 """Code, digits and several scripts: a vocabulary that gives all of it back under the same ids is the same in use."""
 
 
-def unfit(url: str, model: str, tokenizer: Path, bearer_env: str | None = None) -> str | None:
+def token_mismatch(url: str, model: str, tokenizer: Path, bearer_env: str | None = None) -> str | None:
     """Why the server cannot be asked in tokens of the tokenizer in that folder, as a sentence; None where it can.
 
     Raises RequestError where the address or the token variable is wrong.

@@ -29,7 +29,7 @@ class _Setting(ctypes.Structure):
     _fields_ = (("interval", _Timespec), ("value", _Timespec))
 
 
-class Alarm:
+class PreciseTimer:
     """`set` it to the next moment; `ring` is called in the loop once that has come, never before."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
