@@ -20,7 +20,7 @@ from backend.service.evaluations import reports
 from backend.service.jobs import artifacts
 from backend.service.models import variants
 from backend.service.serving import playground, serve
-from backend.service.serving.serve import Served
+from backend.service.serving.serve import ServedVariant
 
 MOST_BYTES = 500_000_000
 """Of an artifact that the browser downloads: it is packed in memory."""
@@ -44,7 +44,7 @@ def show(
             return
         _here(opened, variant, baseline)
         _keep(opened, variant, evaluation)
-    if variant.kind == "artifact" and (why := variants.unserved(opened, source)):
+    if variant.kind == "artifact" and (why := variants.why_unserved(opened, source)):
         st.caption(plain(f"It cannot be served here: {why}."))
     if variant.model_path is not None:
         _elsewhere(variant)
@@ -62,7 +62,7 @@ def _chosen(sources: Sequence[str]) -> str:
 def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
     """On this machine: a server of its own, a talk, a measurement."""
     source = variant.source
-    able = variant.kind != "artifact" or not variants.unserved(opened, source)
+    able = variant.kind != "artifact" or not variants.why_unserved(opened, source)
     pair = [each for each in dict.fromkeys([baseline, source]) if each]
     options = {"help": "Starts vLLM with it on this machine and opens the job.", **frozen(opened)}
     anyway = quality_confirmation.accepted(opened, [source], "next", say=False)
@@ -85,7 +85,7 @@ def _keep(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
     if evaluation is not None:
         st.download_button(
             "Report",
-            lambda: reports.page(opened, evaluation),
+            lambda: reports.write_page(opened, evaluation),
             f"{evaluation}.html",
             "text/html",
             on_click="ignore",
@@ -110,7 +110,7 @@ def _elsewhere(variant: Variant) -> None:
     command, curl, python, files = st.tabs(["vLLM", "curl", "Python", "Files"])
     with command:
         st.code(serve_command.command(variant), language=None, wrap_lines=True)
-    snippets((curl, python), variant.name, chat=bool(playground.chats(variant.model_path)))
+    snippets((curl, python), variant.name, chat=bool(playground.has_chat_template(variant.model_path)))
     with files:
         st.code(variant.model_path, language=None, wrap_lines=True)
         st.caption(
@@ -118,10 +118,10 @@ def _elsewhere(variant: Variant) -> None:
         )
 
 
-def served(opened: Workspace, found: Sequence[Served]) -> None:
+def served(opened: Workspace, found: Sequence[ServedVariant]) -> None:
     """How to ask each server that is up."""
     for server in found:
-        chats = playground.chats(variants.resolve(opened, server.source).model_path)
+        chats = playground.has_chat_template(variants.resolve(opened, server.source).model_path)
         st.markdown(f"**{plain(server.name)}** answers at {code(server.url)}")
         curl, python = st.tabs(["curl", "Python"])
         snippets(

@@ -19,7 +19,7 @@ def accepted(opened: Workspace, sources: Iterable[str], name: str, *, say: bool 
 
     `name` tells the questions of one page apart; `say` is False where the page has said it already.
     """
-    said = variants.below_floor(opened, sources)
+    said = variants.floor_warnings(opened, sources)
     for sentence in said if say else ():
         st.error(plain(sentence), icon=":material/warning:")
     return not said or st.checkbox(LABELS["anyway"], False, key=own(f"anyway_{name}"))

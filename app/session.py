@@ -25,7 +25,7 @@ kept."""
 @st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
 def _open() -> tuple[Workspace, SignIn | None]:
     opened = service.open_workspace(patience_s=PATIENCE_S)
-    return opened, sign_in.configured(opened.settings)
+    return opened, sign_in.read_configuration(opened.settings)
 
 
 def workspace() -> Workspace:
@@ -90,7 +90,7 @@ def banner(opened: Workspace) -> None:
     """Say whose figures a demonstration shows; else say it when nothing will run what is queued, and what would."""
     if opened.demonstration is not None:
         st.info(plain(opened.demonstration.label), icon=":material/co_present:")
-    elif not supervisors.alive(opened):
+    elif not supervisors.is_alive(opened):
         st.warning(
             "No supervisor is running, so queued jobs wait. `whetstone up` starts one with the studio; "
             "`make run` does both from a checkout.",

@@ -157,10 +157,10 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
                     st.caption(plain(more))
 
 
-def damaged_rows(opened: Workspace, kind: unreadable_rows.Kind, among: Sequence[str] | None = None) -> None:
+def damaged_rows(opened: Workspace, kind: unreadable_rows.DocumentKind, among: Sequence[str] | None = None) -> None:
     """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove
     each that is damaged."""
-    for found in unreadable_rows.listing(opened, [kind], among):
+    for found in unreadable_rows.find_all(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
             if not found.newer:

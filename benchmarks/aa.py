@@ -84,7 +84,7 @@ def runs(exact: int, vllm: int, most: int | None = None) -> Iterator[Run]:
 
 def evaluated(workspace: Workspace, url: str, most: int | None = None) -> Evaluation:
     """The server at `url` against itself, as a job. Raises SystemExit where it failed."""
-    options = evaluations.options(
+    options = evaluations.read_options(
         concurrency=LEVELS,
         repeats=BLOCKS,
         requests=REQUESTS,
@@ -95,7 +95,7 @@ def evaluated(workspace: Workspace, url: str, most: int | None = None) -> Evalua
         max_blocks=most,
     )
     job = evaluations.submit(workspace, evaluations.prepare(workspace, [url, url], options))
-    supervisors.ensure(workspace)
+    supervisors.ensure_running(workspace)
     ended = jobs.wait(workspace, job.id)
     if ended.state is not JobState.SUCCEEDED:
         raise SystemExit(f"{ended.title}: {ended.error}\n{jobs.logs(workspace, job.id, tail_bytes=4000)}")
@@ -108,7 +108,7 @@ def _workspace(home: Path) -> Iterator[Workspace]:
     try:
         yield workspace
     finally:
-        jobs.close(workspace)
+        jobs.cancel_all_and_stop(workspace)
 
 
 def log_ratios(run: Run) -> npt.NDArray[np.float64]:

@@ -68,7 +68,7 @@ def main() -> None:
             diverged = divergences(Path(view.path) / "records.parquet", "w8a8", "w8a8 + draft k=4")
             record(view.document, parameters, diverged, qualities)
         finally:
-            jobs.close(workspace)
+            jobs.cancel_all_and_stop(workspace)
 
 
 def optimized(workspace: Workspace, model: str, documents: list[dict[str, Any]]) -> list[JobView]:
@@ -78,7 +78,7 @@ def optimized(workspace: Workspace, model: str, documents: list[dict[str, Any]])
 
 
 def measure(workspace: Workspace, model: Path, made: list[str], repeats: int) -> evaluations.EvaluationView:
-    options = evaluations.options(
+    options = evaluations.read_options(
         concurrency=(1, 4, 8),
         repeats=repeats,
         warmup_requests=1,

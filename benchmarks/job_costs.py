@@ -83,7 +83,7 @@ def main() -> None:
 
 def measured(workspace: service.Workspace, scratch: Path, name: str, recipe: str, flops: float) -> dict[str, Any]:
     """One job: what it took, and what the planner says of it on a processor of that rate."""
-    model = models.facts(workspace, folder(scratch, name))
+    model = models.resolve_facts(workspace, folder(scratch, name))
     assert isinstance(model, ModelCard)
     text = MIXED if recipe == "mixed" else recipe_files.write_text(recipe_files.read_file(Path(recipe)))
     chosen = recipe_files.read_text(text)

@@ -156,7 +156,7 @@ def lists(workspace: Workspace, count: int) -> dict[str, float]:
         "jobs of a person": lambda: jobs.listing(workspace, owner="p7", limit=20),
         "jobs by words": lambda: jobs.listing(workspace, words="model 77", limit=20),
         "how many jobs": lambda: jobs.count(workspace, states=failed),
-        "what runs": lambda: running_jobs.running(workspace),
+        "what runs": lambda: running_jobs.list_running(workspace),
         "one job's story": lambda: jobs.timeline(workspace, f"j-{count - 1}"),
     }
     return {name: p95([timed(read) for _ in range(READS)]) * 1000 for name, read in asked.items()}
@@ -209,9 +209,9 @@ def watching_cost(workspace: Workspace, watchers: int) -> float:
     not counted, and their looks are spread as pages that were opened at any time are."""
 
     def look() -> None:
-        job = view_cache.moving(workspace, f"j-{10**9}").job
-        view_cache.expected(workspace, job)
-        view_cache.uses(workspace, job)
+        job = view_cache.read_snapshot(workspace, f"j-{10**9}").job
+        view_cache.read_time_and_cost(workspace, job)
+        view_cache.read_resource_use(workspace, job)
 
     look()
     began, used_s = time.monotonic(), 0.0
@@ -254,7 +254,7 @@ def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
             (
                 name,
                 f"event to screen at worst, s (a look every {LIVE_S:.0f} s)",
-                waits + LIVE_S + view_cache.MOVING_S,
+                waits + LIVE_S + view_cache.SNAPSHOT_MAX_AGE_S,
                 "under 3",
             )
         )

@@ -87,7 +87,7 @@ def measured_now() -> Fresh:
         try:
             view = headline.measure(workspace, Path(scratch) / "wide", [], REPEATS)
         finally:
-            jobs.close(workspace)
+            jobs.cancel_all_and_stop(workspace)
         found = speed.best([before, probed()])
     levels = [(result.name, level) for result in view.document.variants for level in result.levels]
     return found, compared(wide_card(parameters), None, found, levels)
@@ -112,7 +112,7 @@ def planned() -> tuple[int, int, list[float]]:
     runs = []
     for _ in range(RUNS):
         began = time.perf_counter()
-        found = [auto_target.candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
+        found = [auto_target.make_candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
         runs.append((time.perf_counter() - began) * 1000)
     flat = [candidate for row in found for candidate in row]
     return len(flat), sum(candidate.estimate is not None for candidate in flat), runs

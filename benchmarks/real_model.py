@@ -56,7 +56,7 @@ def main() -> None:
             arguments.home or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whetstone-real-"))) / "home"
         )
         workspace = service.open_workspace(Settings(home=home))
-        stack.callback(jobs.close, workspace)
+        stack.callback(jobs.cancel_all_and_stop, workspace)
         made = [str(job.result["artifact"]) for job in optimized(workspace, arguments.model, RECIPES)]
         documents = [
             measure(workspace, [arguments.model, *made], levels, arguments.repeats, arguments.requests)
@@ -68,7 +68,7 @@ def main() -> None:
 def measure(
     workspace: Workspace, sources: list[str], levels: tuple[int, ...], repeats: int, requests: int | None
 ) -> Evaluation:
-    options = evaluations.options(
+    options = evaluations.read_options(
         concurrency=levels,
         repeats=repeats,
         requests=requests,

@@ -99,7 +99,7 @@ def main() -> None:
         try:
             text = markdown(*judge(workspace, made(workspace, names), arguments.lock))
         finally:
-            jobs.close(workspace)
+            jobs.cancel_all_and_stop(workspace)
     if not arguments.recipes:
         RESULT.write_text(text)
     print(text)

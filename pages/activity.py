@@ -28,7 +28,7 @@ chosen = Chosen(who, words or "")
 running, bad, changes = st.tabs(TABS, key="activity_view", bind="query-params")
 if running.open:
     with running:
-        shell.live("running", lambda: tabs.running(opened, chosen), active=bool(running_jobs.running(opened)))
+        shell.live("running", lambda: tabs.running(opened, chosen), active=bool(running_jobs.list_running(opened)))
 if bad.open:
     with bad:
         tabs.ended_badly(opened, chosen)

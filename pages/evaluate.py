@@ -47,5 +47,5 @@ else:
         form.outlook(opened, asked, sources)
     with action:
         form.submit_button(opened, asked)
-    form.command(asked, sources, ruined=bool(variants.below_floor(opened, sources)))
+    form.command(asked, sources, ruined=bool(variants.floor_warnings(opened, sources)))
     past_evaluations.show(opened)

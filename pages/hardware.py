@@ -23,13 +23,13 @@ st.markdown("The libraries that optimize and serve cannot share one environment,
 
 
 def cards() -> tuple[tuple[str, str], ...]:
-    latest = engines.latest(opened)
+    latest = engines.latest_jobs(opened)
     for engine in engines.listing(opened):
         engine_cards.card(opened, engine, latest.get(engine.name))
     return mark(list(latest.values()))
 
 
-shell.live("engines", cards, active=any(not job.ended for job in engines.latest(opened).values()))
+shell.live("engines", cards, active=any(not job.ended for job in engines.latest_jobs(opened).values()))
 
 st.subheader("Accelerators")
 if here.accelerators:

@@ -10,7 +10,7 @@ from app.presets import preset_page as shown
 from app.session import workspace
 from backend.domain.planner.presets import GOALS
 from backend.service.presets import presets
-from backend.service.presets.presets import Filter
+from backend.service.presets.presets import PresetFilter
 
 PER_PAGE = 20
 opened = workspace()
@@ -39,7 +39,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     goal = st.pills("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="presets_for_goal", **NARROWS)
     model = st.selectbox(
         "Model",
-        presets.with_presets(opened),
+        presets.models_with_presets(opened),
         index=None,
         key="presets_of_model",
         placeholder="Every model",
@@ -47,7 +47,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         **NARROWS,
     )
     words = st.text_input("Words", key="presets_words", type="search", max_chars=80, width=140, **NARROWS)
-chosen = Filter(model=model, goal=goal, words=words or "")
+chosen = PresetFilter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:
     page, first = navigation.paged(total, PER_PAGE)

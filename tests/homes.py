@@ -86,9 +86,11 @@ def _migrated() -> Path:
 
 def prepare(
     workspace: Workspace, source: str, recipe: Recipe, target: str = "local", goal: Goal | None = None
-) -> optimize.Prepared:
+) -> optimize.PreparedOptimize:
     """What `optimize.submit` takes for that model and recipe."""
-    return optimize.prepare(workspace, cases.resolve(workspace, models.facts(workspace, source), recipe, target, goal))
+    return optimize.prepare(
+        workspace, cases.resolve(workspace, models.resolve_facts(workspace, source), recipe, target, goal)
+    )
 
 
 def eventually(what: str, condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:

@@ -134,7 +134,7 @@ def put(
     workspace: Workspace, spec: JobSpec, title: str, state: JobState, *, events: Sequence[Event] = (), **changes: Any
 ) -> JobView:
     """Submit it and bring it into `state` by the queue's own statements, then set the row's fields as given."""
-    job = jobs.queued(workspace, spec, title)
+    job = jobs.make_row(workspace, spec, title)
     with workspace.store.session() as session:
         queue.submit(session, job)
         if state is not JobState.QUEUED:

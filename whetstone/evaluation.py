@@ -66,7 +66,7 @@ class Evaluation:
     def report(self, to: str | Path = "report.html") -> Path:
         """Write the report, one HTML file that needs no network."""
         file = Path(to)
-        file.write_bytes(reports.page(self._workspace, self.id))
+        file.write_bytes(reports.write_page(self._workspace, self.id))
         return file
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ class Job(Generic[T]):
     @property
     def waits_for(self) -> str | None:
         """Why it has not started, in a sentence; None where it has, or is about to."""
-        found = wait_reasons.reasons(self._workspace, [self.view]).get(self.id)
+        found = wait_reasons.find_reasons(self._workspace, [self.view]).get(self.id)
         return found.sentence if found else None
 
     @property
@@ -45,7 +45,7 @@ class Job(Generic[T]):
         found = self.view
         if not found.ended:
             raise NotNow(f"Job {self.id} is {found.state}: wait for its end first.")
-        return self._made(jobs.succeeded(found))
+        return self._made(jobs.require_success(found))
 
     def wait(self, timeout_s: float | None = None) -> T:
         """What it made, once it has ended. Interrupted, or after `timeout_s` seconds, only the waiting ends and the job
@@ -87,7 +87,7 @@ class Job(Generic[T]):
         return self._started(Job(self._workspace, jobs.retry(self._workspace, self.id), self._made))
 
     def _started(self, job: Job[T]) -> Job[T]:
-        supervisors.ensure(self._workspace)
+        supervisors.ensure_running(self._workspace)
         return job
 
     def __repr__(self) -> str:

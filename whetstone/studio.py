@@ -58,11 +58,11 @@ class Studio:
 
     def model(self, source: str) -> Model:
         """By a bundled or published id, a name that was imported, or a folder. Raises UnknownModel, InvalidModel."""
-        return Model(models.facts(self._workspace, source))
+        return Model(models.resolve_facts(self._workspace, source))
 
     def models(self) -> list[Model]:
         """Those whose weights are here."""
-        return [Model(known.card) for known in models.known(self._workspace) if known.present]
+        return [Model(known.card) for known in models.list_known(self._workspace) if known.present]
 
     def import_model(
         self,
@@ -80,7 +80,7 @@ class Studio:
         Raises UnknownModel, InvalidModel, LicenceNotAccepted, NotEnoughDisk, SourceUnreachable.
         """
         found = imports.prepare(self._workspace, source, revision=revision, accept_licence=accept_licence, name=name)
-        job = imports.submit(self._workspace, found, submission=jobs.key(self._workspace, key), terms=terms)
+        job = imports.submit(self._workspace, found, submission=jobs.submission_key(self._workspace, key), terms=terms)
         return self._sent(job, self._model_of)
 
     def check(self, model: Model, recipe: Recipe, target: str = "local") -> Verdict:
@@ -92,7 +92,7 @@ class Studio:
         self, model: Model, recipe: Recipe, target: str = "local", load: ExpectedLoad | None = None
     ) -> Estimate:
         """Memory, time, speed and price there, as ranges. Raises ImpossibleStack where the recipe is not valid."""
-        return estimates.of(self._workspace, self._case(model, recipe, target, load=load), load)
+        return estimates.estimate_one(self._workspace, self._case(model, recipe, target, load=load), load)
 
     def optimize(
         self,
@@ -113,7 +113,9 @@ class Studio:
         QuotaExceeded.
         """
         prepared = optimize.prepare(self._workspace, self._case(model, recipe, target, goal, load), seed=seed)
-        job = optimize.submit(self._workspace, prepared, submission=jobs.key(self._workspace, key), terms=terms)
+        job = optimize.submit(
+            self._workspace, prepared, submission=jobs.submission_key(self._workspace, key), terms=terms
+        )
         return self._sent(job, self._artifact_of)
 
     def evaluate(
@@ -131,8 +133,10 @@ class Studio:
         Raises before it starts: InvalidOptions, UnknownModel, NotFound, EngineMissing, BelowFloor unless `anyway`.
         """
         sources = [each if isinstance(each, str) else each.source for each in variants]
-        spec = evaluations.prepare(self._workspace, sources, evaluations.options(**options), anyway=anyway)
-        job = evaluations.submit(self._workspace, spec, submission=jobs.key(self._workspace, key), terms=terms)
+        spec = evaluations.prepare(self._workspace, sources, evaluations.read_options(**options), anyway=anyway)
+        job = evaluations.submit(
+            self._workspace, spec, submission=jobs.submission_key(self._workspace, key), terms=terms
+        )
         return self._sent(job, self._evaluation_of)
 
     def job(self, job_id: str) -> Job[Made]:
@@ -161,8 +165,8 @@ class Studio:
         self._warn_of_unreadable("evaluation")
         return [Evaluation(self._workspace, view) for view in evaluations.listing(self._workspace, limit=limit)]
 
-    def _warn_of_unreadable(self, kind: unreadable_rows.Kind) -> None:
-        for each in unreadable_rows.listing(self._workspace, [kind]):
+    def _warn_of_unreadable(self, kind: unreadable_rows.DocumentKind) -> None:
+        for each in unreadable_rows.find_all(self._workspace, [kind]):
             warnings.warn(f"Not in this list: {kind} {each.id}. {each.why}", stacklevel=3)
 
     def _case(
@@ -171,7 +175,7 @@ class Studio:
         return cases.resolve(self._workspace, model.facts, recipe, target, goal, load)
 
     def _sent(self, job: JobView, made: Callable[[JobView], T]) -> Job[T]:
-        supervisors.ensure(self._workspace)
+        supervisors.ensure_running(self._workspace)
         return Job(self._workspace, job, made)
 
     def _artifact_of(self, job: JobView) -> Artifact:

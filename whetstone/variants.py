@@ -80,7 +80,7 @@ class Artifact:
         """
         asked = {"instance": instance, "role": role, "bucket": bucket, **more}
         try:
-            wanted = endpoints.Wanted.model_validate(asked)
+            wanted = endpoints.DeploymentRequest.model_validate(asked)
         except ValidationError as error:
             flaw = first_flaw(error)
             raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None

@@ -13,9 +13,9 @@ from backend.domain.roles import Origin
 from backend.service import Workspace
 from backend.service.jobs import jobs, running_jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.jobs.running_jobs import Running
+from backend.service.jobs.running_jobs import RunningJob
 from backend.service.studio import audit
-from backend.service.studio.audit import Record
+from backend.service.studio.audit import AuditRecord
 
 PER_PAGE = 25
 LONGEST = 240
@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
 
 def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
     """A card for each live job; answers with what they are."""
-    found = running_jobs.running(opened, owner=chosen.person, words=chosen.words)
+    found = running_jobs.list_running(opened, owner=chosen.person, words=chosen.words)
     if not found:
         nothing(
             chosen.any, "Nothing is running. What a supervisor has taken will stand here, with its host and device."
@@ -56,7 +56,7 @@ def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
 
 def ended_badly(opened: Workspace, chosen: Chosen) -> None:
     asked: dict[str, Any] = {
-        "states": [str(state) for state in running_jobs.ENDED_BADLY],
+        "states": [str(state) for state in running_jobs.UNSUCCESSFUL],
         "owner": chosen.person,
         "words": chosen.words,
     }
@@ -80,7 +80,11 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
         "From", get_args(Origin), selection_mode="multi", key=navigation.own("from"), bind="query-params"
     )
     who = (chosen.person,) if chosen.person else ()
-    asked: dict[str, Any] = {"who": audit.readable(opened) or who, "words": chosen.words, "origins": origins or ()}
+    asked: dict[str, Any] = {
+        "who": audit.readable_owner(opened) or who,
+        "words": chosen.words,
+        "origins": origins or (),
+    }
     page, first = navigation.paged(audit.count(opened, **asked), PER_PAGE, "changes_page")
     records = audit.listing(opened, **asked, limit=PER_PAGE, offset=first)
     if not records:
@@ -114,7 +118,7 @@ def _table(shown: list[dict[str, Any]], key: str, alt: str) -> int | None:
     return int(picked.selection.cells[0][0]) if picked.selection.cells else None
 
 
-def place_text(job: Running) -> str:
+def place_text(job: RunningJob) -> str:
     """`host, accelerator, process 71` and its home."""
     parts = [
         f"**{plain(job.host or 'no host yet')}**",
@@ -124,7 +128,7 @@ def place_text(job: Running) -> str:
     return " · ".join([*parts, plain(job.home)])
 
 
-def times_text(job: Running) -> str:
+def times_text(job: RunningJob) -> str:
     """Whose it is, since when, which attempt, and how sure its place is."""
     lease = "no lease" if job.lease_s is None else f"lease {seconds(job.lease_s)}"
     late = "lease run out" if job.lease_s is not None and job.lease_s < 0 else lease
@@ -144,7 +148,7 @@ def ended_row(job: JobView) -> dict[str, Any]:
     }
 
 
-def change_row(record: Record) -> dict[str, Any]:
+def change_row(record: AuditRecord) -> dict[str, Any]:
     return {
         "Who": record.who,
         "Did": record.action,

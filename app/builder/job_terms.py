@@ -19,7 +19,7 @@ from backend.service.evaluations import follow_up
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize, sagemaker_jobs
 from backend.service.plans.cases import Case
-from backend.service.plans.optimize import Prepared
+from backend.service.plans.optimize import PreparedOptimize
 from backend.service.plans.sagemaker_jobs import ManagedPreview
 
 
@@ -46,7 +46,7 @@ class Ready(NamedTuple):
 
 def choose(target: str) -> Life:
     """One line: the second job, and behind a button what few ask for. AWS's own jobs take nothing of this machine."""
-    aws = sagemaker_jobs.asked(target)
+    aws = sagemaker_jobs.is_sagemaker(target)
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
         then = st.checkbox(
             "Then evaluate it against the original",
@@ -94,13 +94,13 @@ def choose(target: str) -> Life:
     return Life(asked, then and not aws)
 
 
-def ready(opened: Workspace, prepared: Prepared) -> Ready:
+def ready(opened: Workspace, prepared: PreparedOptimize) -> Ready:
     """A job of this machine."""
     spec = prepared.spec
     where = spec.deployment.target if spec.deployment else spec.target
 
     def submit(key: str, life: Life) -> JobView:
-        then = follow_up.follower(follow_up.prepare(opened, spec)) if life.then else None
+        then = follow_up.make_follower(follow_up.prepare(opened, spec)) if life.then else None
         return optimize.submit(opened, prepared, submission=key, terms=life.terms, then=then)
 
     return Ready(f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}", submit, spec)

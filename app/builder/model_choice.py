@@ -17,7 +17,7 @@ MODEL = "build_model"
 
 def choose(opened: Workspace) -> ModelFacts | None:
     """Choose the model; the sentence that says why not where there is none."""
-    present = {known.source: known.card for known in models.known(opened) if known.present}
+    present = {known.source: known.card for known in models.list_known(opened) if known.present}
     known = list(present)
     published = catalog_sync.names(opened)
     wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
@@ -39,7 +39,7 @@ def choose(opened: Workspace) -> ModelFacts | None:
         st.query_params["model"] = chosen
     model_facts: ModelFacts | None = None
     with shell.errors_inline():
-        model_facts = models.facts(opened, chosen)
+        model_facts = models.resolve_facts(opened, chosen)
         st.session_state[MODEL] = chosen
     return model_facts
 

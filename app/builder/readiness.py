@@ -33,7 +33,7 @@ from backend.service.jobs import progress
 from backend.service.plans import auto_target, cases, estimates, neuron_compilation, optimize, sagemaker_jobs
 from backend.service.plans.cases import Case
 from backend.service.plans.neuron_compilation import CompilationPreview
-from backend.service.plans.optimize import Prepared
+from backend.service.plans.optimize import PreparedOptimize
 
 CHEAPEST_TOKEN = Goal(wanted="throughput")
 PURPOSE, REFUSED = "optimize", "build_refused"
@@ -94,10 +94,12 @@ def judge(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: Asked) ->
     return _here(opened, found, case, optimize.prepare)
 
 
-def _here(opened: Workspace, found: Judgement, case: Case, prepare: Callable[[Workspace, Case], Prepared]) -> Judgement:
+def _here(
+    opened: Workspace, found: Judgement, case: Case, prepare: Callable[[Workspace, Case], PreparedOptimize]
+) -> Judgement:
     """A job of this machine."""
     if isinstance(case.model, PublishedModel):
-        needed = f"To optimize it, its weights are needed. {optimize.no_weights(case.model)}"
+        needed = f"To optimize it, its weights are needed. {optimize.import_hint(case.model)}"
         return found._replace(obstacle=needed, lacking=True)
     try:
         prepared = prepare(opened, case)
@@ -105,7 +107,7 @@ def _here(opened: Workspace, found: Judgement, case: Case, prepare: Callable[[Wo
         lacking = isinstance(error, EngineMissing) and found.shown is not None
         return found._replace(obstacle=sentence(error), lacking=lacking)
     title = optimize.title(prepared.spec.model, case.recipe)
-    duration = progress.expected(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
+    duration = progress.expected_time(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
     return found._replace(ready=job_terms.ready(opened, prepared), duration=duration)
 
 
@@ -133,7 +135,7 @@ def _compiled(opened: Workspace, found: Judgement, case: Case) -> Judgement:
 def _estimate(opened: Workspace, case: Case, asked: Asked) -> Estimate | None:
     if case.choice is not None:
         return case.choice.winner
-    return estimates.of(opened, case, asked.load, price_per_hour=asked.price) if case.works else None
+    return estimates.estimate_one(opened, case, asked.load, price_per_hour=asked.price) if case.works else None
 
 
 def summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
@@ -166,7 +168,7 @@ def summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
     elif judgement.obstacle:
         st.info(message(judgement.obstacle), icon=":material/edit_note:")
     elif judgement.ready and judgement.ready.spec and judgement.ready.spec.deployment and judgement.shown is None:
-        st.info(message(optimize.where(model, judgement.ready.spec.deployment, case.recipe)))
+        st.info(message(optimize.where_text(model, judgement.ready.spec.deployment, case.recipe)))
 
 
 def _where(case: Case) -> str:
@@ -197,7 +199,7 @@ def _refused(opened: Workspace, case: Case) -> None:
 
 
 def _fits(opened: Workspace, case: Case) -> None:
-    found = auto_target.fitting(opened, case.model, case.recipe)
+    found = auto_target.fitting_instances(opened, case.model, case.recipe)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("It fits:" if found else "It fits none of the known instances.")
         for each in found:
@@ -211,7 +213,7 @@ def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
     weights = f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}"
     here = (
         []
-        if sagemaker_jobs.asked(judgement.place)
+        if sagemaker_jobs.is_sagemaker(judgement.place)
         else [f"disk {size(need.disk_bytes)}", f"memory {size(need.memory_bytes)}"]
     )
     plan = judgement.case.verdict.plan if judgement.case else None
@@ -269,7 +271,9 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
     if case.choice is not None:
         recipe_estimate.choice(case.choice)
     elif found is not None and found.price_per_hour is None:
-        recipe_estimate.elsewhere(auto_target.choice(opened, case.model, case.recipe, CHEAPEST_TOKEN, found.load))
+        recipe_estimate.elsewhere(
+            auto_target.choose_target(opened, case.model, case.recipe, CHEAPEST_TOKEN, found.load)
+        )
     if found is None:
         recipe_estimate.needs(judgement.need)
         return

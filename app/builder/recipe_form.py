@@ -191,7 +191,7 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
         index=None,
         placeholder="Choose one",
         key=widget_key("bundled"),
-        format_func=lambda name: f"{name}: {recipe_files.about(name)}",
+        format_func=lambda name: f"{name}: {recipe_files.describe(name)}",
         on_change=_bundled,
         args=(widget_key("bundled"),),
     )

@@ -55,7 +55,7 @@ def choose(opened: Workspace) -> list[EvaluationView]:
 
 def _offered(opened: Workspace) -> list[EvaluationTitle]:
     """The newest evaluations, and where there are more than a list holds, those with the words searched for."""
-    newest = evaluations.titles(opened, limit=OFFERED)
+    newest = evaluations.list_titles(opened, limit=OFFERED)
     if len(newest) < OFFERED:
         return newest
     words = st.text_input(
@@ -64,7 +64,7 @@ def _offered(opened: Workspace) -> list[EvaluationTitle]:
         type="search",
         max_chars=80,
     )
-    return evaluations.titles(opened, words=words, limit=OFFERED) if words else newest
+    return evaluations.list_titles(opened, words=words, limit=OFFERED) if words else newest
 
 
 def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:

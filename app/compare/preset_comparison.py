@@ -65,7 +65,7 @@ def series(
 
 def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
     """Charts, differences, export."""
-    names = preset_comparison.names(opened, [view.preset for view in views])
+    names = preset_comparison.short_names(opened, [view.preset for view in views])
     theme, drawn = charts.theme(), series(views, names, evaluations)
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
     st.caption(

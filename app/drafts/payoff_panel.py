@@ -25,7 +25,7 @@ from backend.service.evaluations import payoff as measuring
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import payoff_maps
 from backend.service.plans.cases import Case
-from backend.service.plans.payoff_maps import Trained
+from backend.service.plans.payoff_maps import TrainedDraft
 
 PURPOSE, REFUSED = "payoff", "payoff_refused"
 ASKED = 5.0
@@ -39,14 +39,14 @@ def beside(opened: Workspace, case: Case | None) -> None:
         return
     if case.facts.place != "local" or SPECULATE[step.method].once:
         return
-    found = payoff_maps.find(opened, case.model, case.recipe)
+    found = payoff_maps.find_map(opened, case.model, case.recipe)
     with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=found is not None):
         if found is not None:
             _answered(
                 found,
                 case.facts.serving_draft(case.recipe),
                 "build",
-                payoff_maps.trained(opened, case.model, case.recipe),
+                payoff_maps.find_trained_draft(opened, case.model, case.recipe),
             )
         else:
             _to_measure(opened, case)
@@ -54,7 +54,7 @@ def beside(opened: Workspace, case: Case | None) -> None:
 
 def measured(job: JobView) -> None:
     """On the job's page."""
-    found = payoff_maps.of(job)
+    found = payoff_maps.map_of_job(job)
     if found is None:
         st.info("What this job measured cannot be read by this version: measure it again.", icon=":material/info:")
         return
@@ -65,13 +65,13 @@ def measured(job: JobView) -> None:
 
 def trained(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
     """Of a draft on the page of the job that trained it: what it pays by its own acceptance, where a map is kept."""
-    found, draft = payoff_maps.find(opened, model, recipe), payoff_maps.trained(opened, model, recipe)
+    found, draft = payoff_maps.find_map(opened, model, recipe), payoff_maps.find_trained_draft(opened, model, recipe)
     if found is not None and draft is not None:
         st.markdown(_own(found, draft))
         st.caption(plain(f"Predicted by the payoff map. {words.sureness(found, draft.shape)}"))
 
 
-def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: Trained | None = None) -> None:
+def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: TrainedDraft | None = None) -> None:
     """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's
     pays by its own acceptance, where its training measured that."""
     draft = Shape(parameters=known.parameters, layers=known.layers) if known else _asked(found, page)
@@ -84,7 +84,7 @@ def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: Traine
     st.caption(plain(f"{words.sureness(found, draft)} {words.provenance(found)}"))
 
 
-def _own(found: PayoffMap, draft: Trained) -> str:
+def _own(found: PayoffMap, draft: TrainedDraft) -> str:
     return _list(plain(words.measured(draft.lengths)), words.predictions(found, draft.shape, draft.lengths))
 
 

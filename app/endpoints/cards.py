@@ -52,7 +52,7 @@ def local(opened: Workspace) -> None:
 
 def managed(opened: Workspace) -> None:
     """Those of the environment's region that Whetstone made, after AWS was asked."""
-    if lacking := prices.what_to_set():
+    if lacking := prices.missing_credentials():
         st.caption(message(f"There are no AWS credentials here: {lacking}. Then this lists what Whetstone deployed."))
         return
     if st.button("Ask AWS again", key="endpoints_ask", icon=":material/refresh:"):

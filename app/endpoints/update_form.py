@@ -18,7 +18,7 @@ from backend.present.words import endpoints as words
 from backend.service import Workspace
 from backend.service.jobs.artifacts import ArtifactView
 from backend.service.serving import endpoints
-from backend.service.serving.endpoints import Changes, EndpointView
+from backend.service.serving.endpoints import EndpointView, UpdateRequest
 
 PROVEN = "endpoints_proven"
 """By endpoint and artifact: what proved it in this session."""
@@ -37,7 +37,7 @@ def popover(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
             return False
         st.markdown(WHAT)
         artifact, changes = _chosen(opened, found, made)
-        price = endpoints.servable(opened).get(changes.instance or found.instance or "")
+        price = endpoints.deployable_instances(opened).get(changes.instance or found.instance or "")
         after = None if price is None else price * found.instances
         st.markdown(plain(words.meanwhile(found.usd_per_hour, after, found.discount)))
         anyway = quality_confirmation.accepted(opened, [artifact], f"update-{found.id}")
@@ -52,7 +52,7 @@ def popover(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
     return False
 
 
-def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> tuple[str, Changes]:
+def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> tuple[str, UpdateRequest]:
     labels = {
         each.id: f"{each.recipe} of {each.model} · {size(each.bytes)} · {each.id} · {when(each.created_at)[:16]}"
         for each in made
@@ -63,7 +63,7 @@ def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
     )
     instance = st.selectbox(  # no None among the options, which would be the placeholder
         "Instance",
-        ["", *(name for name in endpoints.servable(opened) if name != found.instance)],
+        ["", *(name for name in endpoints.deployable_instances(opened) if name != found.instance)],
         format_func=lambda name: name or f"as now ({found.instance})",
         key=f"endpoints_instance-{found.id}",
     )
@@ -78,17 +78,17 @@ def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
         if alarms
         else 0
     )
-    return artifact, Changes(instance=instance or None, alarms=alarms, bake_s=60 * int(watch))
+    return artifact, UpdateRequest(instance=instance or None, alarms=alarms, bake_s=60 * int(watch))
 
 
-def _command(found: EndpointView, artifact: str, changes: Changes) -> str:
+def _command(found: EndpointView, artifact: str, changes: UpdateRequest) -> str:
     parts = ["whetstone", "endpoints", "update", found.id, artifact, "--region", found.region]
     parts += ["--instance", changes.instance] if changes.instance else []
     parts += [part for name in changes.alarms for part in ("--alarm", name)]
     return shlex.join(parts + (["--watch", str(changes.bake_s // 60)] if changes.alarms else []))
 
 
-def _update(opened: Workspace, found: EndpointView, artifact: str, changes: Changes) -> bool:
+def _update(opened: Workspace, found: EndpointView, artifact: str, changes: UpdateRequest) -> bool:
     """Waits until it serves that, and shows each step."""
     with st.status("Updating", expanded=True) as status:
         try:

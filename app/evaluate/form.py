@@ -52,7 +52,7 @@ def variants(opened: Workspace) -> list[str]:
         item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})"
         for item in artifacts.variants(opened)
     }
-    known = [model.source for model in models.known(opened) if model.present]
+    known = [model.source for model in models.list_known(opened) if model.present]
     asked = navigation.listed(st.query_params.get_all("variants"))
     return navigation.multiselect(
         "Variants (the first is the baseline)",
@@ -186,7 +186,7 @@ def ask(opened: Workspace, sources: list[str], workload: Chosen, given: dict[str
             name: value for name, value in given.items() if name in EvaluateOptions.model_fields and name not in TYPED
         }
         asked |= evaluate_load.options_of(given)
-        chosen = evaluations.options(**asked, workload=workload.source, seed=workload.seed)
+        chosen = evaluations.read_options(**asked, workload=workload.source, seed=workload.seed)
         return Asked(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(given.get("anyway"))))
     except WhetstoneError as error:
         return Asked(obstacle=sentence(error))
@@ -195,7 +195,7 @@ def ask(opened: Workspace, sources: list[str], workload: Chosen, given: dict[str
 def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
     """What will happen on the click, or why it cannot: in the first screenful."""
     if asked.spec:
-        took = None if asked.spec.options.sweep else progress.expected_evaluation(opened, asked.spec)
+        took = None if asked.spec.options.sweep else progress.expected_evaluation_time(opened, asked.spec)
         st.success(f"{extent(asked.spec)} {duration(asked.spec, took)}", icon=":material/check_circle:")
     elif sources:
         st.error(message(asked.obstacle), icon=":material/block:")

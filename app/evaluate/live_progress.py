@@ -54,7 +54,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
         st.progress(job.progress or 0.0, text=progress_text(job))
         cancel_button(opened, job)
     navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
-    points = evaluations.points(opened, job_id)
+    points = evaluations.read_progress_points(opened, job_id)
     charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
     st.caption(
         f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end."

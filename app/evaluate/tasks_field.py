@@ -14,7 +14,7 @@ from backend.service.evaluations import tasks
 
 def choose(opened: Workspace) -> dict[str, Any]:
     """Fields of the options, not yet checked."""
-    if (how := tasks.missing(opened)) is not None:
+    if (how := tasks.missing_packages(opened)) is not None:
         st.caption(f"Tasks of lm-eval can be scored too. {message(how)}")
         return {}
     left, right = st.columns([2, 1])

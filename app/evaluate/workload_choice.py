@@ -48,8 +48,8 @@ class Chosen(NamedTuple):
 
 def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     """Choose the prompts, or bring one's own. `tokenizer_of`: the variant that counts tokens."""
-    uploaded = workloads.saved(opened)
-    choices, fits = [*workloads.names(), *uploaded], workloads.default(opened, tokenizer_of)
+    uploaded = workloads.list_saved(opened)
+    choices, fits = [*workloads.names(), *uploaded], workloads.default_workload(opened, tokenizer_of)
     asked = st.query_params.get("workload")
     if asked and asked not in choices:
         gone = plain(short(asked, 80))

@@ -14,7 +14,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.figures import counted
 from backend.service import Workspace
 from backend.service.jobs import artifact_storage
-from backend.service.jobs.artifact_storage import Collected
+from backend.service.jobs.artifact_storage import GarbageCollection
 
 AGES: dict[str, timedelta | None] = {
     "no artifacts": None,
@@ -41,12 +41,12 @@ def draw(opened: Workspace) -> None:
         kept = own(f"collect {age}")
         if st.button("See what can go", key=own("collect_look"), icon=":material/search:", **frozen(opened)):
             st.session_state[kept] = _collect(opened, AGES[age], dry_run=True)
-    collected: Collected | None = st.session_state.get(kept)
+    collected: GarbageCollection | None = st.session_state.get(kept)
     if collected is not None:
         _offer(opened, collected, age, kept)
 
 
-def _offer(opened: Workspace, collected: Collected, age: str, kept: str) -> None:
+def _offer(opened: Workspace, collected: GarbageCollection, age: str, kept: str) -> None:
     """What would go, and the button that removes it; afterwards what went."""
     more = " and more" if len(collected.artifacts) > SHOWN else ""
     named = f" ({', '.join(collected.artifacts[:SHOWN])}{more})" if collected.artifacts else ""
@@ -64,9 +64,9 @@ def _offer(opened: Workspace, collected: Collected, age: str, kept: str) -> None
             st.rerun()
 
 
-def _collect(opened: Workspace, age: timedelta | None, *, dry_run: bool) -> Collected | None:
+def _collect(opened: Workspace, age: timedelta | None, *, dry_run: bool) -> GarbageCollection | None:
     try:
-        return artifact_storage.collect(opened, unused_for=age, dry_run=dry_run)
+        return artifact_storage.collect_garbage(opened, unused_for=age, dry_run=dry_run)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return None

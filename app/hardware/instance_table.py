@@ -52,7 +52,7 @@ def draw(opened: Workspace) -> None:
 
 def _changes(opened: Workspace) -> None:
     """Nothing where no refresh found another price than the one before it."""
-    found = prices.changes(opened)
+    found = prices.list_changes(opened)
     if not found:
         return
     words = f"{len(found)} price{'s have' if len(found) != 1 else ' has'} changed between refreshes"
@@ -101,7 +101,7 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
 
 
 def _refresh(opened: Workspace) -> None:
-    lacking = prices.what_to_set()
+    lacking = prices.missing_credentials()
     if lacking is not None:
         with st.popover("Refresh prices", icon=":material/sync:"):
             st.markdown(message(f"Today's prices come from the AWS Pricing API, which needs credentials: {lacking}."))

@@ -110,7 +110,7 @@ def verb_buttons(opened: Workspace, job: JobView) -> None:
 def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
     """Running jobs, then the queue in its order, each with its bar."""
     queue, titles = places(job_views), {job.id: job.title for job in job_views}
-    reasons = wait_reasons.reasons(opened, job_views[:SHOWN])
+    reasons = wait_reasons.find_reasons(opened, job_views[:SHOWN])
     for job in job_views[:SHOWN]:
         with st.container(border=True, key=navigation.own(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):

@@ -49,7 +49,10 @@ def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> St
     """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
     if job.kind == JobKind.SERVE and not job.ended:
         return Step(
-            "Talk to it", ":material/chat:", "playground", url_parameters.playground(serve.served(opened, job.id))
+            "Talk to it",
+            ":material/chat:",
+            "playground",
+            url_parameters.playground(serve.served_sources(opened, job.id)),
         )
     if job.kind == JobKind.EVALUATE and not job.ended:
         return Step("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
@@ -117,7 +120,7 @@ def other_verbs(opened: Workspace, job: JobView) -> None:
 def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Back to the form with what was asked filled in, so that it can be asked otherwise."""
     if job.kind == JobKind.SERVE:
-        pair = url_parameters.playground(serve.served(opened, job.id))
+        pair = url_parameters.playground(serve.served_sources(opened, job.id))
         navigation.link("playground", "Playground", ":material/chat:", **pair)
     elif job.kind in {JobKind.OPTIMIZE, JobKind.MANAGED}:
         aws = job.kind == JobKind.MANAGED
@@ -144,7 +147,7 @@ def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> No
 
 def kept(opened: Workspace, job: JobView) -> None:
     """What an ended job keeps in the home to go on from, and a way to free the space."""
-    held = jobs.kept_bytes(opened, job.id) if job.ended else 0
+    held = jobs.checkpoint_bytes(opened, job.id) if job.ended else 0
     if not held:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="job_kept"):
@@ -156,13 +159,13 @@ def kept(opened: Workspace, job: JobView) -> None:
 
 def _drop(opened: Workspace, job_id: str) -> None:
     with shell.errors_inline(st.toast):
-        st.toast(f"{size(jobs.drop_kept(opened, job_id))} freed.", icon=DROP)
+        st.toast(f"{size(jobs.drop_checkpoints(opened, job_id))} freed.", icon=DROP)
 
 
 def watch(opened: Workspace, job_id: str) -> str:
     """What moves while it runs; answers with the state, so that the page follows when that changes."""
-    now, events, progress = view_cache.moving(opened, job_id)
-    left, spent = view_cache.expected(opened, now)
+    now, events, progress = view_cache.read_snapshot(opened, job_id)
+    left, spent = view_cache.read_time_and_cost(opened, now)
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
     if not now.ended:
         st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
@@ -213,7 +216,7 @@ def log(opened: Workspace, job_id: str) -> str:
         st.caption(f"{found:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
     else:
         st.caption("No line of the log holds that." if text else "The log is empty so far.")
-    return str(view_cache.moving(opened, job_id).job.state)
+    return str(view_cache.read_snapshot(opened, job_id).job.state)
 
 
 def asked(job_id: str, specification: dict[str, Any]) -> None:

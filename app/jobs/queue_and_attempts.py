@@ -35,7 +35,7 @@ def panel(opened: Workspace, job: JobView) -> None:
 
 
 def _neighbours(opened: Workspace, job: JobView) -> None:
-    after = jobs.follower(opened, job.id)
+    after = jobs.find_follower(opened, job.id)
     if job.after or after:
         with st.container(horizontal=True):
             if job.after:
@@ -63,7 +63,7 @@ def _why(opened: Workspace, job_id: str) -> str:
     job = jobs.show(opened, job_id)
     if job.state is JobState.QUEUED:
         titles = {each.id: each.title for each in jobs.active(opened)}
-        st.info(why(wait_reasons.reasons(opened, [job]).get(job.id), titles), icon=":material/hourglass_empty:")
+        st.info(why(wait_reasons.find_reasons(opened, [job]).get(job.id), titles), icon=":material/hourglass_empty:")
     return str(job.state)
 
 

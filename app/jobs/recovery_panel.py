@@ -64,7 +64,7 @@ def _kl(quality: dict[str, float]) -> str | None:
 def _watch(opened: Workspace, job_id: str, recover: Recover) -> str:
     """The curve so far; answers with the state."""
     job = jobs.show(opened, job_id)
-    points = [point for point in evaluations.points(opened, job_id) if "validation" in point]
+    points = [point for point in evaluations.read_progress_points(opened, job_id) if "validation" in point]
     if not points and job.ended:
         st.caption("It ended before recovery had begun.")
     elif not points:

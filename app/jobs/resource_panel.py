@@ -11,10 +11,10 @@ from app.formatting import seconds, size
 from backend.present.charts import resources
 from backend.service import Workspace
 from backend.service.jobs import view_cache
-from backend.service.jobs.progress import Use
+from backend.service.jobs.progress import ResourceUse
 
 
-def in_words(uses: Sequence[Use]) -> str:
+def in_words(uses: Sequence[ResourceUse]) -> str:
     """The chart in a sentence."""
     highest, last = max(use.rss_bytes for use in uses), uses[-1]
     cpu = sum(use.cpu_percent for use in uses) / len(uses)
@@ -26,8 +26,8 @@ def in_words(uses: Sequence[Use]) -> str:
 
 def panel(opened: Workspace, job_id: str) -> str:
     """Draw it; answers with the job's state."""
-    job = view_cache.moving(opened, job_id).job
-    uses = view_cache.uses(opened, job)
+    job = view_cache.read_snapshot(opened, job_id).job
+    uses = view_cache.read_resource_use(opened, job)
     if not uses and job.ended:
         st.caption("Nothing was recorded: it ended before the first reading.")
     elif not uses:

@@ -28,7 +28,7 @@ WORDS = {
 
 def line(opened: Workspace, job: JobView) -> str:
     """One line on a card: where it is, and what it has cost."""
-    spent = progress.cost(opened, job)
+    spent = progress.find_cost(opened, job)
     cost = f"about {spent.spent:.2f} USD so far" if spent else None
     return ", ".join(filter(None, ["At SageMaker", optimization_job_status.region(job.place or ""), cost])) + "."
 
@@ -36,7 +36,7 @@ def line(opened: Workspace, job: JobView) -> str:
 def panel(opened: Workspace, job_id: str) -> str:
     """Where AWS has it, and how it stands there; answers with the job's state."""
     job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
-    seen = progress.seen_at_aws(opened, job)
+    seen = progress.aws_status(opened, job)
     instance = specification["target"].partition(":")[2]
     arn = job.result.get("arn") or (job.place if optimization_job_status.region(job.place or "") else None)
     where = optimization_job_status.region(arn or "") or specification["region"] or "the region of the environment"

@@ -49,17 +49,17 @@ def again(options: Mapping[str, Any]) -> dict[str, str]:
 
 def recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:
     """The recipe that uses the draft, as YAML: with as many tokens a guess as gain most, where a payoff map tells."""
-    return recipe_files.write_text(payoff_maps.fitted(opened, model, _plain(job)))
+    return recipe_files.write_text(payoff_maps.with_best_tokens(opened, model, _plain(job)))
 
 
 def _plain(job: JobView) -> Recipe:
-    return training.recipe(str(job.result["artifact"]), job.result["training"])
+    return training.draft_recipe(str(job.result["artifact"]), job.result["training"])
 
 
 def _watch(opened: Workspace, job_id: str, loss: str) -> str:
     """The curves so far; answers with the state."""
     job = jobs.show(opened, job_id)
-    points = [point for point in evaluations.points(opened, job_id) if "acceptance" in point]
+    points = [point for point in evaluations.read_progress_points(opened, job_id) if "acceptance" in point]
     if not points:
         st.caption("It ended before its first look at acceptance." if job.ended else NONE)
     else:
@@ -107,6 +107,6 @@ def _paid(opened: Workspace, job: JobView, model: ModelCard) -> None:
         return
     st.caption(f"Draft `{artifact}`. {drafts.RULE}")
     payoff_panel.trained(opened, model, _plain(job))
-    for each in draft_verdicts.of(opened, artifact):
+    for each in draft_verdicts.find_verdicts(opened, artifact):
         (st.success if each.pays else st.warning)(plain(each.sentence), icon=":material/speed:")
         navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=each.evaluation)

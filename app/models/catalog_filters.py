@@ -37,7 +37,7 @@ ANY: dict[str, Any] = {"placeholder": "Any", **NARROWS}
 def choose(opened: Workspace) -> CatalogFilter:
     """What is asked for most above the table, the rest beside it."""
     titles = {
-        **{title: kind for kind, title in technique_checks.kinds().items()},
+        **{title: kind for kind, title in technique_checks.kind_titles().items()},
         **{CELLS[name]: name for name in PUBLISHED},
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -14,7 +14,7 @@ from backend.domain.figures import figure
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.recipe.methods import PRUNE
 from backend.present.charts.theme import Theme
-from backend.service.models.catalog import Cheapest, Entry, Line
+from backend.service.models.catalog import CatalogEntry, CatalogLine, CheapestInstance
 from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.plans.token_prices import ModelPrice
 
@@ -47,12 +47,12 @@ COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "
 """What a screen of 1280 pixels has room for."""
 
 
-def title(entry: Entry) -> str:
+def title(entry: CatalogEntry) -> str:
     """What people call it: the page's name for a published model, else the id."""
     return entry.model.display_name if isinstance(entry.model, PublishedModel) else entry.id
 
 
-def grouped(line: Line) -> dict[str, str]:
+def grouped(line: CatalogLine) -> dict[str, str]:
     """How many of each group work: `✓`, `2 of 3`, `✗`."""
     found = {}
     for name, kinds in GROUPS.items():
@@ -61,7 +61,7 @@ def grouped(line: Line) -> dict[str, str]:
     return found
 
 
-def row(line: Line, cheapest: Cheapest | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
+def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
     """One line of the catalog; `cheapest` is the cheapest instance that will do for the original, `price` what a token
     costs."""
     entry, model = line.entry, line.entry.model
@@ -123,7 +123,7 @@ def height(rows: int) -> int:
     return 35 * (rows + 1) + 3
 
 
-def why_not(lines: Sequence[Line]) -> list[dict[str, str]]:
+def why_not(lines: Sequence[CatalogLine]) -> list[dict[str, str]]:
     """Every refused cell of these lines with its reasons; techniques of a model that are refused alike share a row."""
     return [
         {

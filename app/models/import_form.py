@@ -24,7 +24,7 @@ def look(opened: Workspace, folder: str) -> ModelCard | None:
     """The card of what was asked for; the sentence that says why not where it is no model."""
     try:
         with st.spinner("Looking at its files"):
-            return models.inspected(opened, folder)
+            return models.resolve_with_notes(opened, folder)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return None
@@ -93,7 +93,7 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         if note not in below:
             st.info(plain(note), icon=":material/info:")
     shell.figures(figures(card))
-    licence = models.licence(card)
+    licence = models.find_licence(card)
     st.markdown(
         f"**Licence** {plain(licence)}"
         if licence
@@ -105,7 +105,7 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
     st.markdown("**What fits here**, as checked for this machine")
     st.dataframe(
-        technique_rows(technique_checks.checks(opened, card)),
+        technique_rows(technique_checks.check_all(opened, card)),
         hide_index=True,
         alt="Techniques and whether they work here",
     )
@@ -116,10 +116,10 @@ def describe(opened: Workspace, card: ModelCard) -> None:
 def listed(opened: Workspace) -> None:
     """What was imported before, each with the way to it and out."""
     st.subheader("Imported")
-    if room := quotas.own_imports(opened):
+    if room := quotas.own_import_quota(opened):
         st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")
     shell.damaged_rows(opened, "model")
-    found = models.remembered(opened)
+    found = models.list_remembered(opened)
     if not found:
         st.caption("Models that you import will stand here and in the catalog.")
     for known in found:

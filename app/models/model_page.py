@@ -18,7 +18,7 @@ from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts
 from backend.service.models import catalog, technique_checks
-from backend.service.models.catalog import Entry
+from backend.service.models.catalog import CatalogEntry
 from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.plans import recipe_files, token_prices
 
@@ -59,7 +59,7 @@ def published(model: PublishedModel) -> None:
 
 def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
-    found = token_prices.of(opened, model, target=target)
+    found = token_prices.find_price(opened, model, target=target)
     if found is not None:
         why = (
             "on the instance chosen below"
@@ -76,7 +76,7 @@ def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
         )
 
 
-def cells(opened: Workspace, entry: Entry) -> str | None:
+def cells(opened: Workspace, entry: CatalogEntry) -> str | None:
     """The published cells as they are, beside our own checks with their reasons; the instance that they are checked
     for."""
     target = st.selectbox(
@@ -87,7 +87,7 @@ def cells(opened: Workspace, entry: Entry) -> str | None:
         width=260,
         help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
     )
-    checks = technique_checks.checks(opened, entry.model, "local" if target == HERE else target)
+    checks = technique_checks.check_all(opened, entry.model, "local" if target == HERE else target)
     left, right = st.columns([1, 2], gap="large") if isinstance(entry.model, PublishedModel) else (None, st.container())
     if left is not None:
         with left:
@@ -140,19 +140,19 @@ def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
     load = presets.load(token_prices.STREAMS, model.max_positions)
     numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
-    recipe = next((kind for kind, known in technique_checks.kinds().items() if known == title), None)
+    recipe = next((kind for kind, known in technique_checks.kind_titles().items() if known == title), None)
     asked = {f"build_{name}": str(number) for name, number in numbers.items()}
     asked |= {"target": target} if target and target != HERE else {}
     return asked | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
 
 
-def memory(opened: Workspace, entry: Entry) -> None:
+def memory(opened: Workspace, entry: CatalogEntry) -> None:
     """Bars of one accelerator's memory, for the original and each quantization that is possible."""
     kinds, title = {ORIGINAL: "original"}, ORIGINAL
     if not entry.model.quantization:
         kinds |= {
             title: kind
-            for kind, title in technique_checks.kinds().items()
+            for kind, title in technique_checks.kind_titles().items()
             if technique_checks.technique_of(kind) == "quantize"
         }
     if len(kinds) > 1:
@@ -160,7 +160,7 @@ def memory(opened: Workspace, entry: Entry) -> None:
             "Weights", list(kinds), default=ORIGINAL, required=True, key="model_weights", bind="query-params"
         )
     footprints = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
-    cheapest = catalog.cheapest(opened, entry.model, kinds[title or ORIGINAL])
+    cheapest = catalog.cheapest_instance(opened, entry.model, kinds[title or ORIGINAL])
     if cheapest is not None:
         st.markdown(
             f"The cheapest instance that will do is `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD an hour."
@@ -176,7 +176,7 @@ def memory(opened: Workspace, entry: Entry) -> None:
         st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
 
 
-def draft(entry: Entry) -> None:
+def draft(entry: CatalogEntry) -> None:
     """The smaller model that could propose tokens, and what is not known of it."""
     model = entry.model
     if model.draft:
@@ -197,7 +197,7 @@ def tried(opened: Workspace, card: ModelCard, own: str) -> None:
         for view in artifacts.listing(opened, model=card.id, limit=SHOWN)
         if view.manifest.parent.path == card.path and not view.manifest.is_draft
     ]
-    shell.damaged_rows(opened, "artifact", artifacts.ids(opened, model=card.id, limit=SHOWN))
+    shell.damaged_rows(opened, "artifact", artifacts.list_ids(opened, model=card.id, limit=SHOWN))
     if made:
         st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
         with st.container(horizontal=True):

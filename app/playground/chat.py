@@ -18,7 +18,7 @@ from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.serving import playground
 from backend.service.serving.playground import Question, Timing
-from backend.service.serving.serve import Served, is_address
+from backend.service.serving.serve import ServedVariant, is_address
 
 TURNS = "playground_turns"
 KEPT = 20
@@ -140,7 +140,7 @@ def _take(text: str) -> None:
     st.session_state["playground_prompt"] = text
 
 
-def ask(opened: Workspace, served: Sequence[Served], names: Sequence[str], question: Question) -> None:
+def ask(opened: Workspace, served: Sequence[ServedVariant], names: Sequence[str], question: Question) -> None:
     """Stream the answers one after the other, so that neither slows the other, and keep them."""
     turn = Turn(question, [Reply(name) for name in names])
     talks = [before(history(), number, names) for number in range(len(names))]
@@ -192,7 +192,7 @@ def _painter(
 def _stream(
     opened: Workspace,
     reply: Reply,
-    server: Served,
+    server: ServedVariant,
     question: Question,
     paint: Callable[[Reply], None],
     talk: Sequence[tuple[str, str]],
@@ -200,7 +200,7 @@ def _stream(
     """Fill the reply; painted some twenty times a second at most."""
     painted = 0.0
     try:
-        model = playground.model(opened, server.url, server.served_name)
+        model = playground.find_model_name(opened, server.url, server.served_name)
         for piece in playground.stream(server.url, model, question, reply.timing, talk):
             reply.text += piece
             if time.monotonic() - painted > EVERY_S:

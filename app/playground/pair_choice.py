@@ -40,7 +40,7 @@ class Choice:
 def choices(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Choice]:
     """Each model that is there, followed by its artifacts, in the order of `made`."""
     found: list[Choice] = []
-    for known_model in models.known(opened):
+    for known_model in models.list_known(opened):
         if known_model.present:
             label = f"{known_model.card.id} · original · {size(known_model.card.weights_bytes)}"
             found.append(Choice(known_model.source, label, known_model.card.id, known_model.source))

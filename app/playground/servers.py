@@ -22,17 +22,17 @@ from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import variants
 from backend.service.serving import playground, serve
-from backend.service.serving.serve import Served
+from backend.service.serving.serve import ServedVariant
 
 PURPOSE = "playground"
 
 
-def ready(opened: Workspace, pair: Pair) -> list[Served] | None:
+def ready(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
     """Draw what there is to say of the servers; where each of the pair answers, or None while they do not all."""
     wanted = [source for _, source in pair if not serve.is_address(source)]
     if not wanted:
         return _all_elses(opened, pair)
-    job = serve.latest(opened, wanted)
+    job = serve.find_latest(opened, wanted)
     if job is None or job.ended:
         _to_start(opened, pair, job)
         return None
@@ -48,7 +48,7 @@ def talk(opened: Workspace, pair: Pair) -> bool:
     """Whether none of them is known to have no chat template; of a server that somebody else runs that shows when it is
     asked."""
     folders = [_folder(opened, source) for _, source in pair]
-    return bool(pair) and all(playground.chats(folder) is not False for folder in folders)
+    return bool(pair) and all(playground.has_chat_template(folder) is not False for folder in folders)
 
 
 def _folder(opened: Workspace, source: str) -> str | None:
@@ -58,7 +58,7 @@ def _folder(opened: Workspace, source: str) -> str | None:
         return None
 
 
-def _all_elses(opened: Workspace, pair: Pair) -> list[Served] | None:
+def _all_elses(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
     """Servers that somebody else runs; None, and said, where one of them may not be asked."""
     try:
         return [_somebody_elses(opened, source) for _, source in pair]
@@ -67,10 +67,12 @@ def _all_elses(opened: Workspace, pair: Pair) -> list[Served] | None:
         return None
 
 
-def _somebody_elses(opened: Workspace, url: str) -> Served:
+def _somebody_elses(opened: Workspace, url: str) -> ServedVariant:
     """Raises RequestError where it is no address that may be asked."""
     found = variants.resolve(opened, url)
-    return Served(source=url, name=url, url=found.url or url, served_name=found.served_name or "", ready_seconds=0.0)
+    return ServedVariant(
+        source=url, name=url, url=found.url or url, served_name=found.served_name or "", ready_seconds=0.0
+    )
 
 
 def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
@@ -151,9 +153,9 @@ def _loading(opened: Workspace, job: JobView) -> None:
         cancel_button(opened, job)
     st.progress(min(1.0, job.progress or 0.0), text=progress_text(job))
     if job.state is not JobState.QUEUED:
-        st.caption(_took(opened, serve.served(opened, job.id)))
+        st.caption(_took(opened, serve.served_sources(opened, job.id)))
         return
-    for other in serve.holding(opened):
+    for other in serve.jobs_in_the_way(opened):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/schedule: It waits for **{plain(other.title)}**.", width="stretch")
             if other.kind == JobKind.SERVE:
@@ -167,7 +169,7 @@ def _up(opened: Workspace, job: JobView) -> None:
         )
         navigation.link("job", "Job and log", ":material/work:", id=job.id)
         _stop_button(opened, job, "Stop the servers")
-    behind = serve.waiting(opened)
+    behind = serve.count_waiting(opened)
     waits = (
         f"**{behind} {'job waits' if behind == 1 else 'jobs wait'} for them to stop.**"
         if behind

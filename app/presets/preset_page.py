@@ -23,7 +23,7 @@ from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import recipe_files
 from backend.service.presets import preset_comparison, preset_text, presets
-from backend.service.presets.presets import Applied, Filter, KnownPreset, PresetView
+from backend.service.presets.presets import AppliedPreset, KnownPreset, PresetFilter, PresetView
 
 SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
 
@@ -31,13 +31,13 @@ SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
 def model_presets(opened: Workspace, model_id: str) -> None:
     """The presets of one model, with the way to build on each: a section of the model's page."""
     st.subheader("Presets")
-    known_presets = presets.listing(opened, Filter(model=model_id))
+    known_presets = presets.listing(opened, PresetFilter(model=model_id))
     if not known_presets:
         st.caption("None for this model yet. Presets of other models can be applied to it on the Presets page.")
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
     views = presets.views(opened, known_presets)
-    beside = preset_comparison.of(opened, [view.preset for view in views], preset_rows.AT)
+    beside = preset_comparison.compare(opened, [view.preset for view in views], preset_rows.AT)
     first = [preset_rows.original_row(beside.original)] if beside.original else []
     lines = [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)]
     _listed(views, lines, alt="The original and the presets of this model: estimated, published and measured")
@@ -87,7 +87,7 @@ def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look
 
 def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """The list; ticking rows changes the choice in the address."""
-    beside = preset_comparison.of_models(opened, (view.preset.model for view in views), preset_rows.AT)
+    beside = preset_comparison.compare_by_model(opened, (view.preset.model for view in views), preset_rows.AT)
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
@@ -118,7 +118,7 @@ def choose(ids: Sequence[str]) -> None:
 def detail(opened: Workspace, view: PresetView) -> None:
     """What is known of one preset, a box a kind; by its figures it keeps its goal or does not."""
     goal = GOALS[view.preset.goal]
-    standing = preset_comparison.of_models(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(
+    standing = preset_comparison.compare_by_model(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(
         view.preset.id
     )
     st.subheader(plain(view.preset.id))
@@ -196,7 +196,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
     """The recipe, held against any model and target, and the way to Build with it."""
     preset = view.preset
     st.markdown("**Apply it**")
-    known = [model.source for model in models.known(opened) if model.present]
+    known = [model.source for model in models.list_known(opened) if model.present]
     options = list(dict.fromkeys([preset.model, *known]))
     model = st.selectbox(
         "To model",
@@ -213,7 +213,7 @@ def apply(opened: Workspace, view: PresetView) -> None:
     st.code(recipe_files.write_text(preset.recipe), language=None, wrap_lines=True)
 
 
-def _applied(applied: Applied) -> None:
+def _applied(applied: AppliedPreset) -> None:
     case, verdict = applied.case, applied.case.verdict
     if not isinstance(case.model, ModelCard):
         st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
@@ -261,7 +261,7 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
         options = {"disabled": file is None, **frozen(opened, Action.SAVE_PRESET)}
         if st.button("Import", key="presets_import", **options):
             with shell.errors_inline():
-                taken = presets.take(opened, preset_text.read(file.getvalue()), replace=replace)
+                taken = presets.put(opened, preset_text.read(file.getvalue()), replace=replace)
                 _tell(", ".join(f"{name}: {outcome}" for name, outcome in taken))
 
 
@@ -272,7 +272,7 @@ def save(opened: Workspace) -> None:
         st.form("presets_save-preset", border=False),
     ):
         name = st.text_input("Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash between.")
-        model = st.selectbox("Model", [known.source for known in models.known(opened)], accept_new_options=True)
+        model = st.selectbox("Model", [known.source for known in models.list_known(opened)], accept_new_options=True)
         goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
         target = st.text_input("Target", "local", max_chars=80)
         summary = st.text_input("What it is good for", max_chars=200)

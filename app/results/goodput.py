@@ -35,7 +35,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
     )
     limits = choose(document)
     try:
-        counts = latencies.counts(view, limits)
+        counts = latencies.count_within(view, limits)
     except NotFound as error:
         st.info(plain(sentence(error)), icon=":material/info:")
         return

@@ -34,7 +34,7 @@ def show(opened: Workspace) -> None:
     part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": first}
     views = evaluations.listing(opened, **part)
     if len(views) < min(PER_PAGE, total - first):
-        damaged_rows(opened, "evaluation", [each.id for each in evaluations.titles(opened, **part)])
+        damaged_rows(opened, "evaluation", [each.id for each in evaluations.list_titles(opened, **part)])
     if not views:
         return
     picked = st.dataframe(

@@ -21,8 +21,8 @@ from backend.service.evaluations.evaluations import EvaluationView
 def page(opened: Workspace, view: EvaluationView, asked: WhatIf) -> Callable[[], bytes]:
     """Read the fields now; the file is written when it is asked for. `asked` is what the fields of cost say."""
     wanted = what_if(view.document, asked)
-    others = [result.id for result in imported_results.several(opened, imported_view.chosen_ids())]
-    return lambda: reports.page(opened, view.id, wanted, others)
+    others = [result.id for result in imported_results.find_several(opened, imported_view.chosen_ids())]
+    return lambda: reports.write_page(opened, view.id, wanted, others)
 
 
 def what_if(document: Evaluation, asked: WhatIf) -> WhatIf | None:

@@ -21,7 +21,7 @@ from backend.present.charts.parts import places, provenance
 from backend.present.report import LATENCIES
 from backend.service.evaluations import latencies, request_pairs
 from backend.service.evaluations.evaluations import EvaluationView
-from backend.service.evaluations.request_pairs import Pair
+from backend.service.evaluations.request_pairs import RequestPair
 
 SHOWN = 25
 """Pairs of answers in the list; one is opened at a time."""
@@ -48,7 +48,7 @@ def _answers(view: EvaluationView, load: Load) -> None:
         return
     st.markdown("**Answers that changed most**")
     variant = st.selectbox("Against the baseline", others, key=named("requests_variant"), bind="query-params")
-    pairs = request_pairs.pairs(view, variant, load)
+    pairs = request_pairs.read_pairs(view, variant, load)
     if not pairs:
         st.caption("No request was answered by both.")
         return
@@ -76,7 +76,7 @@ def _answers(view: EvaluationView, load: Load) -> None:
     _side_by_side(pairs[min(place, len(pairs) - 1)], baseline, variant)
 
 
-def rows(pairs: list[Pair]) -> list[dict[str, Any]]:
+def rows(pairs: list[RequestPair]) -> list[dict[str, Any]]:
     """One a prompt: what it was, how far the answers agree, and what each took."""
     return [
         {
@@ -91,11 +91,11 @@ def rows(pairs: list[Pair]) -> list[dict[str, Any]]:
     ]
 
 
-def _line(pair: Pair) -> str:
+def _line(pair: RequestPair) -> str:
     return f"line {pair.prompt + 1}" if pair.turn is None else f"line {pair.prompt + 1}, turn {pair.turn + 1}"
 
 
-def _side_by_side(pair: Pair, baseline: str, variant: str) -> None:
+def _side_by_side(pair: RequestPair, baseline: str, variant: str) -> None:
     if pair.prompt_text:
         with st.expander("The prompt"):
             st.code(pair.prompt_text, language=None, wrap_lines=True)
@@ -123,13 +123,13 @@ def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
         )
         or "ttft_ms"
     )
-    spread = {own: latencies.spread(view, own, load, metric) for own in shown}
+    spread = {own: latencies.sorted_latencies(view, own, load, metric) for own in shown}
     charts.show(charts_requests.distribution(metric, load.words, spread, places(document), where, theme), "ecdf")
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key=named("requests_run"), bind="query-params")
     block = second.selectbox("Repeat", repeats, key=named("requests_block"), bind="query-params")
-    run = request_pairs.times(view, load, name, int(block) - 1)
+    run = request_pairs.read_run(view, load, name, int(block) - 1)
     charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", words(name, run))
     st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
 

@@ -31,7 +31,7 @@ def show(opened: Workspace, document: Evaluation) -> None:
         return
     found = drafted_loads(document)
     if found:
-        draw(document, found, predicted_gains.predicted(opened, document))
+        draw(document, found, predicted_gains.predict(opened, document))
     else:
         st.info(acceptance.NOTHING, icon=":material/info:")
     st.subheader("Are the answers the same?")

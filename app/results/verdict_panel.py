@@ -65,7 +65,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     """One click measures what would decide it, and opens the job; nothing where more blocks would not. Where that was
     done, the way to what came of it."""
     document = view.document
-    later = next(iter(continuation.later(opened, view.id)), None)
+    later = next(iter(continuation.find_continuations(opened, view.id)), None)
     if later is not None:
         found = str(later.result.get("evaluation", ""))
         way = {"id": found} if found else {"job": later.id}
@@ -74,7 +74,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     more = None if search.is_search(document) else headline.more_blocks(headline.calls(document))
     if more is None:
         return
-    took = progress.expected_evaluation(opened, continuation.asked(view, more))
+    took = progress.expected_evaluation_time(opened, continuation.continued_spec(view, more))
     label = f"Measure {counted(more, 'more block')}" + (f" ({between(took.low, took.high)})" if took else "")
     about = "The same variants under the same load, on other lines; the blocks that are here count too."
     if st.button(label, icon=":material/add_chart:", key=own(f"more-{view.id}"), **{"help": about, **frozen(opened)}):

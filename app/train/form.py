@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
 def model(opened: Workspace) -> str:
     """Choose the model that the draft is for; its source."""
-    known = [each.source for each in models.known(opened) if each.present]
+    known = [each.source for each in models.list_known(opened) if each.present]
     wanted = st.query_params.get("model") or (known[0] if known else "")
     choices = list(dict.fromkeys([*known, wanted]))
     chosen = st.selectbox(

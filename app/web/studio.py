@@ -13,15 +13,15 @@ from app.web.origin_guard import Guard
 from app.web.sign_in_gate import Gate
 from app.web.upload_limits import Uploads
 from backend.service.studio import sign_in
-from backend.service.studio.studio import begin_log, hosts, uploads
+from backend.service.studio.studio import allowed_hosts, begin_log, upload_limit
 
 begin_log()
 
-layers = [Middleware(Guard, hosts=hosts())]
-asked = sign_in.for_web()
+layers = [Middleware(Guard, hosts=allowed_hosts())]
+asked = sign_in.web_configuration()
 if asked is not None:
     layers.append(Middleware(Gate, sign_in=asked[0], cookie_secret=asked[1]["cookie_secret"]))
-actor, most_bytes = uploads()
+actor, most_bytes = upload_limit()
 layers.append(Middleware(Uploads, actor=actor, most=most_bytes))
 secrets = None if asked is None else {"auth": asked[1]}
 app = App(

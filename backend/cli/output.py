@@ -39,9 +39,9 @@ def say(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def say_left_out(workspace: Workspace, kind: unreadable_rows.Kind) -> bool:
+def say_left_out(workspace: Workspace, kind: unreadable_rows.DocumentKind) -> bool:
     """Name on standard error what a list of that kind leaves out since it cannot be read; whether there is any."""
-    left_out = unreadable_rows.listing(workspace, [kind])
+    left_out = unreadable_rows.find_all(workspace, [kind])
     for each in left_out:
         say(f"Not in this list: {each.kind} {each.id}. {each.why}")
     return bool(left_out)

@@ -39,10 +39,10 @@ def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
     """Say that a job is queued, and by whom it will be run."""
     hint = (
         ""
-        if supervisors.alive(workspace)
+        if supervisors.is_alive(workspace)
         else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
     )
-    after = jobs.follower(workspace, job.id)
+    after = jobs.find_follower(workspace, job.id)
     then = f"\n{after.id} comes after it: {after.title}." if after else ""
     text = f"{job.id} is {job.state}: {job.title}. Watch it with `whetstone jobs show {job.id}`.{then}{hint}"
     emit(job, as_json=as_json, text=text)
@@ -63,7 +63,7 @@ def finish(workspace: Workspace, job: JobView) -> JobView:
         ended = _wait(workspace, job, interrupted)
         if interrupted.is_set() and ended.state not in (JobState.FAILED, JobState.LOST):
             raise JobCancelled(f"Interrupted. {_cancelled(workspace, ended)}")
-    return jobs.succeeded(ended)
+    return jobs.require_success(ended)
 
 
 def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> JobView:

@@ -23,9 +23,9 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Prune, Quantize, Speculate
 from backend.settings import Settings
 
-ROOMS = ("workloads", "calibration", "texts", "tasks", "models")
+HOME_FOLDERS = ("workloads", "calibration", "texts", "tasks", "models")
 """Folders of the home that hold what people bring. Artifacts have a folder of their own (`Settings.artifacts`)."""
-PSEUDO = {
+PSEUDO_FILE_SYSTEMS = {
     "autofs",
     "binfmt_misc",
     "bpf",
@@ -47,7 +47,7 @@ PSEUDO = {
     "tracefs",
 }
 """File systems of Linux that hold no data of anybody (proc(5), sysfs(5), filesystems(5))."""
-WRITTEN_AS_PATH = (".", "/", "~")
+PATH_PREFIXES = (".", "/", "~")
 PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
     EvaluateOptions: ("workload", "quality_text", "tasks"),
     Quantize: ("calibration",),
@@ -65,7 +65,7 @@ PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
 """Every field of a job's specification that may hold a path which a person named. Their subclasses have them too."""
 
 
-def resolved(source: str) -> Path | None:
+def resolve(source: str) -> Path | None:
     """The absolute path, `~` expanded; None where that cannot be one. Raises RequestError where it is no UTF-8."""
     try:
         path = Path(source).expanduser().resolve()
@@ -78,15 +78,15 @@ def resolved(source: str) -> Path | None:
     return path
 
 
-def file(source: str) -> Path | None:
+def find_file(source: str) -> Path | None:
     """The file of that name, or None. Raises RequestError as `folder`, and where it is none of a disk."""
-    return _confined(source, Path.is_file)
+    return _find(source, Path.is_file)
 
 
-def folder(source: str) -> Path | None:
+def find_folder(source: str) -> Path | None:
     """The folder of that name, or None. Raises RequestError where others reach the studio and it is none of those that
     they may name."""
-    return _confined(source, Path.is_dir)
+    return _find(source, Path.is_dir)
 
 
 def check_on_disk(path: Path) -> None:
@@ -94,16 +94,16 @@ def check_on_disk(path: Path) -> None:
     end."""
     mounts = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
     kind = next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
-    if kind in PSEUDO:
+    if kind in PSEUDO_FILE_SYSTEMS:
         raise RequestError(
             f"{path} is no file on a disk but made by the kernel ({kind}): copy what you mean into a file."
         )
 
 
-def nameable(path: Path, chosen: Settings) -> bool:
+def may_be_named(path: Path, chosen: Settings) -> bool:
     """Whether somebody else may name that resolved path. A listed folder that holds the home opens nothing of the
     home."""
-    roots = [chosen.home.joinpath(room).resolve() for room in ROOMS] + [
+    roots = [chosen.home.joinpath(room).resolve() for room in HOME_FOLDERS] + [
         settings.ASSETS,
         chosen.artifacts,
         *chosen.import_folders,
@@ -121,29 +121,29 @@ def check_specification(spec: BaseModel, is_remembered: Callable[[Path], bool]) 
     RequestError.
     """
     chosen = settings.load()
-    for written in _named(spec) if chosen.shared else ():
-        path = resolved(written) if written.startswith(WRITTEN_AS_PATH) else None
-        if path is None or nameable(path, chosen) or path.is_relative_to(chosen.cache) or is_remembered(path):
+    for written in _paths_in(spec) if chosen.shared else ():
+        path = resolve(written) if written.startswith(PATH_PREFIXES) else None
+        if path is None or may_be_named(path, chosen) or path.is_relative_to(chosen.cache) or is_remembered(path):
             continue
-        raise _outside(path, chosen)
+        raise _outside_error(path, chosen)
 
 
-def _named(value: Any) -> Iterator[str]:
+def _paths_in(value: Any) -> Iterator[str]:
     """The texts in PATH_FIELDS of a specification and of all that it holds."""
     if isinstance(value, list | tuple):
         for each in value:
-            yield from _named(each)
+            yield from _paths_in(each)
     elif isinstance(value, BaseModel):
         fields = {name for model, names in PATH_FIELDS.items() if isinstance(value, model) for name in names}
         for name, held in value:
             texts = held if isinstance(held, tuple) else (held,)
             yield from (text for text in texts if name in fields and isinstance(text, str))
-            yield from _named(held)
+            yield from _paths_in(held)
 
 
-def _confined(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
+def _find(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
     """None also where what is written need not be meant as a path: a hub id may be the name of a folder here, too."""
-    path = resolved(source)
+    path = resolve(source)
     try:
         if path is None or not is_kind(path):
             return None
@@ -151,14 +151,14 @@ def _confined(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
         return None
     check_on_disk(path)
     chosen = settings.load()
-    if not chosen.shared or nameable(path, chosen):
+    if not chosen.shared or may_be_named(path, chosen):
         return path
-    if not source.startswith(WRITTEN_AS_PATH):
+    if not source.startswith(PATH_PREFIXES):
         return None
-    raise _outside(path, chosen)
+    raise _outside_error(path, chosen)
 
 
-def _outside(path: Path, chosen: Settings) -> RequestError:
+def _outside_error(path: Path, chosen: Settings) -> RequestError:
     listed = ", ".join(map(str, chosen.import_folders)) or "none is listed"
     return RequestError(
         f"{path} lies outside of the folders that this studio reads for others ({listed}): move it there, or ask its owner to "

@@ -18,10 +18,10 @@ from backend.service.workspace import Workspace
 from backend.store import rows
 from backend.store.tables import ArtifactRow, EvaluationRow, ModelRow, PresetRow
 
-Kind = Literal["preset", "artifact", "evaluation", "model"]
+DocumentKind = Literal["preset", "artifact", "evaluation", "model"]
 
 
-_KINDS: dict[Kind, tuple[type[Any], str, Callable[[str], object]]] = {
+_KINDS: dict[DocumentKind, tuple[type[Any], str, Callable[[str], object]]] = {
     "preset": (PresetRow, "document", partial(read_stored, Preset, whole="the preset")),
     "artifact": (ArtifactRow, "manifest", read_manifest),
     "evaluation": (EvaluationRow, "document", read_evaluation),
@@ -30,25 +30,25 @@ _KINDS: dict[Kind, tuple[type[Any], str, Callable[[str], object]]] = {
 """Of each kind its table, the column of the document, and what reads that."""
 
 
-class Damaged(NamedTuple):
+class UnreadableRow(NamedTuple):
     """`id` is the row's key, for a model its folder; `why` is a sentence. `newer`: a newer version of Whetstone wrote
     it."""
 
-    kind: Kind
+    kind: DocumentKind
     id: str
     why: str
     newer: bool = False
 
 
-def listing(
-    workspace: Workspace, kinds: Sequence[Kind] = tuple(_KINDS), among: Sequence[str] | None = None
-) -> list[Damaged]:
+def find_all(
+    workspace: Workspace, kinds: Sequence[DocumentKind] = tuple(_KINDS), among: Sequence[str] | None = None
+) -> list[UnreadableRow]:
     """Every one of these kinds, or of those keys, each document read once: of a long list a page asks for the part it
     shows."""
-    return [found for kind in kinds for found in _of(workspace, kind, among)]
+    return [found for kind in kinds for found in _find(workspace, kind, among)]
 
 
-def _of(workspace: Workspace, kind: Kind, among: Sequence[str] | None) -> list[Damaged]:
+def _find(workspace: Workspace, kind: DocumentKind, among: Sequence[str] | None) -> list[UnreadableRow]:
     table, column, read = _KINDS[kind]
     with workspace.store.read() as session:
         documents = rows.documents(session, table, column, among)
@@ -57,11 +57,11 @@ def _of(workspace: Workspace, kind: Kind, among: Sequence[str] | None) -> list[D
         try:
             read(document)
         except Unreadable as error:
-            unreadable.append(Damaged(kind, key, str(error), newer=isinstance(error, WrittenByNewer)))
+            unreadable.append(UnreadableRow(kind, key, str(error), newer=isinstance(error, WrittenByNewer)))
     return unreadable
 
 
-def remove(workspace: Workspace, damaged: Damaged) -> None:
+def remove(workspace: Workspace, damaged: UnreadableRow) -> None:
     """Take the row out of the store; files stay where they are.
 
     Raises ReadOnly in a demonstration, NotNow of what a newer version wrote."""

@@ -50,9 +50,9 @@ def measured(studio: Studio) -> EvaluationView:
     ]
     if found:
         return found[0]
-    prepared = demo.prepare(workspace, demo_model.starter(workspace), demo.RECIPES["w8a8"])
+    prepared = demo.prepare(workspace, demo_model.starter_card(workspace), demo.RECIPES["w8a8"])
     artifact = until_ended(workspace, optimize.submit(workspace, prepared).id).result["artifact"]
-    options = evaluations.options(concurrency=(1, 2), repeats=1, requests=8, max_tokens=16)
+    options = evaluations.read_options(concurrency=(1, 2), repeats=1, requests=8, max_tokens=16)
     spec = evaluations.prepare(workspace, ["starter", str(artifact)], options)
     ended = until_ended(workspace, evaluations.submit(workspace, spec).id)
     return evaluations.show(workspace, str(ended.result["evaluation"]))

@@ -35,7 +35,7 @@ def upload(visit: Visit, studio: Studio) -> None:
         pick(visit, label, column)
     visit.button("Use these columns").click()
     visit.page.wait_for_url(re.compile(r"[?&]workload=mine-"))
-    assert asked(visit, "workload") in workloads.saved(studio.workspace)
+    assert asked(visit, "workload") in workloads.list_saved(studio.workspace)
 
 
 def pick(visit: Visit, label: str, choice: str) -> None:

@@ -22,7 +22,7 @@ def test_the_report_is_accessible(
     chromium: Browser, studio: Studio, measured: EvaluationView, screenshots: Path | None, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.html"
-    file.write_bytes(evaluations.report(studio.workspace, measured.id))
+    file.write_bytes(evaluations.report_file(studio.workspace, measured.id))
     context = chromium.new_context(viewport={"width": WIDTHS[0], "height": HEIGHT}, offline=True)
     page = context.new_page()
     page.goto(file.as_uri())

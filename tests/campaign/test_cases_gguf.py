@@ -66,7 +66,7 @@ def test_imports_carry_what_the_files_compute(home: Workspace, tmp_path: Path) -
         seen = json.loads(whetstone(place, "models", "inspect", path, "--json").stdout)
         done = whetstone(place, "models", "import", path, "--name", name, "--detach", "--json")
         submitted[name] = seen, json.loads(done.stdout)["id"]
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     for name, (seen, job) in submitted.items():
         ended = until_ended(home, job)
         assert ended.state is JobState.SUCCEEDED, (name, ended.error)

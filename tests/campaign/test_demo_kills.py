@@ -62,9 +62,9 @@ def test_the_demo_survives_kill_9_of_its_supervisor(home: Workspace, demo: subpr
 
 
 def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
-    options = evaluations.options(concurrency=(1,), repeats=1, requests=900, quality=False)
+    options = evaluations.read_options(concurrency=(1,), repeats=1, requests=900, quality=False)
     job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "measure")
     inside = [Path(process.cwd()) for process in processes.tree(worker_pid(home))]
     folders = [folder for folder in inside if folder.name.startswith("whetstone-")]
@@ -78,9 +78,9 @@ def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
 
 
 def test_cancel_while_a_server_loads_leaves_nothing(home: Workspace) -> None:
-    options = evaluations.options(concurrency=(1,), repeats=1, requests=8, quality=False)
+    options = evaluations.read_options(concurrency=(1,), repeats=1, requests=8, quality=False)
     job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     eventually("the server's first line", lambda: any((home.settings.jobs / job.id).glob("*/server-*.log")))
     jobs.cancel(home, job.id)
     assert until_ended(home, job.id).state is JobState.CANCELLED

@@ -45,6 +45,6 @@ def test_dbos_716_a_restart_of_postgresql_in_mid_job_strands_nothing(postgres: P
         with home.store.read() as session:
             assert session.exec(select(ClaimRow)).all() == []
     finally:
-        jobs.close(home)
+        jobs.cancel_all_and_stop(home)
         home.store.engine.dispose()
         postgres.drop(url)

@@ -42,9 +42,9 @@ def expected(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     os.environ["OMP_NUM_THREADS"] = "1"
     home = open_home(tmp_path_factory.mktemp("local") / "home")
     job = optimize.submit(home, prepare(home, model, AWQ))
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
-    jobs.close(home)
+    jobs.cancel_all_and_stop(home)
     return weights(home)
 
 
@@ -69,7 +69,7 @@ def studio(cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(SECRET, WORTH)
     workspace = open_home(tmp_path / "home", ray_address=cluster.address)
     yield workspace
-    jobs.close(workspace)
+    jobs.cancel_all_and_stop(workspace)
     eventually("no process of the home", lambda: processes_of(workspace) == [], 30)
 
 
@@ -157,7 +157,7 @@ def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(
     studio: Workspace, cluster: RayCluster, model: str
 ) -> None:
     """A real vLLM server on the node; of two other jobs one has the other node meanwhile, and one waits."""
-    asked = evaluations.options(concurrency=(1,), repeats=1, requests=8, max_tokens=16, quality=False)
+    asked = evaluations.read_options(concurrency=(1,), repeats=1, requests=8, max_tokens=16, quality=False)
     measured = evaluations.submit(studio, evaluations.prepare(studio, ["starter"], asked)).id
     supervisors.start(studio)
     node = node_of(studio, measured)
@@ -174,7 +174,7 @@ def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(
     document = shown.document
     assert document.hardware["node"] == found.place and node_of(studio, measured) == node
     assert hardware_line(document.hardware).endswith(f"node {found.place}")
-    assert f"node {found.place}" in evaluations.report(studio, shown.id).decode()
+    assert f"node {found.place}" in evaluations.report_file(studio, shown.id).decode()
     (level,) = document.variants[0].levels
     assert level.invocations == 8 and level.invocation_errors == 0
     ended = last(studio, measured).at

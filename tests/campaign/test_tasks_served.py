@@ -49,7 +49,7 @@ def copied(home: Workspace, tmp_path: Path) -> Callable[..., str]:
         data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": "rows.jsonl"}}, "test_split": "test"}
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (tmp_path / "one.yaml").write_text(yaml.safe_dump({**data, **settings}))
-        (folder,) = tasks.kept(home, [task_files.read(tmp_path / "one.yaml")])
+        (folder,) = tasks.keep_copies(home, [task_files.read(tmp_path / "one.yaml")])
         return folder
 
     return made
@@ -76,7 +76,7 @@ def test_the_rules_are_those_of_the_installed_harness(quality_python: Path) -> N
 def test_a_multiple_choice_is_scored_as_the_models_logits_say_and_twice_the_same(
     vllm_server: VllmServer, starter_target: Path, quality_python: Path, home: Workspace, tmp_path: Path
 ) -> None:
-    folders = tasks.kept(home, tasks.find("next-line"))
+    folders = tasks.keep_copies(home, tasks.find("next-line"))
     server = served(vllm_server, starter_target)
     first, again = (scoring.score_tasks(quality_python, folders, ASKED, server, tmp_path / str(k)) for k in range(2))
     (acc,) = [each for each in first if each.score.metric == "acc"]
@@ -160,7 +160,7 @@ def test_a_template_that_cannot_be_filled_in_is_found_before_a_model_is_asked(
 def test_a_server_that_is_gone_is_one_sentence(
     quality_python: Path, starter_target: Path, home: Workspace, tmp_path: Path
 ) -> None:
-    folders = tasks.kept(home, tasks.find("next-line"))
+    folders = tasks.keep_copies(home, tasks.find("next-line"))
     gone = scoring.TaskServer("http://127.0.0.1:9/v1", "x", starter_target)
     with pytest.raises(WorkError, match="lm-eval could not score the tasks"):
         scoring.score_tasks(quality_python, folders, 2, gone, tmp_path / "cache")
@@ -171,7 +171,7 @@ def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Worksp
     asked = EvaluateOptions(
         concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
     )
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     job = evaluations.submit(home, evaluations.prepare(home, ["starter", str(starter_target)], asked))
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
@@ -183,7 +183,7 @@ def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Worksp
     assert second.ci95 is not None and second.ci95[0] <= 0 <= second.ci95[1]
     lines = [json.loads(line) for line in (Path(shown.path) / "task_samples.jsonl").read_text().splitlines()]
     assert len(lines) == 2 * 2 * 24
-    assert b"lm-eval 0.4.13" in evaluations.report(home, shown.id)
+    assert b"lm-eval 0.4.13" in evaluations.report_file(home, shown.id)
 
 
 @pytest.mark.timeout(900)
@@ -193,7 +193,7 @@ def test_an_address_is_scored_in_the_tokens_of_the_model_that_it_serves(
     asked = EvaluateOptions(
         concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
     )
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     job = evaluations.submit(home, evaluations.prepare(home, ["starter", vllm_server.url], asked))
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error

@@ -105,7 +105,7 @@ def _folders(site: Site, named: set[str]) -> list[str]:
     """After a collection in each home, what lies there is what artifacts name: of a supervisor that was killed between
     the two, an attempt that others repeated may have been put in its place."""
     for name in site.homes:
-        artifact_storage.collect(
+        artifact_storage.collect_garbage(
             Workspace(site.driver.model_copy(update={"home": site.home(name)}), site.store), grace=timedelta(0)
         )
     lying = {str(path) for name in site.homes for path in (site.home(name) / "artifacts").glob("*")}
@@ -114,7 +114,7 @@ def _folders(site: Site, named: set[str]) -> list[str]:
 
 def _bucket(site: Site) -> list[str]:
     """After a collection, what lies in the bucket is what artifacts name."""
-    artifact_storage.collect(Workspace(site.driver, site.store), grace=timedelta(0))
+    artifact_storage.collect_garbage(Workspace(site.driver, site.store), grace=timedelta(0))
     with site.store.read() as session:
         named = set(session.exec(select(ArtifactContentRow.address)))
     prefix = str(site.artifacts).removeprefix(f"s3://{BUCKET}/")

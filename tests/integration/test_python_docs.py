@@ -27,7 +27,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspac
     workspace = open_home(tmp_path / "home")
     monkeypatch.setenv("WHETSTONE_HOME", str(workspace.settings.home))
     yield workspace
-    jobs.close(workspace)
+    jobs.cancel_all_and_stop(workspace)
 
 
 def page() -> list[str]:

@@ -109,7 +109,7 @@ def test_few_positions_and_a_class_that_reads_otherwise_are_notes(tmp_path: Path
 @pytest.mark.process
 def test_the_answer_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = llama(tmp_path / "model", template=None)
-    first = kept.of(tmp_path / "cache", read_card(folder))
+    first = kept.run_preflight(tmp_path / "cache", read_card(folder))
     assert first == Preflight() and len(list((tmp_path / "cache" / "preflight").iterdir())) == 1
 
     def again(card: object) -> Preflight:
@@ -117,11 +117,11 @@ def test_the_answer_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: py
 
     with monkeypatch.context() as patched:
         patched.setattr(preflight, "look", again)
-        assert kept.of(tmp_path / "cache", read_card(folder)) == first
+        assert kept.run_preflight(tmp_path / "cache", read_card(folder)) == first
     edit(folder / "tokenizer_config.json", chat_template=cases.NEEDS_TOOLS)
-    assert kept.of(tmp_path / "cache", read_card(folder)).no_chat
+    assert kept.run_preflight(tmp_path / "cache", read_card(folder)).no_chat
     edit(folder / "tokenizer_config.json", chat_template=CHAT)
-    assert kept.of(tmp_path / "cache", read_card(folder)) == first
+    assert kept.run_preflight(tmp_path / "cache", read_card(folder)) == first
 
 
 @pytest.mark.process
@@ -133,8 +133,8 @@ def test_a_file_larger_than_the_childs_memory_is_looked_at(tmp_path: Path) -> No
 
 def test_what_comes_with_whetstone_and_what_is_gone_is_not_looked_at(tmp_path: Path, starter_target: Path) -> None:
     card = read_card(starter_target)
-    assert kept.of(tmp_path, card) == Preflight()
-    assert kept.of(tmp_path, card.model_copy(update={"path": str(tmp_path / "gone")})) == Preflight()
+    assert kept.run_preflight(tmp_path, card) == Preflight()
+    assert kept.run_preflight(tmp_path, card.model_copy(update={"path": str(tmp_path / "gone")})) == Preflight()
 
 
 def test_an_adapter_alone_and_a_cache_folder_are_refused_by_name(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_pipe_in_place_of_a_file_of_a_model(tmp_path: Path, name: str) -> None
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     assert not held_out_text.has_template(folder) and import_record.read(folder) is None
-    context = workloads.context_of(Variant(name="m", source="m", kind="model", model_path=str(folder)))
+    context = workloads.context_tokens(Variant(name="m", source="m", kind="model", model_path=str(folder)))
     assert context == (None if name == "config.json" else 512)
 
 

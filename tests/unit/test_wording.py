@@ -68,7 +68,7 @@ OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+")
 )
 def test_the_same_error_for_both_readers(fields: dict[str, Any], command: str, page: str) -> None:
     with pytest.raises(errors.InvalidOptions) as refused:
-        evaluations.options(**fields)
+        evaluations.read_options(**fields)
     assert flag_names.sentence(refused.value) == command
     assert field_labels.sentence(refused.value) == page
     assert "--" not in str(refused.value)

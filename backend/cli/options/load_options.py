@@ -37,7 +37,7 @@ def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Comm
     fields = [
         _option(name, field, defaults) for name, field in EvaluateOptions.model_fields.items() if name not in without
     ]
-    return replaced("chosen", fields, lambda asked: evaluations.options(**(defaults | _read(asked))))
+    return replaced("chosen", fields, lambda asked: evaluations.read_options(**(defaults | _read(asked))))
 
 
 def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Parameter:

@@ -11,7 +11,7 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.target_choice import Choice, Deployment, Loser
 from backend.service.plans.neuron_compilation import CompilationPreview
-from backend.service.plans.optimize import Preview
+from backend.service.plans.optimize import OptimizePreview
 
 LOSERS_SHOWN = 12
 
@@ -65,7 +65,7 @@ def _losers(losers: Sequence[Loser]) -> str:
     return table(("target", "USD an hour", "why it lost"), shown)
 
 
-def preview_text(title: str, preview: Preview) -> str:
+def preview_text(title: str, preview: OptimizePreview) -> str:
     """The steps, what the job needs, where it runs, and where the result is meant to be served."""
     steps = [f"  {number}. {step.title}" for number, step in enumerate(preview.plan.steps, 1)] or [
         "  nothing: the original"

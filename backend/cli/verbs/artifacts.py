@@ -73,7 +73,7 @@ def lookup(
 ) -> None:
     """Whether a job for Neuron would compile, or fetch what was compiled before."""
     workspace = service.open_workspace()
-    case = cases.resolve(workspace, models.facts(workspace, model), auto_bits.chosen(recipe, None), target)
+    case = cases.resolve(workspace, models.resolve_facts(workspace, model), auto_bits.chosen(recipe, None), target)
     preview = neuron_compilation.preview(workspace, case)
     emit(preview, as_json=json, text=compilation_text(preview))
 
@@ -93,7 +93,7 @@ def gc(
     """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still
     need."""
     aged = None if unused_for is None else timedelta(days=unused_for)
-    found = artifact_storage.collect(
+    found = artifact_storage.collect_garbage(
         service.open_workspace(), unused_for=aged, grace=timedelta(hours=grace), dry_run=dry_run
     )
     named = f"{', '.join(found.artifacts)}: " if found.artifacts else ""

@@ -16,7 +16,7 @@ from backend.cli.verbs import bench_import
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.words import workloads as workload_words
 from backend.service.evaluations import bench
-from backend.service.evaluations.workloads import Prepared
+from backend.service.evaluations.workloads import PreparedLoad
 
 
 @load_options.options(
@@ -56,7 +56,9 @@ def bench_command(
     `bench forget ID` drops one.
     """
     workspace = service.open_workspace()
-    outcome = bench.run(workspace, url, model, chosen, tokenizer=tokenizer, on_prepared=partial(_say_workload, chosen))
+    outcome = bench.run_bench(
+        workspace, url, model, chosen, tokenizer=tokenizer, on_prepared=partial(_say_workload, chosen)
+    )
     if outcome.levels or outcome.failure is None:
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
@@ -65,7 +67,7 @@ def bench_command(
         raise typer.Exit(outcome.failure.exit_code)
 
 
-def _say_workload(asked: EvaluateOptions, prepared: Prepared) -> None:
+def _say_workload(asked: EvaluateOptions, prepared: PreparedLoad) -> None:
     for words in workload_words.said(asked, prepared.chosen, prepared.prompts, prepared.reading):
         say(words)
 

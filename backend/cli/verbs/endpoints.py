@@ -17,7 +17,7 @@ from backend.domain.validation import first_flaw
 from backend.present import serve_command
 from backend.present.words import endpoints as words
 from backend.service.serving import endpoints
-from backend.service.serving.endpoints import FORMS, Changes, EndpointView, Wanted
+from backend.service.serving.endpoints import FORMS, DeploymentRequest, EndpointView, UpdateRequest
 
 app = typer.Typer(no_args_is_help=True)
 EndpointId = Annotated[str, typer.Argument(help="An endpoint's name, as `whetstone endpoints list` shows it.")]
@@ -78,7 +78,7 @@ def deploy(
     yet.
     """
     workspace = service.open_workspace()
-    wanted = Wanted(
+    wanted = DeploymentRequest(
         instance=instance,
         role=role,
         bucket=bucket,
@@ -234,7 +234,7 @@ def update(
     meanwhile.
     """
     workspace = service.open_workspace()
-    changes = Changes(
+    changes = UpdateRequest(
         instance=instance,
         instances=instances,
         container=container,

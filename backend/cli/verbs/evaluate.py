@@ -62,23 +62,23 @@ def evaluate(
     """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
     workspace = service.open_workspace()
     if continues is not None:
-        prepared = _more(workspace, continues, blocks, bool(variants) or chosen != evaluations.options())
+        prepared = _more(workspace, continues, blocks, bool(variants) or chosen != evaluations.read_options())
     elif variants and blocks is None:
         prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
     if prepared.continues is None:
         for sentence in workload_words.said(
-            chosen, prepared.options, *workloads.read_as(prepared.options, prepared.variants)
+            chosen, prepared.options, *workloads.describe_reading(prepared.options, prepared.variants)
         ):
             say(sentence)
-    conditions = evaluations.conditions(fail_if or [], prepared.options, waits=wait)
+    conditions = evaluations.read_gates(fail_if or [], prepared.options, waits=wait)
     send = continuation.submit if prepared.continues else evaluations.submit
-    submit = partial(send, workspace, prepared, submission=jobs.key(workspace, life.key), terms=life.terms)
+    submit = partial(send, workspace, prepared, submission=jobs.submission_key(workspace, life.key), terms=life.terms)
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
-    evaluations.judge(shown.document, conditions)
+    evaluations.check_gates(shown.document, conditions)
 
 
 def _more(workspace: service.Workspace, evaluation: str, blocks: int | None, others: bool) -> EvaluateSpec:

@@ -54,7 +54,7 @@ def list_queue(json: Json = False) -> None:
     """What runs, and what waits in the order in which it starts, each with the reason why."""
     workspace = service.open_workspace()
     job_views = jobs.active(workspace)
-    why = wait_reasons.reasons(workspace, job_views)
+    why = wait_reasons.find_reasons(workspace, job_views)
     documents = [job.model_dump(mode="json") | {"waiting": why.get(job.id)} for job in job_views]
     rows = [(job.id, _state(job), job.terms.priority, job.title, _sentence(job, why)) for job in job_views]
     text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "Nothing runs or waits."
@@ -94,11 +94,11 @@ def show(job: JobId, json: Json = False) -> None:
     )
     document = {name: getattr(job_view, name) for name in names}
     why, tried = (
-        wait_reasons.reasons(workspace, [job_view]).get(job_view.id),
+        wait_reasons.find_reasons(workspace, [job_view]).get(job_view.id),
         wait_reasons.attempts(workspace, job_view.id),
     )
     document |= {"waiting": why, "attempts": tried, "spec": jobs.specification(workspace, job), "events": events}
-    kept, spent = jobs.kept_bytes(workspace, job_view.id), progress.cost(workspace, job_view)
+    kept, spent = jobs.checkpoint_bytes(workspace, job_view.id), progress.find_cost(workspace, job_view)
     document |= {"kept_bytes": kept, "cost": spent}
     cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
     where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []
@@ -121,7 +121,7 @@ def show(job: JobId, json: Json = False) -> None:
 @app.command()
 def drop(job: JobId, json: Json = False) -> None:
     """Free the space of what an ended job keeps to go on from; its record and its log stay."""
-    freed = jobs.drop_kept(service.open_workspace(), job)
+    freed = jobs.drop_checkpoints(service.open_workspace(), job)
     emit(
         {"id": job, "freed_bytes": freed},
         as_json=json,
@@ -158,7 +158,7 @@ def _cancel(workspace: Workspace, job: str) -> JobView:
     """A worker goes on without a supervisor, but only one can end it."""
     job_view = jobs.cancel(workspace, job)
     if not job_view.ended:
-        supervisors.ensure(workspace)
+        supervisors.ensure_running(workspace)
     return job_view
 
 

@@ -86,11 +86,11 @@ def tell_activity(
 ) -> None:
     """What runs where, what ended badly, who changed what. Those of others only for an admin."""
     workspace = service.open_workspace()
-    running = running_jobs.running(workspace, owner=who, words=words)
-    states = [str(state) for state in running_jobs.ENDED_BADLY]
+    running = running_jobs.list_running(workspace, owner=who, words=words)
+    states = [str(state) for state in running_jobs.UNSUCCESSFUL]
     bad = jobs.listing(workspace, states=states, owner=who, words=words, limit=limit)
     changes = audit.listing(
-        workspace, who=audit.readable(workspace) or ((who,) if who else ()), words=words, limit=limit
+        workspace, who=audit.readable_owner(workspace) or ((who,) if who else ()), words=words, limit=limit
     )
     document = {"running": running, "ended_badly": bad, "changes": changes}
     at = "%Y-%m-%d %H:%M"

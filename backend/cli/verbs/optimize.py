@@ -22,7 +22,7 @@ from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, variants
 from backend.service.plans import cases, neuron_compilation, optimize
-from backend.service.plans.sagemaker_jobs import asked as managed_target
+from backend.service.plans.sagemaker_jobs import is_sagemaker as managed_target
 
 
 @job_options.options("cores", "memory_bytes")
@@ -68,7 +68,7 @@ def command(
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     wanted = goals.read(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
-    case = cases.resolve(workspace, models.facts(workspace, model), chosen, target, wanted, load)
+    case = cases.resolve(workspace, models.resolve_facts(workspace, model), chosen, target, wanted, load)
     if managed_target(target):
         sagemaker_optimize.command(
             workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json
@@ -84,13 +84,13 @@ def command(
         return
     prepare = neuron_compilation.prepare if case.facts.place == "neuron" else optimize.prepare
     prepared = prepare(workspace, case, seed=seed)
-    then = follow_up.follower(follow_up.prepare(workspace, prepared.spec)) if then_evaluate else None
-    key = jobs.key(workspace, life.key)
+    then = follow_up.make_follower(follow_up.prepare(workspace, prepared.spec)) if then_evaluate else None
+    key = jobs.submission_key(workspace, life.key)
 
     def submit() -> JobView:
         job = optimize.submit(workspace, prepared, submission=key, terms=life.terms, then=then)
         if prepared.spec.deployment is not None:
-            say(optimize.where(prepared.spec.model, prepared.spec.deployment, chosen))
+            say(optimize.where_text(prepared.spec.model, prepared.spec.deployment, chosen))
         return job
 
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
@@ -106,8 +106,8 @@ def command(
         "average_bits",
         "recovery",
     )
-    text = _text(model, document, variants.unserved(workspace, str(document["artifact"])))
-    second = jobs.follower(workspace, ended.id) if then is not None else None
+    text = _text(model, document, variants.why_unserved(workspace, str(document["artifact"])))
+    second = jobs.find_follower(workspace, ended.id) if then is not None else None
     if second is not None:
         document["evaluation"] = finish(workspace, second).result["evaluation"]
         text += f"\n{next_command('report', document['evaluation'])}"

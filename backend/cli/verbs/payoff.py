@@ -25,7 +25,7 @@ from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import artifacts, jobs
 from backend.service.plans import payoff_maps, recipe_files, training
-from backend.service.plans.payoff_maps import Trained
+from backend.service.plans.payoff_maps import TrainedDraft
 
 SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Acceptances of the table."""
@@ -61,10 +61,12 @@ def command(
     spec = measuring.prepare(workspace, model, _numbers(streams), rounds, serving=serving)
     own = _trained(workspace, spec, draft) if draft else None
     asked = own.shape if own else _sized(workspace, spec, draft_parameters)
-    found = None if again else payoff_maps.for_spec(workspace, spec)
+    found = None if again else payoff_maps.find_for_spec(workspace, spec)
     if found is None:
-        submit = partial(measuring.submit, workspace, spec, submission=jobs.key(workspace, life.key), terms=life.terms)
-        found = payoff_maps.of(submit_and_finish(workspace, submit, wait=wait, as_json=json))
+        submit = partial(
+            measuring.submit, workspace, spec, submission=jobs.submission_key(workspace, life.key), terms=life.terms
+        )
+        found = payoff_maps.map_of_job(submit_and_finish(workspace, submit, wait=wait, as_json=json))
         assert found is not None
     lengths = own.lengths if own else ()
     emit(document(found, asked, lengths), as_json=json, text=text(found, asked, lengths))
@@ -77,12 +79,12 @@ def _sized(workspace: Workspace, spec: PayoffSpec, written: str) -> Shape:
     return draft_payoff.shape_of(wanted)
 
 
-def _trained(workspace: Workspace, spec: PayoffSpec, artifact: str) -> Trained:
+def _trained(workspace: Workspace, spec: PayoffSpec, artifact: str) -> TrainedDraft:
     """Raises NotFound, RequestError for what is no draft of `train`, or one of another model."""
     manifest = artifacts.show(workspace, artifact).manifest
-    card, _ = measuring.original(workspace, spec.variants[0])
-    recipe = training.recipe(artifact, manifest.training) if manifest.training else ORIGINAL
-    found = payoff_maps.trained(workspace, card, recipe)
+    card, _ = measuring.require_original(workspace, spec.variants[0])
+    recipe = training.draft_recipe(artifact, manifest.training) if manifest.training else ORIGINAL
+    found = payoff_maps.find_trained_draft(workspace, card, recipe)
     if found is None:
         raise RequestError(
             f"{artifact} is no draft that was trained for {card.id}: give {{}} of `whetstone train`.", "draft"

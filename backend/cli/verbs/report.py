@@ -53,7 +53,7 @@ def report_command(
         "requests_a_month": requests_a_month,
     }
     what_if = checked(WhatIf, given, RequestError)
-    page = reports.page(service.open_workspace(), evaluation, what_if, imported or [])
+    page = reports.write_page(service.open_workspace(), evaluation, what_if, imported or [])
     try:
         to.write_bytes(page)
     except OSError as error:

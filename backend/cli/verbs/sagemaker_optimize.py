@@ -58,7 +58,12 @@ def command(
         emit(preview, as_json=as_json, text=_preview_text(preview))
         return
     submit = partial(
-        sagemaker_jobs.submit, workspace, case, given, submission=jobs.key(workspace, life.key), terms=life.terms
+        sagemaker_jobs.submit,
+        workspace,
+        case,
+        given,
+        submission=jobs.submission_key(workspace, life.key),
+        terms=life.terms,
     )
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=as_json)
     emit(outcome(ended), as_json=as_json, text=_text(ended.result))
@@ -66,15 +71,15 @@ def command(
 
 def refuse(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
     """Raises InvalidOptions for options that do not go with the target."""
-    if written_as and not sagemaker_jobs.asked(target):
+    if written_as and not sagemaker_jobs.is_sagemaker(target):
         raise InvalidOptions(
             f"--as goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
         )
-    if given and not sagemaker_jobs.asked(target):
+    if given and not sagemaker_jobs.is_sagemaker(target):
         raise InvalidOptions(
             f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
         )
-    if then_evaluate and sagemaker_jobs.asked(target):
+    if then_evaluate and sagemaker_jobs.is_sagemaker(target):
         raise InvalidOptions("--then-evaluate goes with jobs that run here: what SageMaker makes lies in S3.")
 
 

@@ -95,9 +95,9 @@ def demo(
     report, and the outcome in one line. Where no hub and no package index answers, on the starter model.
     """
     workspace = service.open_workspace()
-    supervisors.ensure(workspace)
+    supervisors.ensure_running(workspace)
     with noted():
-        shown = loop.run(
+        shown = loop.run_demo(
             workspace,
             lambda job: finish(workspace, job),
             say,
@@ -154,9 +154,9 @@ def drain(
     supervisors.drain(workspace)
     if hand_over:
         supervisors.stop(workspace)
-    while wait and supervisors.alive(workspace, own=True):
+    while wait and supervisors.is_alive(workspace, own=True):
         time.sleep(LOOK_S)
-    gone = not supervisors.alive(workspace, own=True)
+    gone = not supervisors.is_alive(workspace, own=True)
     text = "The supervisor has ended." if gone else "The supervisor takes no new jobs, and ends with its last."
     emit({"ended": gone}, as_json=json, text=text)
 

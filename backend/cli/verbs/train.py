@@ -70,7 +70,9 @@ def command(
         "seed": seed,
     }
     spec = training.prepare(workspace, model, checked(Training, given, InvalidOptions), prompts)
-    submit = partial(training.submit, workspace, spec, submission=jobs.key(workspace, life.key), terms=life.terms)
+    submit = partial(
+        training.submit, workspace, spec, submission=jobs.submission_key(workspace, life.key), terms=life.terms
+    )
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
     document = outcome(ended, "artifact", "path", "seconds", "peak_rss_bytes", "bytes_after", "training")
     emit(document, as_json=json, text=_text(model, document))

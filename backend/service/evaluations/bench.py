@@ -17,7 +17,7 @@ from backend.address import check_public
 from backend.domain.errors import EndpointUnreachable, RequestError, WhetstoneError, WorkError
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.service.evaluations import workloads
-from backend.service.evaluations.workloads import Prepared
+from backend.service.evaluations.workloads import PreparedLoad
 from backend.service.models import endpoint_variants
 from backend.service.workspace import Workspace
 
@@ -25,7 +25,7 @@ ERRORS: dict[int, type[WhetstoneError]] = {2: RequestError, 3: EndpointUnreachab
 """By the exit code of the bench process; any other is a WorkError."""
 
 
-class Outcome(NamedTuple):
+class BenchResult(NamedTuple):
     """`levels` as dictionaries, those done before the `failure` too."""
 
     levels: list[dict[str, Any]]
@@ -37,27 +37,27 @@ class Outcome(NamedTuple):
         return any(level["invocations"] > level["invocation_errors"] for level in self.levels)
 
 
-def run(
+def run_bench(
     workspace: Workspace,
     url: str,
     model: str | None,
     chosen: EvaluateOptions,
     *,
     tokenizer: str | None = None,
-    on_prepared: Callable[[Prepared], None] = lambda _: None,
-) -> Outcome:
+    on_prepared: Callable[[PreparedLoad], None] = lambda _: None,
+) -> BenchResult:
     """Measure. `on_prepared` is called with what will be asked, before anything starts.
 
     Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result.
     """
     if endpoint_variants.is_endpoint(url):
-        named = endpoint_variants.told(workspace, endpoint_variants.variant(workspace, url))
+        named = endpoint_variants.with_aws_facts(workspace, endpoint_variants.make_variant(workspace, url))
         url, model = str(named.url), model or named.served_name
         chosen = chosen.model_copy(update={"price_per_hour": chosen.hour_of(named)})
     place = endpoint.address(url)
     check_public(place)
     endpoint.check_bearer(chosen.bearer_env, place)
-    prepared = workloads.prepared(workspace, chosen, tokenizer)
+    prepared = workloads.prepare(workspace, chosen, tokenizer)
     on_prepared(prepared)
     request = {
         "url": url.rstrip("/"),
@@ -74,19 +74,19 @@ def run(
         if not written.exists():
             raise WorkError(f"The load generator ended with exit code {done.returncode} and no result.")
         document = json.loads(written.read_text())
-    failure = _failure(done.returncode, document["error"]) if done.returncode else None
-    outcome = Outcome(document["levels"], failure)
+    failure = _process_error(done.returncode, document["error"]) if done.returncode else None
+    outcome = BenchResult(document["levels"], failure)
     if failure is None and outcome.levels and not outcome.answered:
-        return outcome._replace(failure=all_failed(outcome.levels))
+        return outcome._replace(failure=all_failed_error(outcome.levels))
     return outcome
 
 
-def _failure(code: int, written: dict[str, Any]) -> WhetstoneError:
+def _process_error(code: int, written: dict[str, Any]) -> WhetstoneError:
     """The error that the bench process ended with."""
     return ERRORS.get(code, WorkError)(written["problem"], *written["named"], field=written["field"])
 
 
-def all_failed(levels: list[dict[str, Any]]) -> WorkError:
+def all_failed_error(levels: list[dict[str, Any]]) -> WorkError:
     """What to say where no request was answered, with how they failed."""
     kinds: Counter[str] = Counter()
     for level in levels:

@@ -25,10 +25,10 @@ from backend.service.workspace import Workspace
 from backend.store import history
 
 MOST_BLOCKS = 1000
-KEPT = ("evaluation.json", "records.parquet", "runs.json")
+FILES_NEEDED = ("evaluation.json", "records.parquet", "runs.json")
 
 
-def asked(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec:
+def continued_spec(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec:
     """The same variants under the same load, for so many blocks more. Nothing is checked. Raises RequestError."""
     if not 1 <= blocks <= MOST_BLOCKS:
         raise RequestError(f"{blocks} blocks cannot be measured: give 1 to {MOST_BLOCKS:,}.")
@@ -49,13 +49,13 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
     """
     workspace.check(Action.SUBMIT)
     view = evaluations.show(workspace, evaluation_id)
-    spec = asked(view, blocks)
-    for why in _obstacles(workspace, view):
+    spec = continued_spec(view, blocks)
+    for why in _find_obstacles(workspace, view):
         raise NotContinued(f"{evaluation_id} cannot be continued: {why}.")
     for variant in spec.variants:
         if variant.kind != "url":
             engines.server_python(workspace.settings, variant)
-    return asked(view, blocks, origin=_origin(view, spec))
+    return continued_spec(view, blocks, origin=_first_line(view, spec))
 
 
 def submit(
@@ -66,34 +66,34 @@ def submit(
     return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
 
 
-def _obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
+def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
     """Each in words that go on after `cannot be continued:`, what costs least to find out first."""
     document = view.document
     if document.options.sweep:
         yield "it is a search, which has no blocks; search again"
     if lost := next((result.name for result in document.variants if result.lost), None):
         yield f"`{lost}` stopped answering in it; measure again"
-    if gone := next((name for name in KEPT if not (Path(view.path) / name).is_file()), None):
+    if gone := next((name for name in FILES_NEEDED if not (Path(view.path) / name).is_file()), None):
         yield f"its {gone} is no longer in {view.path}; measure again"
-    for job in later(workspace, view.id):
+    for job in find_continuations(workspace, view.id):
         done = job.state is JobState.SUCCEEDED
         yield (
             f"{job.result.get('evaluation')} has done so; continue that one"
             if done
             else f"job {job.id} does so already"
         )
-    yield from _differences(workspace, document)
-    yield from filter(None, (_changed(workspace, result) for result in document.variants))
+    yield from _machine_differences(workspace, document)
+    yield from filter(None, (_variant_change(workspace, result) for result in document.variants))
 
 
-def later(workspace: Workspace, evaluation_id: str) -> list[JobView]:
+def find_continuations(workspace: Workspace, evaluation_id: str) -> list[JobView]:
     """The job that continues it or has done so; none where all that tried have failed."""
     with workspace.store.read() as session:
         job_views = [jobs.view(row) for row in history.continuing(session, evaluation_id)]
     return [job for job in job_views if job.state in {*LIVE, JobState.QUEUED, JobState.SUCCEEDED}]
 
 
-def _differences(workspace: Workspace, document: Evaluation) -> Iterator[str]:
+def _machine_differences(workspace: Workspace, document: Evaluation) -> Iterator[str]:
     """Of this machine and what is installed, from what it was measured on."""
     here = probe.probe()
     for name, words in (("cpu", "processor"), ("cores", "number of cores"), ("flags", "processor's features")):
@@ -101,8 +101,8 @@ def _differences(workspace: Workspace, document: Evaluation) -> Iterator[str]:
             yield f"the {words} was {document.hardware.get(name)} and is {here.get(name)} here; measure again"
     if _gibibytes(here) != _gibibytes(document.hardware):
         yield f"it had {_gibibytes(document.hardware)} GiB of memory, and here are {_gibibytes(here)}; measure again"
-    if _names(here) != _names(document.hardware):
-        yield f"its accelerators were {_listed(document.hardware)}, and here: {_listed(here)}; measure again"
+    if _accelerator_names(here) != _accelerator_names(document.hardware):
+        yield f"its accelerators were {_accelerators_text(document.hardware)}, and here: {_accelerators_text(here)}; measure again"
     then, now = document.versions, engines.versions(workspace.settings)
     for package in sorted({*then, *now}):
         if then.get(package) != now.get(package):
@@ -113,19 +113,19 @@ def _gibibytes(hardware: dict[str, Any]) -> int:
     return round(float(hardware.get("memory_bytes") or 0) / 2**30)
 
 
-def _names(hardware: dict[str, Any]) -> list[tuple[Any, Any]]:
+def _accelerator_names(hardware: dict[str, Any]) -> list[tuple[Any, Any]]:
     return [(each["name"], each["driver"]) for each in hardware.get("accelerators", [])]
 
 
-def _listed(hardware: dict[str, Any]) -> str:
-    return ", ".join(f"{name} (driver {driver})" for name, driver in _names(hardware)) or "none"
+def _accelerators_text(hardware: dict[str, Any]) -> str:
+    return ", ".join(f"{name} (driver {driver})" for name, driver in _accelerator_names(hardware)) or "none"
 
 
-def _changed(workspace: Workspace, result: VariantResult) -> str | None:
+def _variant_change(workspace: Workspace, result: VariantResult) -> str | None:
     """Why it is not what was measured; None where it is, and of a URL, which is taken at its word."""
     path = result.variant.model_path
     if result.variant.stored_at is not None:
-        return _changed_in_bucket(workspace, result)
+        return _bucket_change(workspace, result)
     if path is None:
         return None
     if not Path(path).is_dir():
@@ -135,7 +135,7 @@ def _changed(workspace: Workspace, result: VariantResult) -> str | None:
     return None
 
 
-def _changed_in_bucket(workspace: Workspace, result: VariantResult) -> str | None:
+def _bucket_change(workspace: Workspace, result: VariantResult) -> str | None:
     """By its manifest: nobody reads a byte of it before it is served, and then it is verified."""
     try:
         manifest = artifacts.show(workspace, result.variant.source).manifest
@@ -146,7 +146,7 @@ def _changed_in_bucket(workspace: Workspace, result: VariantResult) -> str | Non
     return None
 
 
-def _origin(view: EvaluationView, spec: EvaluateSpec) -> int:
+def _first_line(view: EvaluationView, spec: EvaluateSpec) -> int:
     """Where the new blocks' lines begin (`prompt_lines.origin`). Raises NotContinued where there are too few lines."""
     file, options = Path(spec.options.workload), spec.options
     content = file.read_bytes() if file.is_file() else b""

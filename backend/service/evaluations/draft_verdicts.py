@@ -13,7 +13,7 @@ from backend.service.jobs import artifacts
 from backend.service.workspace import Workspace
 
 
-class Paid(Frozen):
+class DraftVerdict(Frozen):
     """What one evaluation said of a recipe that is nothing but the draft, at one load."""
 
     evaluation: str
@@ -21,7 +21,7 @@ class Paid(Frozen):
     sentence: str
 
 
-def of(workspace: Workspace, artifact_id: str) -> list[Paid]:
+def find_verdicts(workspace: Workspace, artifact_id: str) -> list[DraftVerdict]:
     """Of each evaluation whose verdict on tokens a second is decided, newest first. Of a recipe that does more than
     speculate nothing is said: its speed is not the draft's."""
     uses = {
@@ -31,10 +31,10 @@ def of(workspace: Workspace, artifact_id: str) -> list[Paid]:
     }
     if not uses:
         return []
-    return [found for view in evaluations.listing(workspace) for found in _paid(view, uses)]
+    return [found for view in evaluations.listing(workspace) for found in _verdicts_in(view, uses)]
 
 
-def _paid(view: EvaluationView, uses: set[str]) -> Iterator[Paid]:
+def _verdicts_in(view: EvaluationView, uses: set[str]) -> Iterator[DraftVerdict]:
     names = {result.variant.name for result in view.document.variants[1:] if result.variant.source in uses}
     for each in view.document.comparison:
         if (
@@ -50,4 +50,4 @@ def _paid(view: EvaluationView, uses: set[str]) -> Iterator[Paid]:
                 if pays
                 else f"It does not pay: {times}. It is kept, and not to be recommended there."
             )
-            yield Paid(evaluation=view.id, pays=pays, sentence=words)
+            yield DraftVerdict(evaluation=view.id, pays=pays, sentence=words)

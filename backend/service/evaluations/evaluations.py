@@ -34,7 +34,7 @@ from backend.store.tables import EvaluationRow
 
 TEXTS = tuple(held_out_text.BUNDLED)
 """Held-out texts that are bundled."""
-DOCUMENTS_KEPT = 16
+DOCUMENTS_CACHED = 16
 """As many as a comparison shows, and some. One of fifty variants at twenty levels takes about 50 MB."""
 
 
@@ -60,7 +60,7 @@ class EvaluationTitle(Frozen):
     created_at: datetime
 
 
-def options(**fields: object) -> EvaluateOptions:
+def read_options(**fields: object) -> EvaluateOptions:
     """Validate load options. Raises InvalidOptions with one sentence."""
     chosen = checked(EvaluateOptions, {k: v for k, v in fields.items() if v is not None}, InvalidOptions)
     check_together(chosen)
@@ -76,23 +76,23 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
-    return of_variants(workspace, resolved, chosen)
+    return make_spec(workspace, resolved, chosen)
 
 
-def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
+def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
     """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
     workspace.check(Action.SUBMIT)
     preflight.check_variants(workspace.settings.cache, resolved, scored=chosen.quality)
-    mute = preflight.mute(workspace.settings.cache, resolved)
+    mute = preflight.why_no_chat(workspace.settings.cache, resolved)
     if mute is not None and (chosen.endpoint == "chat" or chosen.workload == workloads.CHAT):
         raise InvalidOptions(f"A chat cannot be asked of {mute} Leave the chat workload and the chat endpoint out.")
-    chosen = chosen if mute is not None else workloads.fitting(chosen, resolved)
+    chosen = chosen if mute is not None else workloads.fit_to_variants(chosen, resolved)
     for variant in resolved:
         if variant.url is not None:
             endpoint.check_bearer(chosen.bearer_env, endpoint.address(variant.url))
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
-    held_out_text.check(_text(chosen))
+    held_out_text.check(_resolve_held_out_text(chosen))
     if chosen.lossless and not any(variant.speculation and variant.kind != "url" for variant in resolved):
         raise InvalidOptions(
             "No variant served here speculates, so there is nothing to hold its answers against: leave lossless out."
@@ -100,10 +100,10 @@ def of_variants(workspace: Workspace, resolved: list[Variant], chosen: EvaluateO
     for variant in resolved:
         if variant.kind != "url":
             engines.server_python(workspace.settings, variant)
-    return EvaluateSpec(variants=tuple(_served(variant, chosen) for variant in resolved), options=chosen)
+    return EvaluateSpec(variants=tuple(_with_prefix_cache(variant, chosen) for variant in resolved), options=chosen)
 
 
-def _served(variant: Variant, chosen: EvaluateOptions) -> Variant:
+def _with_prefix_cache(variant: Variant, chosen: EvaluateOptions) -> Variant:
     """With the prefix cache as the evaluation says, of a server that is started here. Raises InvalidOptions."""
     if variant.kind == "url" or chosen.prefix_cache not in {"on", "off"}:
         return variant
@@ -116,16 +116,16 @@ def _served(variant: Variant, chosen: EvaluateOptions) -> Variant:
     return variant.model_copy(update={"serving": serving})
 
 
-def conditions(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
+def read_gates(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
     """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
     found = [fail_conditions.read(text) for text in written]
     if found and not waits:
         raise fail_conditions.InvalidGate("it is judged at the end; leave out {}.", "detach")
-    fail_conditions.check(found, chosen, tasks.figures(chosen))
+    fail_conditions.check(found, chosen, tasks.gate_figures(chosen))
     return found
 
 
-def judge(document: Evaluation, written: Sequence[Gate]) -> None:
+def check_gates(document: Evaluation, written: Sequence[Gate]) -> None:
     """Raises GateFailed with every place where a condition holds."""
     breaches = fail_conditions.breaches(document, written)
     if breaches:
@@ -136,22 +136,22 @@ def submit(
     workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
 ) -> JobView:
     """Queue it as `frozen` makes it. Raises as that does."""
-    return jobs.submit(workspace, frozen(workspace, spec), title(spec), submission=submission, terms=terms)
+    return jobs.submit(workspace, freeze(workspace, spec), title(spec), submission=submission, terms=terms)
 
 
 def title(spec: EvaluateSpec) -> str:
     return f"Evaluate {', '.join(variant.name for variant in spec.variants)}"
 
 
-def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
+def freeze(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     """With a copy of the workload by its hash, and of the tasks, whether answers are as long as asked, and what AWS
     tells of its endpoints.
 
     Raises InvalidWorkload where its file is gone since, NotFound, NotNow for an endpoint that does not serve.
     """
     workspace.check(Action.SUBMIT)
-    kept = workloads.kept(workspace, spec.options, spec.variants)
-    found = tasks.kept(workspace, tasks.check(workspace, spec.options, spec.variants))
+    kept = workloads.keep_copy(workspace, spec.options, spec.variants)
+    found = tasks.keep_copies(workspace, tasks.check(workspace, spec.options, spec.variants))
     forced = spec.options.ignore_eos
     if forced is None:  # a server of another make may not know it, and all are asked the same
         ours = all(variant.kind != "url" for variant in spec.variants)
@@ -165,21 +165,21 @@ def frozen(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
         "time_unit": "auto",
         "tasks": found,
         "ignore_eos": forced,
-        "quality_text": _kept_text(workspace, spec.options),
+        "quality_text": _copy_held_out_text(workspace, spec.options),
     }
-    variants = tuple(endpoint_variants.told(workspace, variant) for variant in spec.variants)
+    variants = tuple(endpoint_variants.with_aws_facts(workspace, variant) for variant in spec.variants)
     options = spec.options.model_copy(update=changed)
     reading = spec.workload_reading or kept.reading
     return spec.model_copy(update={"variants": variants, "options": options, "workload_reading": reading})
 
 
-def _text(chosen: EvaluateOptions) -> str | None:
+def _resolve_held_out_text(chosen: EvaluateOptions) -> str | None:
     """The held-out text as asked: a bundled one's name, or a path. Raises InvalidWorkload where there is no such
     file."""
     named = chosen.quality_text
     if named is None or named in held_out_text.BUNDLED:
         return named
-    path = paths.file(named)
+    path = paths.find_file(named)
     if path is None:
         names = ", ".join(held_out_text.BUNDLED)
         raise InvalidWorkload(
@@ -188,9 +188,9 @@ def _text(chosen: EvaluateOptions) -> str | None:
     return str(path)
 
 
-def _kept_text(workspace: Workspace, chosen: EvaluateOptions) -> str | None:
+def _copy_held_out_text(workspace: Workspace, chosen: EvaluateOptions) -> str | None:
     """A copy of the file by its hash: it may change before the job reads it."""
-    found = _text(chosen)
+    found = _resolve_held_out_text(chosen)
     if found is None or found in held_out_text.BUNDLED:
         return found
     content = Path(found).read_bytes()
@@ -206,7 +206,7 @@ def _view(row: EvaluationRow) -> EvaluationView:
     return EvaluationView(**fields, document=_read(row.document))
 
 
-@lru_cache(maxsize=DOCUMENTS_KEPT)
+@lru_cache(maxsize=DOCUMENTS_CACHED)
 def _read(document: str) -> Evaluation:
     """The same text is the same frozen document: a page of it runs anew at every click."""
     return read_evaluation(document)
@@ -232,7 +232,7 @@ def count(workspace: Workspace, *, owner: str | None = None) -> int:
         return history.evaluation_count(session, owner)
 
 
-def report(workspace: Workspace, evaluation_id: str) -> bytes:
+def report_file(workspace: Workspace, evaluation_id: str) -> bytes:
     """The report, one HTML file that needs no network. Raises NotFound, also where its file is gone."""
     file = Path(show(workspace, evaluation_id).path) / "report.html"
     if not file.is_file():
@@ -242,7 +242,7 @@ def report(workspace: Workspace, evaluation_id: str) -> bytes:
     return file.read_bytes()
 
 
-def titles(
+def list_titles(
     workspace: Workspace, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[EvaluationTitle]:
     """Newest first, without their documents; `words` must all stand in the title or the id, in any case. `owner`: only
@@ -254,7 +254,7 @@ def titles(
     ]
 
 
-def points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:
+def read_progress_points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:
     """What a running evaluation has counted so far, approximate: variant, concurrency, block, output tokens/s.
 
     Of the job's latest attempt. Raises NotFound.

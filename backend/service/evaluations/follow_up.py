@@ -8,11 +8,11 @@ from backend.domain.errors import ImpossibleStack
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import EvaluateSpec, OptimizeSpec
 from backend.service.evaluations import evaluations
-from backend.service.jobs.jobs import Follower
+from backend.service.jobs.jobs import FollowUpJob
 from backend.service.models import variants
 from backend.service.workspace import Workspace
 
-FIRST = "the job before it"
+FIRST_JOB = "the job before it"
 """Stands for that job's id until it has one."""
 
 
@@ -21,18 +21,18 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     where this machine's server could not read the result."""
     model = first.model
     if first.neuron is not None:
-        why = variants.unserved_on_neuron(workspace, first.neuron.fields)
+        why = variants.why_unserved_on_neuron(workspace, first.neuron.fields)
     else:
-        why = variants.unserved_by_recipe(workspace, model, first.recipe)
+        why = variants.why_recipe_unserved(workspace, model, first.recipe)
     if why:
         raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why}.")
     baseline = variants.resolve(workspace, model.id if model.origin == "starter" else model.path)
-    spec = evaluations.frozen(
-        workspace, evaluations.of_variants(workspace, [baseline], chosen or evaluations.options())
+    spec = evaluations.freeze(
+        workspace, evaluations.make_spec(workspace, [baseline], chosen or evaluations.read_options())
     )
     named = Variant(
         name=first.recipe.name,
-        source=FIRST,
+        source=FIRST_JOB,
         kind="artifact",
         original_path=model.path,
         serving=first.recipe.serving,
@@ -42,12 +42,12 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
     return spec.model_copy(update={"variants": tuple(both)})
 
 
-def after(spec: EvaluateSpec, job_id: str) -> EvaluateSpec:
+def name_job(spec: EvaluateSpec, job_id: str) -> EvaluateSpec:
     """Naming the job that makes it."""
-    named = (each.model_copy(update={"source": job_id}) if each.source == FIRST else each for each in spec.variants)
+    named = (each.model_copy(update={"source": job_id}) if each.source == FIRST_JOB else each for each in spec.variants)
     return spec.model_copy(update={"variants": tuple(named)})
 
 
-def follower(spec: EvaluateSpec) -> Follower:
+def make_follower(spec: EvaluateSpec) -> FollowUpJob:
     """As it is submitted with the job before it."""
-    return partial(after, spec), evaluations.title(spec)
+    return partial(name_job, spec), evaluations.title(spec)

@@ -19,7 +19,7 @@ from backend.domain.roles import Action
 from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
 
-__all__ = ["MAX_BYTES", "add", "add_files", "listing", "remove", "several", "show"]
+__all__ = ["MAX_BYTES", "add", "add_files", "find_several", "listing", "remove", "show"]
 
 
 READING_S = 20.0
@@ -72,7 +72,7 @@ def show(workspace: Workspace, result_id: str) -> ImportedResult:
     return _read(file)
 
 
-def several(workspace: Workspace, ids: Sequence[str]) -> list[ImportedResult]:
+def find_several(workspace: Workspace, ids: Sequence[str]) -> list[ImportedResult]:
     """Those that are here, in order."""
     return [_read(file) for each in ids if (file := _file(workspace, each)).is_file()]
 

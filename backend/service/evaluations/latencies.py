@@ -16,18 +16,18 @@ from backend.domain.load.load import Load
 from backend.service.evaluations.evaluations import EvaluationView
 
 GROUP = ("variant", "load")
-KEPT = 4
+FILES_CACHED = 4
 """Files whose latencies stay in memory: 600,000 requests take about 30 MB."""
 
 
-class _Kept(NamedTuple):
+class _LatencyTable(NamedTuple):
     """`places`: (first row, rows) of each (variant, key of a load) in the table."""
 
     table: Any
     places: dict[tuple[str, str], tuple[int, int]]
 
 
-def file_of(view: EvaluationView) -> tuple[str, int, int]:
+def records_file(view: EvaluationView) -> tuple[str, int, int]:
     """Its path, and when it was changed and its size, which are others once it is another. Raises NotFound where it is
     gone."""
     file = Path(view.path) / "records.parquet"
@@ -37,11 +37,11 @@ def file_of(view: EvaluationView) -> tuple[str, int, int]:
     return str(file), status.st_mtime_ns, status.st_size
 
 
-def counts(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
+def count_within(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
     """Measured requests, and those within the limits, of each variant and level. Raises NotFound."""
     import pyarrow.compute as compute
 
-    kept = _read(*file_of(view))
+    kept = _read(*records_file(view))
     within = kept.table["ok"]
     for name, limit in limits.given.items():
         within = compute.and_(within, compute.fill_null(compute.less_equal(kept.table[name], limit), False))
@@ -54,9 +54,9 @@ def counts(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
     return found
 
 
-def spread(view: EvaluationView, variant: str, load: Load, metric: str) -> list[float]:
+def sorted_latencies(view: EvaluationView, variant: str, load: Load, metric: str) -> list[float]:
     """A latency of LIMITED of every good request of a variant at one load, rising, in milliseconds. Raises NotFound."""
-    kept = _read(*file_of(view))
+    kept = _read(*records_file(view))
     place = kept.places.get((variant, load.key))
     if place is None:
         return []
@@ -64,8 +64,8 @@ def spread(view: EvaluationView, variant: str, load: Load, metric: str) -> list[
     return sorted(found)
 
 
-@lru_cache(maxsize=KEPT)
-def _read(file: str, _changed: int, _size: int) -> _Kept:
+@lru_cache(maxsize=FILES_CACHED)
+def _read(file: str, _changed: int, _size: int) -> _LatencyTable:
     """Of the measured requests whether each was answered, and its latencies."""
     import pyarrow
     import pyarrow.compute as compute
@@ -78,12 +78,12 @@ def _read(file: str, _changed: int, _size: int) -> _Kept:
     names = table["variant"].combine_chunks()
     table = table.set_column(table.column_names.index("variant"), "variant", names.indices)
     table = table.sort_by([(name, "ascending") for name in GROUP])
-    return _Kept(
-        table.select(["ok", *LIMITABLE_METRICS]).combine_chunks(), _places(table, names.dictionary.to_pylist())
+    return _LatencyTable(
+        table.select(["ok", *LIMITABLE_METRICS]).combine_chunks(), _row_ranges(table, names.dictionary.to_pylist())
     )
 
 
-def _places(table: Any, names: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
+def _row_ranges(table: Any, names: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
     """Where each load of each variant, which is a place in `names`, stands in a sorted table: (first row, rows)."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     start = 0

@@ -40,7 +40,7 @@ def prepare(
             f"Streams are whole numbers from 1 to {MOST_STREAMS}, such as 1,4,8: give {{}} so.", "streams"
         )
     target = variants.resolve(workspace, source, serving=serving)
-    card, recipe = original(workspace, target)
+    card, recipe = require_original(workspace, target)
     variants.check_served(workspace, [target])
     engines.server_python(workspace.settings, target)
     return PayoffSpec(
@@ -48,13 +48,13 @@ def prepare(
         probes=draft_payoff.probes(card),
         streams=tuple(sorted(set(streams))),
         rounds=rounds,
-        prompts=str(workloads.path(workloads.CODE)),
+        prompts=str(workloads.find_file(workloads.CODE)),
         revision=card.revision,
         weights=draft_payoff.weights_of(recipe),
     )
 
 
-def original(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
+def require_original(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
     """The original and what was done to it. Raises RequestError for what no draft can be put before."""
     if target.kind == "url":
         raise RequestError(
@@ -93,5 +93,5 @@ def title(spec: PayoffSpec) -> str:
 
 def check_size(workspace: Workspace, spec: PayoffSpec, parameters: int) -> None:
     """Raises RequestError for a draft that is no smaller than the target, or smaller than its vocabulary allows."""
-    card, _ = original(workspace, spec.variants[0])
+    card, _ = require_original(workspace, spec.variants[0])
     draft_payoff.check_size(card, parameters)

@@ -17,12 +17,12 @@ from backend.service.plans import payoff_maps
 from backend.service.workspace import Workspace
 
 
-def predicted(workspace: Workspace, document: Evaluation) -> PredictedGains:
+def predict(workspace: Workspace, document: Evaluation) -> PredictedGains:
     """By variant and load, where a map of the target was measured on the same machine with the same vLLM, and the draft
     is still there to be sized. None of what looks up instead of drafting."""
     gains = {}
     for each in drafted_levels(document):
-        found = _map(workspace, document, each.result.variant)
+        found = _find_map(workspace, document, each.result.variant)
         speculation, length = each.result.variant.speculation, each.drafting.length
         if found is not None and speculation is not None and length is not None:
             payoff_map, draft = found
@@ -31,7 +31,7 @@ def predicted(workspace: Workspace, document: Evaluation) -> PredictedGains:
     return gains
 
 
-def _map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[PayoffMap, Shape] | None:
+def _find_map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[PayoffMap, Shape] | None:
     """With the draft as it shapes a step."""
     if variant.speculation is None or variant.speculation.draft_path is None or variant.kind == "url":
         return None
@@ -39,11 +39,11 @@ def _map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[
     if way.once:  # all its tokens by one step, where a map counts a step for each
         return None
     try:
-        card, recipe = payoff.original(workspace, variant.model_copy(update={"speculation": None}))
+        card, recipe = payoff.require_original(workspace, variant.model_copy(update={"speculation": None}))
         read = read_head if way.needs == "head" else read_card
         draft = read(Path(variant.speculation.draft_path))
     except WhetstoneError:  # the artifact or its draft is gone: nothing is predicted
         return None
     wanted = key(card.revision, weights_of(recipe), variant.serving, document.versions, document.hardware)
-    found = payoff_maps.kept(workspace, wanted)
+    found = payoff_maps.find_by_key(workspace, wanted)
     return (found, Shape(parameters=draft.parameters, layers=draft.layers)) if found is not None else None

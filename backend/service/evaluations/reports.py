@@ -25,18 +25,20 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.workspace import Workspace
 
 
-def page(workspace: Workspace, evaluation_id: str, what_if: WhatIf | None = None, others: Sequence[str] = ()) -> bytes:
+def write_page(
+    workspace: Workspace, evaluation_id: str, what_if: WhatIf | None = None, others: Sequence[str] = ()
+) -> bytes:
     """The HTML file. `others` are ids of imported results. Raises NotFound, WorkError where it could not be written."""
     view = evaluations.show(workspace, evaluation_id)
     theirs = [imported_results.show(workspace, each) for each in others]
     if what_if is None and not theirs and (Path(view.path) / "report.html").is_file():
-        return evaluations.report(workspace, evaluation_id)
+        return evaluations.report_file(workspace, evaluation_id)
     chosen = what_if or WhatIf()
     extras = Extras(requests=_requests(view), what_if=chosen, goodput=_goodput(view, chosen), imported=tuple(theirs))
-    return _rendered(view, extras)
+    return _render(view, extras)
 
 
-def _rendered(view: EvaluationView, extras: Extras) -> bytes:
+def _render(view: EvaluationView, extras: Extras) -> bytes:
     request = {"evaluation": view.document.model_dump(mode="json"), "extras": extras.model_dump(mode="json")}
     with tempfile.TemporaryDirectory(prefix="whetstone-report-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))
@@ -56,12 +58,12 @@ def _rendered(view: EvaluationView, extras: Extras) -> bytes:
 def _requests(view: EvaluationView) -> Requests | None:
     """None where the file of single requests is gone."""
     try:
-        return gather(view.document, _Stored(view))
+        return gather(view.document, _StoredRequests(view))
     except NotFound:
         return None
 
 
-class _Stored:
+class _StoredRequests:
     """A `Source` over the stored file."""
 
     def __init__(self, view: EvaluationView) -> None:
@@ -72,16 +74,16 @@ class _Stored:
             metric: {
                 name: spread_of(own)
                 for name in names
-                if (own := latencies.spread(self._view, name, level.load, metric))
+                if (own := latencies.sorted_latencies(self._view, name, level.load, metric))
             }
             for metric in LATENCIES
         }
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
-        return request_pairs.times(self._view, level.load, name, 0)
+        return request_pairs.read_run(self._view, level.load, name, 0)
 
     def pairs(self, level: Level, name: str) -> Iterable[Pair]:
-        found = request_pairs.pairs(self._view, name, level.load)
+        found = request_pairs.read_pairs(self._view, name, level.load)
         return ((pair.block, pair.prompt_text, pair.baseline, pair.variant) for pair in found)
 
 
@@ -90,7 +92,7 @@ def _goodput(view: EvaluationView, what_if: WhatIf) -> tuple[Within, ...]:
     if not what_if.request_limits:
         return ()
     try:
-        counts = latencies.counts(view, Limits.model_validate(what_if.request_limits))
+        counts = latencies.count_within(view, Limits.model_validate(what_if.request_limits))
     except NotFound:
         return ()
     return tuple(

@@ -36,7 +36,7 @@ TIMES = (
 )
 
 
-class Pair(NamedTuple):
+class RequestPair(NamedTuple):
     """One prompt asked of two variants. `worse` is 0 for the same words, 1 for none shared."""
 
     block: int
@@ -59,17 +59,17 @@ class Pair(NamedTuple):
 
 def loads(view: EvaluationView) -> list[Load]:
     """Every load that was measured, rising. Raises NotFound."""
-    latencies.file_of(view)
+    latencies.records_file(view)
     return view.document.loads
 
 
-def times(view: EvaluationView, load: Load, variant: str, block: int) -> list[RequestRecord]:
+def read_run(view: EvaluationView, load: Load, variant: str, block: int) -> list[RequestRecord]:
     """The records of one run, warm-up too, without chunks and texts. Raises NotFound."""
     rows = _read(view, [*HEAD, *TIMES], load, [("variant", "==", variant), ("block", "==", block)])
     return [_record(row) for row in rows]
 
 
-def pairs(view: EvaluationView, variant: str, load: Load) -> list[Pair]:
+def read_pairs(view: EvaluationView, variant: str, load: Load) -> list[RequestPair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
     of = [("variant", "in", (baseline, variant))]
@@ -89,10 +89,12 @@ def _record(row: dict[str, Any]) -> RequestRecord:
     return RequestRecord.model_validate({name: row[name] for name in (*TIMES, "text") if name in row})
 
 
-def _pair(prompts: Sequence[workload.Prompt], block: int, baseline: RequestRecord, variant: RequestRecord) -> Pair:
+def _pair(
+    prompts: Sequence[workload.Prompt], block: int, baseline: RequestRecord, variant: RequestRecord
+) -> RequestPair:
     """Lines of a trace are sent in the order of their times: its `prompts` are not given."""
     prompt = prompts[variant.prompt].turn(variant.turn) if prompts else None
-    return Pair(
+    return RequestPair(
         block=block,
         number=variant.index,
         prompt=variant.prompt,
@@ -101,13 +103,13 @@ def _pair(prompts: Sequence[workload.Prompt], block: int, baseline: RequestRecor
         baseline=baseline.text,
         variant=variant.text,
         worse=1 - token_f1(baseline.text, variant.text),
-        baseline_s=_took(baseline),
-        variant_s=_took(variant),
+        baseline_s=_latency_s(baseline),
+        variant_s=_latency_s(variant),
         same=is_exact_match(baseline.text, variant.text),
     )
 
 
-def _took(record: RequestRecord) -> float:
+def _latency_s(record: RequestRecord) -> float:
     """An answer began; should its stamp be missing, it was due at the least."""
     return record.end - (record.intended if record.start is None else record.start)
 
@@ -124,19 +126,19 @@ def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:
     return found.prompts
 
 
-Condition = tuple[str, str, Any]
+RowFilter = tuple[str, str, Any]
 """(column, comparison, value) as Parquet filters have it."""
 
 
 def _read(
-    view: EvaluationView, columns: Sequence[str], load: Load, also: Sequence[Condition]
+    view: EvaluationView, columns: Sequence[str], load: Load, also: Sequence[RowFilter]
 ) -> Sequence[dict[str, Any]]:
-    return _rows(*latencies.file_of(view), tuple(columns), (("load", "==", load.key), *also))
+    return _rows(*latencies.records_file(view), tuple(columns), (("load", "==", load.key), *also))
 
 
 @lru_cache(maxsize=16)
 def _rows(
-    file: str, _changed: int, _size: int, columns: tuple[str, ...], chosen: tuple[Condition, ...]
+    file: str, _changed: int, _size: int, columns: tuple[str, ...], chosen: tuple[RowFilter, ...]
 ) -> tuple[dict[str, Any], ...]:
     """Of a file as it is now. Nobody may change a row: a page asks for the same ones at every click."""
     import pyarrow.parquet

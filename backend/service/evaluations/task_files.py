@@ -44,7 +44,9 @@ def read(source: Path) -> TaskFile:
     if said := task_rules.find_problem(config):
         raise InvalidTask(f"The task {source.name} cannot be used: {said}.")
     _check_plain(source, config)
-    data = {split: [_beside(source, name) for name in names] for split, names in task_rules.data_files(config).items()}
+    data = {
+        split: [_data_file(source, name) for name in names] for split, names in task_rules.data_files(config).items()
+    }
     wanted = task_rules.scored_split(config)
     fields = _fields(source, config)
     rows = {split: sum(_rows(source, file, fields) for file in files) for split, files in data.items()}
@@ -80,11 +82,11 @@ def _check_plain(source: Path, config: dict[str, Any]) -> None:
         ) from None
 
 
-def _beside(source: Path, name: str) -> Path:
+def _data_file(source: Path, name: str) -> Path:
     """A data file, seen from the task's folder."""
     if "://" in name:
         raise InvalidTask(f"The task {source.name} would fetch {name[:80]}: put the file beside it.")
-    file = paths.file(str(source.parent.resolve() / name))
+    file = paths.find_file(str(source.parent.resolve() / name))
     if file is None:
         raise InvalidTask(
             f"The task {source.name} asks for {name[:80]}, which is not there: put it beside {source.name}."

@@ -30,7 +30,7 @@ def names() -> list[str]:
     return sorted(path.name for path in _FOLDER.iterdir() if path.is_dir())
 
 
-def missing(workspace: Workspace) -> str | None:
+def missing_packages(workspace: Workspace) -> str | None:
     """How to get what scores tasks, in a sentence; None where it is installed."""
     try:
         engines.engine_python(workspace.settings, "quality")
@@ -42,7 +42,7 @@ def missing(workspace: Workspace) -> str | None:
 def find(source: str) -> list[TaskFile]:
     """The tasks that a name, a file or a folder means, each checked. Raises InvalidTask."""
     bundled = _FOLDER / source if source in names() else None
-    folder, file = bundled or paths.folder(source), paths.file(source)
+    folder, file = bundled or paths.find_folder(source), paths.find_file(source)
     if folder is not None:
         found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
         if not found:
@@ -60,7 +60,7 @@ def check(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) 
     """All that can be said before the start. Raises EngineMissing, InvalidTask."""
     if not chosen.tasks:
         return []
-    if (how := missing(workspace)) is not None:
+    if (how := missing_packages(workspace)) is not None:
         raise EngineMissing(f"Tasks are scored by lm-eval. {how}")
     if all(variant.model_path is None for variant in of):
         raise InvalidTask(
@@ -78,21 +78,21 @@ def check(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) 
     return found
 
 
-def figures(chosen: EvaluateOptions) -> list[str]:
+def gate_figures(chosen: EvaluateOptions) -> list[str]:
     """What a condition may name: `task.TASK.METRIC`; of a filter of its own, `task.TASK.METRIC,FILTER`. Raises
     InvalidTask."""
     found = [task for source in chosen.tasks for task in find(source)]
     return [f"task.{task.name}.{metric}" for task in found for metric in task_rules.metric_names(task.config)]
 
 
-def kept(workspace: Workspace, found: Sequence[TaskFile]) -> tuple[str, ...]:
+def keep_copies(workspace: Workspace, found: Sequence[TaskFile]) -> tuple[str, ...]:
     """The folders of the tasks' copies in the home, by hash: a job scores what was asked, whatever becomes of the
     files."""
     workspace.check(Action.SUBMIT)
-    return tuple(str(_keep(workspace.settings.home / "tasks", task)) for task in found)
+    return tuple(str(_keep_copy(workspace.settings.home / "tasks", task)) for task in found)
 
 
-def _keep(home: Path, task: TaskFile) -> Path:
+def _keep_copy(home: Path, task: TaskFile) -> Path:
     folder = home / f"{task.name}-{task.sha256[:32]}"
     if (folder / COPY).is_file():
         return folder

@@ -29,7 +29,7 @@ from backend.domain.workload.workload import Workload
 from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
 
-MAX_BYTES, BYTES_A_SECOND = 200_000_000, 10_000_000
+MAX_BYTES, BYTES_PER_SECOND = 200_000_000, 10_000_000
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 BY_HASH, UPLOADS = "by-hash", "workloads"
 GENERATING_S, GENERATED_LINES = 60, 2048
@@ -37,7 +37,7 @@ GENERATING_S, GENERATED_LINES = 60, 2048
 _GENERATING = Lock()
 
 
-class FileAsked(NamedTuple):
+class FileRequest(NamedTuple):
     """All that decides how a file is read. `size` and `changed` tell it from what it was before."""
 
     path: str
@@ -49,11 +49,11 @@ class FileAsked(NamedTuple):
     """Its times are needed."""
 
 
-class Asked(NamedTuple):
+class WorkloadRequest(NamedTuple):
     """All that decides the bytes of a workload."""
 
     source: str
-    file: FileAsked | None
+    file: FileRequest | None
     """None of a generated one."""
     changed: int
     """Of the tokenizer."""
@@ -72,7 +72,7 @@ class Lines(NamedTuple):
     reading: Reading
 
 
-class Made(NamedTuple):
+class PreparedWorkload(NamedTuple):
     content: bytes
     workload: Workload
     reading: Reading | None = None
@@ -80,37 +80,37 @@ class Made(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def made(asked: Asked) -> Made:
+def make_workload(asked: WorkloadRequest) -> PreparedWorkload:
     """The workload, checked. Raises InvalidWorkload, TooDemanding."""
     if asked.file is None:
-        return _generated(asked)
+        return _generate(asked)
     file = Path(asked.file.path)
     if sandbox.is_ours(file):
         content = read(file)
-        return Made(content, workload.parse(file.stem, content))
-    lines = _lines(asked.file)
+        return PreparedWorkload(content, workload.parse(file.stem, content))
+    lines = _read_lines(asked.file)
     if lines.reading.lengths is not None:
         return _with_prompts(asked, file.stem, lines)
-    return Made(lines.content, workload.parse(file.stem, lines.content), lines.reading)
+    return PreparedWorkload(lines.content, workload.parse(file.stem, lines.content), lines.reading)
 
 
 @lru_cache(maxsize=4)
-def _lines(asked: FileAsked) -> Lines:
+def _read_lines(asked: FileRequest) -> Lines:
     """The file in our own form."""
     file = Path(asked.path)
     content = read(file)
     if is_own(file, content):
-        return _of_home(file, content)
+        return _read_own(file, content)
     return own_lines(file.name, content, dict(asked.columns), time_unit=asked.time_unit, timed=asked.timed)
 
 
-def _tokenizer(asked: Asked) -> Path | None:
+def _tokenizer(asked: WorkloadRequest) -> Path | None:
     """The file that measures, if it can be read."""
     file = Path(asked.tokenizer) / tokenizers.TOKENIZER if asked.tokenizer else None
     return file if file is not None and tokenizers.lengths(file.parent, [""]) is not None else None
 
 
-def _with_prompts(asked: Asked, name: str, lines: Lines) -> Made:
+def _with_prompts(asked: WorkloadRequest, name: str, lines: Lines) -> PreparedWorkload:
     """A trace of lengths with the prompts that are made for it, in the limited child."""
     file, reading = _tokenizer(asked), lines.reading
     with _GENERATING:
@@ -125,15 +125,15 @@ def _with_prompts(asked: Asked, name: str, lines: Lines) -> Made:
             cpu_s=GENERATING_S * math.ceil(reading.rows / GENERATED_LINES),
         )
     parsed = workload.parse(name if file else f"{name}-estimated-lengths", content)
-    return Made(content, parsed, reading.model_copy(update={"exact_lengths": file is not None}))
+    return PreparedWorkload(content, parsed, reading.model_copy(update={"exact_lengths": file is not None}))
 
 
-def is_long(asked: Asked) -> bool:
+def is_long(asked: WorkloadRequest) -> bool:
     """Whether it is generated, with more lines than its kind has by itself."""
     return asked.file is None and asked.prompts > generators.KINDS[asked.source].prompts
 
 
-def _generated(asked: Asked) -> Made:
+def _generate(asked: WorkloadRequest) -> PreparedWorkload:
     """By characters where no tokenizer is at hand, and then its name says so."""
     file = _tokenizer(asked)
     asking = (asked.source, str(file) if file else None, asked.seed, asked.context, asked.prompts)
@@ -141,11 +141,13 @@ def _generated(asked: Asked) -> Made:
     if ours and not is_long(asked):
         content = workload_text.generate(*asking)
     else:
-        content = _generated_apart(asked, asking, "" if ours else str(file))
-    return Made(content, workload.parse(asked.source if file else f"{asked.source}-estimated-lengths", content))
+        content = _generate_in_sandbox(asked, asking, "" if ours else str(file))
+    return PreparedWorkload(
+        content, workload.parse(asked.source if file else f"{asked.source}-estimated-lengths", content)
+    )
 
 
-def _generated_apart(asked: Asked, asking: tuple[Any, ...], foreign_file: str) -> bytes:
+def _generate_in_sandbox(asked: WorkloadRequest, asking: tuple[Any, ...], foreign_file: str) -> bytes:
     """In the limited child, one at a time: whoever opens a page chooses how many lines there are."""
     cpu_s = GENERATING_S * math.ceil(max(asked.prompts, 1) / GENERATED_LINES)
     with _GENERATING:
@@ -195,15 +197,15 @@ def own_lines(
 def is_own(file: Path, content: bytes) -> bool:
     """Whether a home keeps the file as our own lines. The name or the folder then has the hash of its content, so that
     one which was changed since is read anew."""
-    return _hash_of(file) in {hashlib.sha256(content).hexdigest()[:digits] for digits in (8, 32)}
+    return _hash_in_name(file) in {hashlib.sha256(content).hexdigest()[:digits] for digits in (8, 32)}
 
 
 def is_kept(file: Path) -> bool:
     """Whether its place and name are those of a file that a home keeps."""
-    return _hash_of(file) is not None
+    return _hash_in_name(file) is not None
 
 
-def _hash_of(file: Path) -> str | None:
+def _hash_in_name(file: Path) -> str | None:
     """The beginning of the hash that such a file has in its name or its folder; None of any other file."""
     if file.parent.parent.name == BY_HASH:
         return file.parent.name
@@ -211,7 +213,7 @@ def _hash_of(file: Path) -> str | None:
     return named[1] if named and file.parent.name == UPLOADS else None
 
 
-def _of_home(file: Path, content: bytes) -> Lines:
+def _read_own(file: Path, content: bytes) -> Lines:
     """With how the upload was read, where that is kept beside it."""
     lines = own_lines(f"{file.stem}.jsonl", content, {}, time_unit="s")
     try:
@@ -225,7 +227,7 @@ def _reading_file(file: Path) -> Path:
 
 
 def _seconds(content: bytes) -> float:
-    return sandbox.CPU_S + len(content) / BYTES_A_SECOND
+    return sandbox.CPU_S + len(content) / BYTES_PER_SECOND
 
 
 class Preview(NamedTuple):
@@ -241,23 +243,23 @@ def preview(name: str, content: bytes) -> Preview:
     return Preview(*sandbox.call(workload_text.preview, name, content, about=name, cpu_s=_seconds(content)))
 
 
-def keep(workspace: Workspace, name: str, content: bytes) -> Path:
+def keep_by_hash(workspace: Workspace, name: str, content: bytes) -> Path:
     """The file of this content in the home, written once: what a job was asked stays as it was. Raises ReadOnly."""
     workspace.check(Action.SUBMIT)
     folder = workspace.settings.home / UPLOADS / BY_HASH / hashlib.sha256(content).hexdigest()[:32]
-    file = folder / f"{plain(name)}.jsonl"
+    file = folder / f"{plain_name(name)}.jsonl"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         files.write(file, content)
     return file
 
 
-def store(workspace: Workspace, name: str, content: bytes, reading: Reading | None = None) -> str:
+def store_upload(workspace: Workspace, name: str, content: bytes, reading: Reading | None = None) -> str:
     """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by.
 
     `reading` is kept with it.
     """
-    stored = f"{plain(name)}-{hashlib.sha256(content).hexdigest()[:8]}"
+    stored = f"{plain_name(name)}-{hashlib.sha256(content).hexdigest()[:8]}"
     folder = workspace.settings.home / UPLOADS
     quotas.check_upload(workspace, len(content))
     with workspace.changing(Action.UPLOAD, stored, detail="workload"):
@@ -268,6 +270,6 @@ def store(workspace: Workspace, name: str, content: bytes, reading: Reading | No
     return stored
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name that can be that of a file everywhere."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "workload"

@@ -25,7 +25,7 @@ from backend.domain.workload.trace_times import TimeUnit
 from backend.domain.workload.workload import Prompt, Workload
 from backend.service import paths
 from backend.service.evaluations import workload_files
-from backend.service.evaluations.workload_files import SUFFIXES, Asked, FileAsked, made
+from backend.service.evaluations.workload_files import SUFFIXES, FileRequest, WorkloadRequest, make_workload
 from backend.service.models import preflight, variants
 from backend.service.workspace import Workspace
 from backend.settings import ASSETS
@@ -73,7 +73,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.KINDS)
 
 
-class Prepared(NamedTuple):
+class PreparedLoad(NamedTuple):
     """What a load is to be asked, checked and kept."""
 
     file: Path
@@ -83,7 +83,7 @@ class Prepared(NamedTuple):
     reading: Reading | None
 
 
-def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
+def fit_to_variants(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere
     else.
 
@@ -91,19 +91,19 @@ def fitting(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     prefixes, so that they may come round and none is answered from what an earlier run left. Where no workload was
     chosen, and the bundled one is too short all the same, a generated one is taken that is long enough.
     """
-    fits = _in_template(chosen, of)
-    return fits if "workload" in chosen.model_fields_set else _long_enough(fits, of)
+    fits = _fit_template(chosen, of)
+    return fits if "workload" in chosen.model_fields_set else _fit_length(fits, of)
 
 
-def _long_enough(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
+def _fit_length(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
     """With a generated workload where its own has too few lines."""
-    if _missing(made(asked_by(chosen, of)).workload, chosen) is None:
+    if _missing(make_workload(make_request(chosen, of)).workload, chosen) is None:
         return chosen
     return chosen.model_copy(update={"workload": generators.LONG})
 
 
-def _in_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
-    if not speaks(of):
+def _fit_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
+    if not all_have_chat_template(of):
         return chosen
     if "workload" not in chosen.model_fields_set:
         chosen = chosen.model_copy(update={"workload": CHAT})
@@ -112,23 +112,30 @@ def _in_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOpti
     chosen = chosen.model_copy(update={"endpoint": "chat"})
     if chosen.prefix_cache != "recipe" or any(variant.kind == "url" for variant in of):
         return chosen
-    prompts, apart = made(asked_by(chosen, of)).workload, chosen.model_copy(update={"prefix_cache": "per-run"})
+    prompts, apart = (
+        make_workload(make_request(chosen, of)).workload,
+        chosen.model_copy(update={"prefix_cache": "per-run"}),
+    )
     return apart if _missing(prompts, chosen) is not None and _missing(prompts, apart) is None else chosen
 
 
-def speaks(of: Sequence[Variant]) -> bool:
+def all_have_chat_template(of: Sequence[Variant]) -> bool:
     """Whether every variant whose folder is here has a chat template, and there is one."""
     folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
     return bool(folders) and all(held_out_text.has_template(folder) for folder in folders)
 
 
-def default(workspace: Workspace, source: str | None) -> str:
+def default_workload(workspace: Workspace, source: str | None) -> str:
     """The workload that fits the variant `source`: chat for a chat model."""
-    found = _resolved(workspace, source)
-    return CHAT if speaks(found) and preflight.mute(workspace.settings.cache, found) is None else CODE
+    found = _find_variant(workspace, source)
+    return (
+        CHAT
+        if all_have_chat_template(found) and preflight.why_no_chat(workspace.settings.cache, found) is None
+        else CODE
+    )
 
 
-def _resolved(workspace: Workspace, source: str | None) -> list[Variant]:
+def _find_variant(workspace: Workspace, source: str | None) -> list[Variant]:
     """The variant of that name; none where there is none."""
     try:
         return [variants.resolve(workspace, source)] if source else []
@@ -136,10 +143,10 @@ def _resolved(workspace: Workspace, source: str | None) -> list[Variant]:
         return []
 
 
-def path(source: str) -> Path:
+def find_file(source: str) -> Path:
     """The file a name or path means. Raises InvalidWorkload."""
     bundled = _FOLDER / f"{source}.jsonl"
-    found = bundled if source in names() and bundled.is_file() else paths.file(source)
+    found = bundled if source in names() and bundled.is_file() else paths.find_file(source)
     if found is None:
         known = ", ".join(names())
         raise InvalidWorkload(
@@ -154,8 +161,8 @@ def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int 
 
     Kept for as long as size and time of the file stay the same: a page asks again at every click.
     """
-    of = _resolved(workspace, variant)
-    return _facts(asked_by(EvaluateOptions(workload=source, seed=seed), of, for_load=False))
+    of = _find_variant(workspace, variant)
+    return _facts(make_request(EvaluateOptions(workload=source, seed=seed), of, for_load=False))
 
 
 def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
@@ -165,24 +172,24 @@ def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     A generated one that is longer than usual is only planned here, and made when it is submitted (`kept`): whoever
     opens a page chooses how long it is.
     """
-    asked = asked_by(chosen, of)
+    asked = make_request(chosen, of)
     if not workload_files.is_long(asked):
-        _check_made(asked, chosen, of)
+        _check_request(asked, chosen, of)
         return
     plan = generators.planned(asked.source, context=asked.context, prompts=asked.prompts)
     _check_length(asked.source, plan.prompts, generators.LEAST_TURNS if asked.source == "chat" else 1, chosen)
 
 
-def _check_made(asked: Asked, chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
+def _check_request(asked: WorkloadRequest, chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     if chosen.trace:
-        workload.check_trace(made(asked).workload)
+        workload.check_trace(make_workload(asked).workload)
     for variant in of:
-        context = context_of(variant)
+        context = context_tokens(variant)
         if variant.model_path is not None and context is not None:
-            problem = _too_long(asked, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens)
+            problem = _find_too_long(asked, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens)
             if problem:
                 raise InvalidWorkload(problem)
-    found = made(asked).workload
+    found = make_workload(asked).workload
     _check_length(found.name, len(found.prompts), found.least_turns, chosen)
 
 
@@ -206,27 +213,27 @@ def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
     return prompt_lines.find_shortage(chosen, len(found.prompts), greedy=chosen.quality, turns=found.least_turns)
 
 
-def kept(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> Prepared:
+def keep_copy(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> PreparedLoad:
     """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the
     file.
 
     Raises InvalidWorkload as `check` does for one that was only planned there.
     """
-    asked = asked_by(chosen, of)
-    ready = made(asked)
+    asked = make_request(chosen, of)
+    ready = make_workload(asked)
     if workload_files.is_long(asked):
-        _check_made(asked, chosen, of)
-    file = workload_files.keep(workspace, ready.workload.name, ready.content)
-    return Prepared(file, chosen, len(ready.workload.prompts), ready.reading)
+        _check_request(asked, chosen, of)
+    file = workload_files.keep_by_hash(workspace, ready.workload.name, ready.content)
+    return PreparedLoad(file, chosen, len(ready.workload.prompts), ready.reading)
 
 
-def read_as(chosen: EvaluateOptions, of: Sequence[Variant]) -> tuple[int, Reading | None]:
+def describe_reading(chosen: EvaluateOptions, of: Sequence[Variant]) -> tuple[int, Reading | None]:
     """How many prompts there are, and how their file was read."""
-    ready = made(asked_by(chosen, of))
+    ready = make_workload(make_request(chosen, of))
     return len(ready.workload.prompts), ready.reading
 
 
-def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None = None) -> Prepared:
+def prepare(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None = None) -> PreparedLoad:
     """For an endpoint that is measured alone: checked, and kept. `tokenizer` is a model that measures what is made: a
     generated workload, or the prompts of a trace of lengths.
 
@@ -242,12 +249,12 @@ def prepared(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | Non
             )
         of = [variant]
     if "workload" not in chosen.model_fields_set:
-        chosen = _long_enough(chosen, of)
+        chosen = _fit_length(chosen, of)
     check(chosen, of)
-    return kept(workspace, chosen, of)
+    return keep_copy(workspace, chosen, of)
 
 
-def asked_by(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool = True) -> Asked:
+def make_request(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool = True) -> WorkloadRequest:
     """The first variant with a tokenizer measures for all; the shortest context bounds what is generated.
 
     `for_load`: as many lines as the load asks.
@@ -256,20 +263,20 @@ def asked_by(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool =
     folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
     changed, tokenizer = _stamp(folder).changed if folder else 0, str(folder) if folder else None
     if chosen.workload not in generators.KINDS:
-        file = path(chosen.workload)
+        file = find_file(chosen.workload)
         status = file.stat()
-        read = FileAsked(str(file), status.st_size, status.st_mtime_ns)
+        read = FileRequest(str(file), status.st_size, status.st_mtime_ns)
         if not workload_files.is_kept(file):
             columns = tuple(sorted(chosen.columns.items()))
             read = read._replace(columns=columns, time_unit=chosen.time_unit, timed=chosen.trace)
-        return Asked(str(file), read, changed, tokenizer, chosen.seed)
-    contexts = [context for variant in of if (context := context_of(variant)) is not None]
+        return WorkloadRequest(str(file), read, changed, tokenizer, chosen.seed)
+    contexts = [context for variant in of if (context := context_tokens(variant)) is not None]
     turns = generators.LEAST_TURNS if chosen.workload == "chat" else 1
     prompts = prompt_lines.lines_to_generate(chosen, greedy=chosen.quality, turns=turns) if for_load else 0
-    return Asked(chosen.workload, None, changed, tokenizer, chosen.seed, min(contexts, default=None), prompts)
+    return WorkloadRequest(chosen.workload, None, changed, tokenizer, chosen.seed, min(contexts, default=None), prompts)
 
 
-def context_of(variant: Variant) -> int | None:
+def context_tokens(variant: Variant) -> int | None:
     """Tokens a server of it takes, prompt and answer together; None where that is not known."""
     if variant.serving.max_model_len is not None or variant.model_path is None:
         return variant.serving.max_model_len
@@ -289,7 +296,7 @@ def context_of(variant: Variant) -> int | None:
 
 def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: str) -> TokenLengths | None:
     """The lengths in tokens of the variant `source`; None where its tokenizer is not here, as with a URL."""
-    variant = next(iter(_resolved(workspace, source)), None)
+    variant = next(iter(_find_variant(workspace, source)), None)
     if variant is None or variant.model_path is None:
         return None
     counted = _lengths(_stamp(Path(variant.model_path)), workload_facts.sha256, workload_facts.sample)
@@ -304,7 +311,7 @@ def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: s
     )
 
 
-def saved(workspace: Workspace) -> dict[str, Path]:
+def list_saved(workspace: Workspace) -> dict[str, Path]:
     """What was uploaded into this home: name -> file."""
     return {file.stem: file for file in sorted((workspace.settings.home / "workloads").glob("*.jsonl"))}
 
@@ -323,24 +330,24 @@ def save(
     """
     workspace.check(Action.UPLOAD)
     lines = workload_files.own_lines(name, content, columns or {}, time_unit=time_unit)
-    return workload_files.store(workspace, Path(name).stem, lines.content, lines.reading)
+    return workload_files.store_upload(workspace, Path(name).stem, lines.content, lines.reading)
 
 
-class _Stamp(NamedTuple):
+class _TokenizerStamp(NamedTuple):
     """A model folder and when its tokenizer changed."""
 
     folder: str
     changed: int
 
 
-def _stamp(folder: Path) -> _Stamp:
+def _stamp(folder: Path) -> _TokenizerStamp:
     file = folder / tokenizers.TOKENIZER
-    return _Stamp(str(folder), file.stat().st_mtime_ns if file.is_file() else 0)
+    return _TokenizerStamp(str(folder), file.stat().st_mtime_ns if file.is_file() else 0)
 
 
 @lru_cache(maxsize=32)
-def _facts(asked: Asked) -> WorkloadFacts:
-    found, reading = made(asked).workload, made(asked).reading
+def _facts(asked: WorkloadRequest) -> WorkloadFacts:
+    found, reading = make_workload(asked).workload, make_workload(asked).reading
     about = found.about()
     return WorkloadFacts(
         name=found.name,
@@ -368,17 +375,19 @@ def _sample(found: Workload) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=32)
-def _lengths(stamp: _Stamp, _sha256: str, texts: tuple[str, ...]) -> tuple[int, ...] | None:
+def _lengths(stamp: _TokenizerStamp, _sha256: str, texts: tuple[str, ...]) -> tuple[int, ...] | None:
     found = tokenizers.lengths(Path(stamp.folder), texts)
     return None if found is None else tuple(found)
 
 
 @lru_cache(maxsize=64)
-def _too_long(asked: Asked, stamp: _Stamp, name: str, context: int, max_tokens: int) -> str | None:
+def _find_too_long(
+    asked: WorkloadRequest, stamp: _TokenizerStamp, name: str, context: int, max_tokens: int
+) -> str | None:
     """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no
     counting."""
     long = []
-    for number, prompt in enumerate(made(asked).workload.prompts, 1):
+    for number, prompt in enumerate(make_workload(asked).workload.prompts, 1):
         answers = (prompt.max_tokens or max_tokens) * len(prompt.turns or ("",))
         if sum(len(text.encode()) for text in prompt.texts()) + answers >= context:
             long.append((number, prompt.texts(), answers))

@@ -25,11 +25,11 @@ from backend.store import contents, history
 GRACE = timedelta(hours=24)
 """What nothing names stays for so long: a job may still be about to."""
 
-LISTED = 3
+ARTIFACTS_NAMED = 3
 """Artifacts that a refusal names."""
 
 
-class Collected(Frozen):
+class GarbageCollection(Frozen):
     """What a collection took away, or would."""
 
     artifacts: list[str]
@@ -44,9 +44,9 @@ class _RolledBack(Exception):
     """Nothing was meant."""
 
 
-def collect(
+def collect_garbage(
     workspace: Workspace, *, unused_for: timedelta | None = None, grace: timedelta = GRACE, dry_run: bool = False
-) -> Collected:
+) -> GarbageCollection:
     """Remove what no artifact names and no job that goes on holds, once it is older than `grace`; with `unused_for`
     also artifacts of that age that no job, preset, endpoint or evaluation names. After an interruption the next one
     goes on.
@@ -54,15 +54,15 @@ def collect(
     Raises ReadOnly in a demonstration, NotAllowed, and what `artifacts.base.Place.remove` does.
     """
     workspace.check(Action.COLLECT)
-    addresses = [place.address for place in reached(workspace)]
+    addresses = [place.address for place in reachable_places(workspace)]
 
-    def choose(session: Any) -> Collected:
+    def choose(session: Any) -> GarbageCollection:
         old = contents.unused(session, unused_for) if unused_for is not None else []
         taken = [one for one in old if contents.take_away(session, one, unless_named=True)]
         contents.give_up_unnamed(session, addresses, grace)
         found = contents.given_up(session, addresses)
         size = sum(row.size for row in found if row.arrived)
-        return Collected(artifacts=taken, contents=len(found), bytes=size, dry_run=dry_run)
+        return GarbageCollection(artifacts=taken, contents=len(found), bytes=size, dry_run=dry_run)
 
     if dry_run:
         with suppress(_RolledBack), workspace.store.session() as session:
@@ -70,19 +70,19 @@ def collect(
             raise _RolledBack
         return chosen
     chosen = workspace.change(Action.COLLECT, "artifacts", choose, changed=lambda found: found.contents > 0)
-    remove_given_up(workspace)
+    remove_abandoned_files(workspace)
     return chosen
 
 
-def reached(workspace: Workspace) -> list[Place]:
+def reachable_places(workspace: Workspace) -> list[Place]:
     """The places that this machine reaches: its folder, and the one that is chosen."""
     found = [locations.chosen(workspace.settings), locations.of(workspace.settings, "")]
     return list({place.address: place for place in found}.values())
 
 
-def remove_given_up(workspace: Workspace) -> None:
+def remove_abandoned_files(workspace: Workspace) -> None:
     """The bytes of what no row names any more, also where that was begun before."""
-    for place in reached(workspace):
+    for place in reachable_places(workspace):
         with workspace.store.read() as session:
             addresses = [row.address for row in contents.given_up(session, [place.address])]
         place.remove(addresses)
@@ -109,8 +109,8 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     with workspace.store.read() as session:
         taken = contents.used(session)
         going = [row for row in history.queued(session, [*LIVE, JobState.QUEUED]) if row.kind == JobKind.OPTIMIZE]
-        unused, largest = set(contents.unused(session, timedelta(0))), contents.largest(session, LISTED)
-    promised = sum(_need(row.spec) for row in going)
+        unused, largest = set(contents.unused(session, timedelta(0))), contents.largest(session, ARTIFACTS_NAMED)
+    promised = sum(_disk_need(row.spec) for row in going)
     if taken + promised + needed <= quota:
         return
     named = [f"{one} ({each / 1e9:.2f} GB{', unused' if one in unused else ''})" for one, each in largest]
@@ -124,7 +124,7 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     )
 
 
-def _need(spec: str) -> int:
+def _disk_need(spec: str) -> int:
     try:
         job = OptimizeSpec.model_validate_json(spec)
     except ValidationError:
@@ -132,7 +132,7 @@ def _need(spec: str) -> int:
     return estimate.need(job.model, job.recipe, job.draft).disk_bytes
 
 
-class Usage(Frozen):
+class StorageUsage(Frozen):
     """Where new artifacts go, and what all of them take."""
 
     place: str
@@ -140,10 +140,10 @@ class Usage(Frozen):
     quota: int | None
 
 
-def usage(workspace: Workspace) -> Usage:
+def usage(workspace: Workspace) -> StorageUsage:
     """Raises RequestError where a setting is wrong."""
     with workspace.store.read() as session:
         used = contents.used(session)
-    return Usage(
+    return StorageUsage(
         place=locations.chosen(workspace.settings).address, bytes=used, quota=locations.quota(workspace.settings)
     )

@@ -50,7 +50,7 @@ def listing(
         return readable(history.artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view)
 
 
-def ids(workspace: Workspace, *, model: str | None = None, limit: int = 100) -> list[str]:
+def list_ids(workspace: Workspace, *, model: str | None = None, limit: int = 100) -> list[str]:
     """Of what `listing` looks at, also where a manifest cannot be read."""
     with workspace.store.read() as session:
         return [row.id for row in history.artifacts(session, model=model, owner=None, limit=limit, offset=0)]
@@ -76,12 +76,12 @@ def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
 def verify(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> ArtifactView:
     """Hash every file where it lies against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a
     demonstration."""
-    shown = _readable(workspace, artifact_id)
+    shown = _show_with_files(workspace, artifact_id)
     locations.of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
     return shown
 
 
-def _readable(workspace: Workspace, artifact_id: str) -> ArtifactView:
+def _show_with_files(workspace: Workspace, artifact_id: str) -> ArtifactView:
     shown = show(workspace, artifact_id)
     if workspace.read_only:
         raise ReadOnly(
@@ -92,14 +92,14 @@ def _readable(workspace: Workspace, artifact_id: str) -> ArtifactView:
 
 def fetch(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> Path:
     """The folder of its verified files on this machine, fetched where they lie in a bucket. Raises as `verify`."""
-    shown = _readable(workspace, artifact_id)
+    shown = _show_with_files(workspace, artifact_id)
     with locations.of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
         return folder
 
 
 def archive(workspace: Workspace, artifact_id: str) -> bytes:
     """A tar of its verified files in one folder named after it, for a download. Raises as `verify`."""
-    shown, content = _readable(workspace, artifact_id), BytesIO()
+    shown, content = _show_with_files(workspace, artifact_id), BytesIO()
     place = locations.of(workspace.settings, shown.path)
     with place.use(shown.path, artifact_id) as folder, tarfile.open(fileobj=content, mode="w") as tar:
         tar.add(folder, arcname=artifact_id)
@@ -117,4 +117,4 @@ def delete(workspace: Workspace, artifact_id: str) -> None:
         contents.take_away(session, row.id)
 
     workspace.change(Action.DELETE_ARTIFACT, artifact_id, take)
-    artifact_storage.remove_given_up(workspace)
+    artifact_storage.remove_abandoned_files(workspace)

@@ -14,7 +14,7 @@ DISK_STEP = 10_000_000
 """Estimates are rounded up to this: few different claims keep a long queue quick to look through."""
 
 
-def of(spec: JobSpec, terms: Terms) -> Claim:
+def make_claim(spec: JobSpec, terms: Terms) -> Claim:
     """A measurement has the host to itself, installs and imports have their own place, all else takes every core and
     GPU unless fewer are asked for: two jobs that fit run beside each other."""
     kind = JobKind(spec.kind)
@@ -25,23 +25,23 @@ def of(spec: JobSpec, terms: Terms) -> Claim:
     if kind in BACKGROUND:
         return Claim(background=True, cores=0, gpus=())
     if isinstance(spec, OptimizeSpec):
-        return _optimize(spec, terms)
+        return _optimize_claim(spec, terms)
     if isinstance(spec, TrainSpec):
         need = draft_training_needs.memory_bytes(spec.model, spec.options)
         return Claim(cores=terms.cores, memory_bytes=terms.memory_bytes or min(need, probe.total_memory() // GIB * GIB))
     return Claim(cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
 
 
-def _optimize(spec: OptimizeSpec, terms: Terms) -> Claim:
+def _optimize_claim(spec: OptimizeSpec, terms: Terms) -> Claim:
     need = estimate.need(spec.model, spec.recipe, spec.draft)
     most = probe.total_memory() // GIB * GIB  # an estimate beyond the machine keeps nobody from trying
     gpus = () if spec.target == "local:cpu" or spec.neuron is not None else targets.gpu_numbers(spec.target)
     memory = terms.memory_bytes or min(-(-need.memory_bytes // GIB) * GIB, most)
     disk = -(-need.disk_bytes // DISK_STEP) * DISK_STEP
-    return Claim(movable=True, cores=terms.cores or _share(gpus), gpus=gpus, memory_bytes=memory, disk_bytes=disk)
+    return Claim(movable=True, cores=terms.cores or _core_share(gpus), gpus=gpus, memory_bytes=memory, disk_bytes=disk)
 
 
-def _share(gpus: tuple[int, ...] | None) -> int | None:
+def _core_share(gpus: tuple[int, ...] | None) -> int | None:
     """Of the cores, for so many of the GPUs; None for all."""
     there = len(probe.accelerators())
     return max(1, probe.cores() * len(gpus) // there) if gpus and there else None

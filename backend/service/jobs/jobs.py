@@ -106,10 +106,10 @@ class JobView(Frozen):
         return ", ".join(parts)
 
 
-UNASKED = {*TIMEOUTS, Ending.DEPENDENCY}
+CANCELLED_BY_SYSTEM = {*TIMEOUTS, Ending.DEPENDENCY}
 """Why a job is cancelled that no person cancelled: a failure for who waits."""
-MOST_KEY = 200
-Follower = tuple[Callable[[str], JobSpec], str]
+LONGEST_KEY = 200
+FollowUpJob = tuple[Callable[[str], JobSpec], str]
 """Of the job that comes after another: its specification from that one's id, and its title."""
 COLUMNS = tuple({"place": "handle"}.get(name, name) for name in JobView.model_fields)
 """Of a job's row, what a view needs."""
@@ -136,7 +136,7 @@ def submit(
     yields: bool = False,
     terms: Terms | None = None,
     after: str | None = None,
-    then: Follower | None = None,
+    then: FollowUpJob | None = None,
 ) -> JobView:
     """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do
     not. `then`: a second one, which starts once this has succeeded.
@@ -144,42 +144,44 @@ def submit(
     Raises KeyReused where the key's job is of another specification, NotNow where the job that it is to come `after`
     has failed, TooMuch where the person has as much as one may have.
     """
-    row = queued(workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after)
-    uses = named_artifacts(workspace, spec)
+    row = make_row(
+        workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after
+    )
+    uses = artifacts_read(workspace, spec)
 
     def work(session: Any) -> JobView:
         found = queue.submit(session, row, artifacts=uses)
         if found.id == row.id:
-            limits.check(workspace, session, row.owner, row.kind)
+            limits.check_person_limits(workspace, session, row.owner, row.kind)
         if then is not None:
             named, second = then
             key = f"{submission} then" if submission else None
-            follower = queued(workspace, named(found.id), second, submission=key, terms=terms, after=found.id)
+            follower = make_row(workspace, named(found.id), second, submission=key, terms=terms, after=found.id)
             if queue.submit(session, follower).id == follower.id:
-                limits.check(workspace, session, follower.owner, follower.kind)
+                limits.check_person_limits(workspace, session, follower.owner, follower.kind)
                 workspace.record(session, Action.SUBMIT, follower.id, second)
         return view(found)
 
     return workspace.change(Action.SUBMIT, row.id, work, detail=title, changed=lambda found: found.id == row.id)
 
 
-def follower(workspace: Workspace, job_id: str) -> JobView | None:
+def find_follower(workspace: Workspace, job_id: str) -> JobView | None:
     """The job that was submitted to come after that one, the first where there are several."""
     with workspace.store.read() as session:
         jobs = queue.followers(session, job_id)
         return view(jobs[0]) if jobs else None
 
 
-def key(workspace: Workspace, written: str | None) -> str | None:
+def submission_key(workspace: Workspace, written: str | None) -> str | None:
     """The submission key of what a person calls it: two people may choose the same. Raises RequestError."""
     if written is None:
         return None
-    if not 1 <= len(written) <= MOST_KEY:
-        raise RequestError(f"A key has 1 to {MOST_KEY} characters: shorten {{}}.", "idempotency_key")
+    if not 1 <= len(written) <= LONGEST_KEY:
+        raise RequestError(f"A key has 1 to {LONGEST_KEY} characters: shorten {{}}.", "idempotency_key")
     return f"{workspace.actor.name}:{written}"
 
 
-def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
+def artifacts_read(workspace: Workspace, spec: JobSpec) -> set[str]:
     """The artifacts that such a job reads: by their ids, and of models by their folders in this home."""
     if isinstance(spec, OptimizeSpec | TrainSpec):
         below = f"{workspace.settings.artifacts}/"
@@ -190,7 +192,7 @@ def named_artifacts(workspace: Workspace, spec: JobSpec) -> set[str]:
     return spec.artifacts if isinstance(spec, EvaluateSpec | PayoffSpec | ServeSpec) else set()
 
 
-def queued(
+def make_row(
     workspace: Workspace,
     spec: JobSpec,
     title: str,
@@ -203,7 +205,7 @@ def queued(
 ) -> JobRow:
     """What `submit` inserts."""
     kind, asked = JobKind(spec.kind), terms or Terms()
-    limits.check_engine(workspace, spec.model_dump(include={"kind", "action", "index"}))
+    limits.check_engine_role(workspace, spec.model_dump(include={"kind", "action", "index"}))
     if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     paths.check_specification(spec, partial(_is_remembered, workspace))
@@ -222,7 +224,7 @@ def queued(
         spec=spec.model_dump_json(),
         parent=parent,
         submission=submission,
-        claim=claims.of(spec, asked).text,
+        claim=claims.make_claim(spec, asked).text,
         terms=asked.text,
         after=after,
         yields=yields,
@@ -319,12 +321,12 @@ def _channel(workspace: Workspace, job_id: str) -> Channel:
     return channel.of(workspace.settings, row.id, row.attempt, row.home)
 
 
-def kept_bytes(workspace: Workspace, job_id: str) -> int:
+def checkpoint_bytes(workspace: Workspace, job_id: str) -> int:
     """What the job keeps so that it can go on where it stopped; 0 for nothing."""
     return _channel(workspace, job_id).kept_bytes()
 
 
-def drop_kept(workspace: Workspace, job_id: str) -> int:
+def drop_checkpoints(workspace: Workspace, job_id: str) -> int:
     """Drop it and return the bytes; resumed later, the job begins anew. Raises NotFound; NotNow unless the job has
     ended."""
     workspace.check(Action.DROP_KEPT)
@@ -346,7 +348,7 @@ def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobVi
     )
 
 
-def close(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:
+def cancel_all_and_stop(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:
     """Cancel whatever is queued or runs, wait for its end, and stop this home's supervisor; False where there was
     none."""
     for job in active(workspace):
@@ -361,9 +363,9 @@ def resume(workspace: Workspace, job_id: str) -> JobView:
     `submit`."""
 
     def put(session: Any) -> JobView:
-        limits.check_engine(workspace, json.loads(queue.get(session, job_id).spec))
+        limits.check_engine_role(workspace, json.loads(queue.get(session, job_id).spec))
         job = queue.requeue(session, job_id)
-        limits.check(workspace, session, job.owner, job.kind)
+        limits.check_person_limits(workspace, session, job.owner, job.kind)
         return view(job)
 
     return workspace.change(Action.RESUME, job_id, put)
@@ -373,7 +375,7 @@ def release(workspace: Workspace, job_id: str) -> JobView:
     """Another try for a job that was put aside. Raises NotNow where it was not."""
 
     def put(session: Any) -> JobView:
-        limits.check_engine(workspace, json.loads(queue.get(session, job_id).spec))
+        limits.check_engine_role(workspace, json.loads(queue.get(session, job_id).spec))
         return view(queue.release(session, job_id))
 
     return workspace.change(Action.RELEASE, job_id, put)
@@ -426,10 +428,10 @@ def wait(workspace: Workspace, job_id: str) -> JobView:
     return show(workspace, job_id)
 
 
-def succeeded(job: JobView) -> JobView:
+def require_success(job: JobView) -> JobView:
     """Of one that has ended: itself. Raises JobCancelled where somebody cancelled it, WorkError where it did not
     succeed."""
-    if job.state is JobState.CANCELLED and job.ending not in UNASKED:
+    if job.state is JobState.CANCELLED and job.ending not in CANCELLED_BY_SYSTEM:
         raise JobCancelled(job.error)
     if job.state is not JobState.SUCCEEDED:
         raise WorkError(f"{job.error} (job {job.id}: `whetstone jobs logs {job.id}`)")
@@ -439,7 +441,7 @@ def succeeded(job: JobView) -> JobView:
 def watch(workspace: Workspace, job_id: str, *, every_s: float = 0.25) -> Iterator[JobView]:
     """The job over and over until it has ended; a supervisor that died is replaced."""
     while True:
-        supervisors.ensure(workspace)
+        supervisors.ensure_running(workspace)
         current = show(workspace, job_id)
         yield current
         if current.ended:

@@ -18,7 +18,7 @@ from backend.store.history import JobFilter
 ACTIVE = [*LIVE, JobState.QUEUED]
 
 
-def check_engine(workspace: Workspace, spec: dict[str, Any]) -> None:
+def check_engine_role(workspace: Workspace, spec: dict[str, Any]) -> None:
     """Whether the actor may have that job run, as far as it changes engines: a lock names every file that is installed,
     but what comes from a package index that somebody names runs as the supervisor's user.
 
@@ -32,7 +32,7 @@ def check_engine(workspace: Workspace, spec: dict[str, Any]) -> None:
         workspace.check(Action.INSTALL_FROM_INDEX)
 
 
-def check(workspace: Workspace, session: Any, owner: str, kind: str) -> None:
+def check_person_limits(workspace: Workspace, session: Any, owner: str, kind: str) -> None:
     """Once the job of that owner is in the queue. Raises TooMuch, which takes it out again."""
     most, gigabytes = workspace.settings.max_jobs, workspace.settings.max_artifacts_gb
     if most is not None and (count := history.count_jobs(session, JobFilter(ACTIVE, owner=owner))) > most:

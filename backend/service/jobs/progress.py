@@ -21,15 +21,15 @@ from backend.service.workspace import Workspace
 from backend.store import history, watching
 from backend.store.tables import JobRow
 
-MOST_POINTS = 500
+MAX_POINTS = 500
 NOMINAL = of_measured(1e12)
-REQUESTS = 8
+DEFAULT_REQUESTS = 8
 """A stream, where an evaluation does not say how many it asks."""
 CLOCK_SLACK = timedelta(seconds=1)
 """The worker may stamp its first event a moment before the store stamps the start."""
 
 
-class Use(NamedTuple):
+class ResourceUse(NamedTuple):
     """A point of the resource chart: seconds since the attempt began, memory in bytes, processor in percent of one
     core."""
 
@@ -38,7 +38,7 @@ class Use(NamedTuple):
     cpu_percent: float
 
 
-class Cost(NamedTuple):
+class JobCost(NamedTuple):
     """What a job has cost since its attempt began, in the currency of `per_hour`, the price of an hour after
     discounts."""
 
@@ -51,7 +51,7 @@ class Cost(NamedTuple):
         return f"{figure(self.spent)} at {figure(self.per_hour)} an hour"
 
 
-def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cost | None:
+def find_cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> JobCost | None:
     """The time of the attempt at the price of the machine's hour: an evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`.
     Of a job on SageMaker what AWS's own times come to at the price of the instance that the result is for.
 
@@ -60,8 +60,8 @@ def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cos
     if job.started_at is None:
         return None
     if job.kind == JobKind.MANAGED:
-        spent, price = seen_at_aws(workspace, job).usd, jobs.specification(workspace, job.id)["price_per_hour"]
-        return None if spent is None else Cost(spent, price)
+        spent, price = aws_status(workspace, job).usd, jobs.specification(workspace, job.id)["price_per_hour"]
+        return None if spent is None else JobCost(spent, price)
     own = jobs.specification(workspace, job.id)["options"] if job.kind == JobKind.EVALUATE else {}
     per_hour = own.get("price_per_hour")
     if per_hour is None:
@@ -70,10 +70,10 @@ def cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> Cos
         return None
     hour = Pricing(per_hour=per_hour, discount=own.get("discount", 0.0)).hour
     passed = ((job.finished_at or now or datetime.now(UTC)) - job.started_at).total_seconds()
-    return Cost(max(0.0, passed) / 3600 * hour, hour)
+    return JobCost(max(0.0, passed) / 3600 * hour, hour)
 
 
-class SeenAtAws(NamedTuple):
+class AwsStatus(NamedTuple):
     """`status` in AWS's word; `usd` so far, None where no price is known or it was not asked yet; `at` when it was
     asked."""
 
@@ -82,13 +82,13 @@ class SeenAtAws(NamedTuple):
     at: datetime | None
 
 
-def seen_at_aws(workspace: Workspace, job: JobView) -> SeenAtAws:
+def aws_status(workspace: Workspace, job: JobView) -> AwsStatus:
     """What AWS said last of an optimization job."""
     if "optimization_job" in job.result:
-        return SeenAtAws("COMPLETED", job.result.get("usd"), job.finished_at)
+        return AwsStatus("COMPLETED", job.result.get("usd"), job.finished_at)
     with workspace.store.read() as session:
         found = history.latest_with(session, job.id, "status")
-    return SeenAtAws(found.data["status"], found.data.get("usd"), found.at) if found else SeenAtAws(None, None, None)
+    return AwsStatus(found.data["status"], found.data.get("usd"), found.at) if found else AwsStatus(None, None, None)
 
 
 def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> Range | None:
@@ -106,10 +106,10 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
     specifications = [jobs.specification(workspace, job.id)] if job.kind == JobKind.OPTIMIZE else []
     spec = next(iter(readable(specifications, OptimizeSpec.model_validate)), None)
     elapsed_s = (now - job.started_at).total_seconds()
-    return expected(workspace, job.kind, job.title, spec=spec, elapsed_s=elapsed_s)
+    return expected_time(workspace, job.kind, job.title, spec=spec, elapsed_s=elapsed_s)
 
 
-def expected(
+def expected_time(
     workspace: Workspace, kind: str, title: str, *, spec: JobSpec | None = None, elapsed_s: float = 0.0
 ) -> Range | None:
     """How long a job may still take, by those of its title that succeeded here; None without any.
@@ -120,21 +120,21 @@ def expected(
         same = watching.succeeded(session, kind, title)
         rows = same or watching.succeeded(session, kind)
     if not same and isinstance(spec, OptimizeSpec):
-        timed = readable(rows, lambda row: (_took(row), OptimizeSpec.model_validate_json(row.spec)))
-        paces = [seconds / _middle(other) for seconds, other in timed if seconds is not None]
-        return eta.from_paces(paces, _middle(spec), elapsed_s)
-    took = [seconds for row in rows if (seconds := _took(row)) is not None]
+        timed = readable(rows, lambda row: (_run_seconds(row), OptimizeSpec.model_validate_json(row.spec)))
+        paces = [seconds / _formula_seconds(other) for seconds, other in timed if seconds is not None]
+        return eta.from_paces(paces, _formula_seconds(spec), elapsed_s)
+    took = [seconds for row in rows if (seconds := _run_seconds(row)) is not None]
     return eta.from_earlier(took, elapsed_s, like_it=bool(same))
 
 
-def _middle(spec: OptimizeSpec) -> float:
+def _formula_seconds(spec: OptimizeSpec) -> float:
     """Seconds by the formula, of a processor like the measured one: only the ratio of two jobs' counts."""
     moved = spec.model.weights_bytes + serving_memory.weights(spec.model, spec.recipe).total
     least, most = job_duration.job_seconds(spec.model, spec.recipe, NOMINAL, moved)
     return float((least * most) ** 0.5)
 
 
-def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | None:
+def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> Range | None:
     """How long this evaluation may take, by the time earlier ones took, their servers' start included, and by its
     requests.
 
@@ -144,10 +144,10 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
         rows = watching.succeeded(session, JobKind.EVALUATE)
     paces: dict[bool, list[tuple[float, eta.Runs]]] = {True: [], False: []}
     for row in rows:
-        options, took = json.loads(row.spec), _took(row)
+        options, took = json.loads(row.spec), _run_seconds(row)
         blocks = json.loads(row.result or "{}").get("blocks") or options["options"].get("repeats", 0)
         earlier = (options.get("continues") or {}).get("blocks", 0)
-        runs = _runs(len(options["variants"]), options["options"], blocks - earlier)
+        runs = _count_runs(len(options["variants"]), options["options"], blocks - earlier)
         if took is not None and runs.runs:
             paces[bool(options["options"].get("tasks"))].append((took, runs))
     tasks, chosen = bool(spec.options.tasks), spec.options
@@ -156,7 +156,7 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
         stopping_rule.test_points(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
     )
     least, found = (
-        eta.from_runs(alike or other, _runs(len(spec.variants), chosen.model_dump(), blocks))
+        eta.from_runs(alike or other, _count_runs(len(spec.variants), chosen.model_dump(), blocks))
         for blocks in (fewest, chosen.most_blocks - spec.measured)
     )
     if found and least:
@@ -166,7 +166,7 @@ def expected_evaluation(workspace: Workspace, spec: EvaluateSpec) -> Range | Non
     return found._replace(basis=f"{found.basis}, {'the tasks not counted' if tasks else 'whose tasks are in it'}")
 
 
-def _runs(variants: int, options: dict[str, Any], blocks: int) -> eta.Runs:
+def _count_runs(variants: int, options: dict[str, Any], blocks: int) -> eta.Runs:
     """Of so many blocks. Levels of a rate take their requests at that rate, closed ones at so many at
     once; seconds where those are asked for."""
     if options.get("sweep"):
@@ -176,17 +176,17 @@ def _runs(variants: int, options: dict[str, Any], blocks: int) -> eta.Runs:
     if not isinstance(levels, list | tuple):
         return eta.Runs(0, 0)
     requests, warm = options.get("requests"), options.get("warmup_requests") or 0
-    rounds = sum(max(1.0, (requests or REQUESTS * level) / level) + warm for level in levels)
+    rounds = sum(max(1.0, (requests or DEFAULT_REQUESTS * level) / level) + warm for level in levels)
     return eta.Runs(variants * len(levels) * blocks, variants * blocks * rounds)
 
 
-def _took(row: JobRow) -> float | None:
+def _run_seconds(row: JobRow) -> float | None:
     if row.started_at is None or row.finished_at is None:
         return None
     return (row.finished_at - row.started_at).total_seconds()
 
 
-def resources(workspace: Workspace, job: JobView) -> list[Use]:
+def resource_use(workspace: Workspace, job: JobView) -> list[ResourceUse]:
     """What the latest attempt used so far: at most MOST_POINTS points, each the highest memory and the mean processor
     use."""
     if job.started_at is None:
@@ -194,20 +194,20 @@ def resources(workspace: Workspace, job: JobView) -> list[Use]:
     with workspace.store.read() as session:
         events = watching.resources(session, job.id, job.started_at - CLOCK_SLACK)
     uses = [
-        Use(max(0.0, (e.at - job.started_at).total_seconds()), e.data["rss_bytes"], e.data["cpu_percent"])
+        ResourceUse(max(0.0, (e.at - job.started_at).total_seconds()), e.data["rss_bytes"], e.data["cpu_percent"])
         for e in events
         if {"rss_bytes", "cpu_percent"} <= e.data.keys()
     ]
-    return thinned(uses, MOST_POINTS)
+    return thin(uses, MAX_POINTS)
 
 
-def thinned(uses: list[Use], most: int) -> list[Use]:
+def thin(uses: list[ResourceUse], most: int) -> list[ResourceUse]:
     """At most `most` points: neighbours become one, with the highest memory and the mean processor use among them."""
     every = -(-len(uses) // most)
     if every <= 1:
         return uses
     groups = [uses[start : start + every] for start in range(0, len(uses), every)]
     return [
-        Use(group[-1].at_s, max(u.rss_bytes for u in group), sum(u.cpu_percent for u in group) / len(group))
+        ResourceUse(group[-1].at_s, max(u.rss_bytes for u in group), sum(u.cpu_percent for u in group) / len(group))
         for group in groups
     ]

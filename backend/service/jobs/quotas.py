@@ -21,44 +21,44 @@ from backend.store.tables import JobRow
 UPLOADED = ("calibration", "imported")
 """Folders of the home that hold uploads, beside the files that lie directly in WORKLOADS."""
 WORKLOADS = "workloads"
-REMEMBERED = 10_000
+IMPORT_JOBS_READ = 10_000
 """Import jobs of one person, newest first."""
 ACTIVE = {*LIVE, JobState.QUEUED}
 
 
-def imported(workspace: Workspace, session: Any, owner: str) -> int:
+def imported_bytes(workspace: Workspace, session: Any, owner: str) -> int:
     """Bytes on disk of all that the person's import jobs fetched, and those that jobs under way will add."""
-    rows = history.jobs(session, JobFilter(kinds=(JobKind.IMPORT,), owner=owner), limit=REMEMBERED)
-    by_place = dict(readable(rows, lambda row: _bytes(workspace, row)))
+    rows = history.jobs(session, JobFilter(kinds=(JobKind.IMPORT,), owner=owner), limit=IMPORT_JOBS_READ)
+    by_place = dict(readable(rows, lambda row: _import_bytes(workspace, row)))
     return sum(by_place.values())
 
 
-def own_imports(workspace: Workspace) -> tuple[int, float] | None:
+def own_import_quota(workspace: Workspace) -> tuple[int, float] | None:
     """Bytes that the actor has imported, and the gigabytes that one person may have; None where nothing limits that."""
     if workspace.settings.imports_gb is None:
         return None
     with workspace.store.read() as session:
-        return imported(workspace, session, workspace.actor.name), workspace.settings.imports_gb
+        return imported_bytes(workspace, session, workspace.actor.name), workspace.settings.imports_gb
 
 
-def _bytes(workspace: Workspace, row: JobRow) -> tuple[Path, int]:
+def _import_bytes(workspace: Workspace, row: JobRow) -> tuple[Path, int]:
     """Where the job's model lies, whole or in part, and its bytes."""
     spec = ImportSpec.model_validate_json(row.spec)
     final = sources.folder(workspace.settings.models, spec.source, spec.revision)
     if final.exists():
-        return final, _on_disk(final)
-    partly = _on_disk(sources.partial(workspace.settings.models, spec.source, spec.revision))
+        return final, _folder_bytes(final)
+    partly = _folder_bytes(sources.partial(workspace.settings.models, spec.source, spec.revision))
     return final, max(partly, spec.bytes) if row.state in ACTIVE else partly
 
 
-def _on_disk(folder: Path) -> int:
+def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def check_imports(workspace: Workspace, session: Any, owner: str, more: int = 0) -> None:
     """Raises TooMuch where the person would have more imported than one may, `more` bytes included."""
     gigabytes = workspace.settings.imports_gb
-    if gigabytes is None or (held := imported(workspace, session, owner) + more) <= gigabytes * 1e9:
+    if gigabytes is None or (held := imported_bytes(workspace, session, owner) + more) <= gigabytes * 1e9:
         return
     raise TooMuch(
         f"{owner} would have {held / 1e9:.2f} GB of imported models, and one person may have {gigabytes:g} GB here "
@@ -66,17 +66,17 @@ def check_imports(workspace: Workspace, session: Any, owner: str, more: int = 0)
     )
 
 
-def uploaded(workspace: Workspace) -> int:
+def uploaded_bytes(workspace: Workspace) -> int:
     """Bytes on disk of all that was uploaded into the home."""
     home = workspace.settings.home
     own = sum(path.stat().st_size for path in (home / WORKLOADS).glob("*") if path.is_file())
-    return own + sum(_on_disk(home / name) for name in UPLOADED)
+    return own + sum(_folder_bytes(home / name) for name in UPLOADED)
 
 
 def check_upload(workspace: Workspace, more: int) -> None:
     """Before an upload of so many bytes is kept. Raises TooMuch where the home would hold more than it may."""
     gigabytes = workspace.settings.uploads_gb
-    if gigabytes is None or (held := uploaded(workspace) + more) <= gigabytes * 1e9:
+    if gigabytes is None or (held := uploaded_bytes(workspace) + more) <= gigabytes * 1e9:
         return
     raise TooMuch(
         f"This home would hold {held / 1e9:.2f} GB of uploads, and it may hold {gigabytes:g} GB (WHETSTONE_MAX_UPLOADS_GB): ask "

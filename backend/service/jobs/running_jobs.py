@@ -11,10 +11,10 @@ from backend.service.workspace import Workspace
 from backend.store import leases, watching
 from backend.store.tables import JobRow
 
-ENDED_BADLY = (JobState.FAILED, JobState.LOST, JobState.CANCELLED)
+UNSUCCESSFUL = (JobState.FAILED, JobState.LOST, JobState.CANCELLED)
 
 
-class Running(Frozen):
+class RunningJob(Frozen):
     """A live job. `place`: as its launcher calls it; `lease_s`: seconds until another supervisor may give it up, below
     0 where one may already; `heard_s`: since its supervisor was heard, None where that stopped in order or was not
     heard for a day."""
@@ -39,24 +39,26 @@ class Running(Frozen):
         return self.heard_s is None or self.heard_s > leases.STALE_SECONDS
 
 
-def running(workspace: Workspace, *, owner: str | None = None, words: str = "") -> list[Running]:
+def list_running(workspace: Workspace, *, owner: str | None = None, words: str = "") -> list[RunningJob]:
     """The longest-running first. `words` must all stand in its title, id, host or home, in any case."""
     with workspace.store.read() as session:
         at, rows, devices = leases.clock(session), watching.live(session), watching.devices(session)
         heard = {beat.id: beat.age_s for beat in watching.heartbeats(session)}
-    found = [_running(row, devices.get(row.id, ()), at, heard.get(row.supervisor or "")) for row in rows]
+    found = [_running_job(row, devices.get(row.id, ()), at, heard.get(row.supervisor or "")) for row in rows]
     wanted = words.casefold().split()
-    return [each for each in found if owner in {None, each.owner} and all(word in _text(each) for word in wanted)]
+    return [
+        each for each in found if owner in {None, each.owner} and all(word in _searchable_text(each) for word in wanted)
+    ]
 
 
-def _text(each: Running) -> str:
+def _searchable_text(each: RunningJob) -> str:
     return " ".join((each.title, each.id, each.host, each.home)).casefold()
 
 
-def _running(row: JobRow, devices: Sequence[str], at: datetime, heard_s: float | None) -> Running:
+def _running_job(row: JobRow, devices: Sequence[str], at: datetime, heard_s: float | None) -> RunningJob:
     place = Handle.model_validate_json(row.handle).place if row.handle else None
     lease_s = (row.lease_until - at).total_seconds() if row.lease_until else None
-    return Running(
+    return RunningJob(
         id=row.id,
         title=row.title,
         kind=row.kind,

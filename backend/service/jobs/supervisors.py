@@ -36,14 +36,14 @@ class SupervisorView(Frozen):
     jobs: tuple[str, ...]
 
 
-SHOWN = ("id", "host", "home", "pid", "draining")
+SHOWN_FIELDS = ("id", "host", "home", "pid", "draining")
 
 
 class SupervisorFailed(WorkError):
     """The supervisor did not start; its log is supervisor.log in WHETSTONE_HOME."""
 
 
-def alive(workspace: Workspace, *, own: bool = False) -> bool:
+def is_alive(workspace: Workspace, *, own: bool = False) -> bool:
     """Whether a supervisor looks after jobs, or with `own` this home's: a fresh heartbeat, and the process where it is
     here."""
     here, home = socket.gethostname(), str(workspace.settings.home)
@@ -56,16 +56,16 @@ def alive(workspace: Workspace, *, own: bool = False) -> bool:
     )
 
 
-def ensure(workspace: Workspace) -> None:
+def ensure_running(workspace: Workspace) -> None:
     """Start a supervisor where none is, for whoever may submit; it ends after a few idle seconds. Raises
     SupervisorFailed.
 
     One that does not answer, since its process is paused or its machine busy, is waited for; so is a person who drained
     it.
     """
-    if drained(workspace):
+    if is_drained(workspace):
         return
-    if workspace.refusal(Action.SUBMIT) is None and not alive(workspace) and _process(workspace) is None:
+    if workspace.refusal(Action.SUBMIT) is None and not is_alive(workspace) and _process(workspace) is None:
         start(workspace, until_idle=IDLE_SECONDS)
 
 
@@ -77,7 +77,7 @@ def drain(workspace: Workspace) -> None:
         raise NotNow("No supervisor of this home is running: there is nothing to drain.")
 
 
-def drained(workspace: Workspace) -> bool:
+def is_drained(workspace: Workspace) -> bool:
     """Whether a person drained the supervisor of this home and nobody has started one since."""
     with workspace.store.read() as session:
         latest = leases.latest_supervisor(session, socket.gethostname(), str(workspace.settings.home))
@@ -90,7 +90,8 @@ def listing(workspace: Workspace) -> list[SupervisorView]:
         held = leases.jobs_held(session)
         rows = leases.supervisors_alive(session)
         return [
-            SupervisorView(**{name: getattr(row, name) for name in SHOWN}, jobs=held.get(row.id, ())) for row in rows
+            SupervisorView(**{name: getattr(row, name) for name in SHOWN_FIELDS}, jobs=held.get(row.id, ()))
+            for row in rows
         ]
 
 
@@ -111,7 +112,7 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
         environment["DATABASE_URL"] = workspace.settings.database_url
     log_path = workspace.settings.home / "supervisor.log"
     deadline, spawned = time.monotonic() + START_SECONDS, 0.0
-    while not alive(workspace, own=True):
+    while not is_alive(workspace, own=True):
         if time.monotonic() > deadline:
             raise SupervisorFailed(f"The supervisor did not start within {START_SECONDS:.0f} s; see {log_path}.")
         if time.monotonic() - spawned > RESPAWN_SECONDS:  # one that found the home's lock held by a dying one has left

@@ -16,16 +16,16 @@ from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import Event
 from backend.service.jobs import jobs, progress
 from backend.service.jobs.jobs import JobView
-from backend.service.jobs.progress import Cost, Use
+from backend.service.jobs.progress import JobCost, ResourceUse
 from backend.service.workspace import Workspace
 from backend.store import history, queue
 
-MOVING_S, SLOW_S = 0.7, 1.9
-MOST_KEPT = 256
+SNAPSHOT_MAX_AGE_S, SLOW_MAX_AGE_S = 0.7, 1.9
+MAX_ENTRIES = 256
 """Values, three a job."""
 
 
-class Moving(NamedTuple):
+class JobSnapshot(NamedTuple):
     """A job as it was at one moment."""
 
     job: JobView
@@ -34,47 +34,49 @@ class Moving(NamedTuple):
     progress: Event | None
 
 
-class Expected(NamedTuple):
+class TimeAndCost(NamedTuple):
     """What is left of it and what it has cost; None where that is not known."""
 
     left: Range | None
-    cost: Cost | None
+    cost: JobCost | None
 
 
-class _Kept:
+class _CacheEntry:
     """One value; whoever asks while it is read waits for it."""
 
     def __init__(self) -> None:
         self.lock, self.at, self.value = threading.Lock(), float("-inf"), None
 
 
-_kept: dict[tuple[Hashable, ...], _Kept] = {}
-_lock, _now = threading.Lock(), time.monotonic
+_entries: dict[tuple[Hashable, ...], _CacheEntry] = {}
+_lock, _clock = threading.Lock(), time.monotonic
 
 
-def moving(workspace: Workspace, job_id: str) -> Moving:
+def read_snapshot(workspace: Workspace, job_id: str) -> JobSnapshot:
     """Raises NotFound."""
 
-    def read() -> Moving:
+    def read() -> JobSnapshot:
         with workspace.store.read() as session:
             row, progress = queue.get(session, job_id), history.latest_progress(session, job_id)
-            return Moving(jobs.view(row), history.timeline(session, job_id), progress)
+            return JobSnapshot(jobs.view(row), history.timeline(session, job_id), progress)
 
-    found: Moving = _shared(workspace, "moving", job_id, MOVING_S, read)
+    found: JobSnapshot = _read_through(workspace, "moving", job_id, SNAPSHOT_MAX_AGE_S, read)
     return found
 
 
-def expected(workspace: Workspace, job: JobView) -> Expected:
-    def read() -> Expected:
-        return Expected(progress.time_left(workspace, job), progress.cost(workspace, job))
+def read_time_and_cost(workspace: Workspace, job: JobView) -> TimeAndCost:
+    def read() -> TimeAndCost:
+        return TimeAndCost(progress.time_left(workspace, job), progress.find_cost(workspace, job))
 
-    found: Expected = _shared(workspace, "expected", job.id, SLOW_S, read)
+    found: TimeAndCost = _read_through(workspace, "expected", job.id, SLOW_MAX_AGE_S, read)
     return found
 
 
-def uses(workspace: Workspace, job: JobView) -> list[Use]:
+def read_resource_use(workspace: Workspace, job: JobView) -> list[ResourceUse]:
     """What its processes used so far."""
-    found: list[Use] = _shared(workspace, "uses", job.id, SLOW_S, lambda: progress.resources(workspace, job))
+    found: list[ResourceUse] = _read_through(
+        workspace, "uses", job.id, SLOW_MAX_AGE_S, lambda: progress.resource_use(workspace, job)
+    )
     return found
 
 
@@ -82,16 +84,18 @@ def forget(workspace: Workspace, job_id: str) -> None:
     """The next look at the job reads."""
     with _lock:
         for what in ("moving", "expected", "uses"):
-            _kept.pop((workspace.store, what, job_id), None)
+            _entries.pop((workspace.store, what, job_id), None)
 
 
-def _shared(workspace: Workspace, what: str, job_id: str, fresh_s: float, read: Callable[[], Any]) -> Any:
+def _read_through(workspace: Workspace, what: str, job_id: str, fresh_s: float, read: Callable[[], Any]) -> Any:
     key = (workspace.store, what, job_id)
     with _lock:
-        kept = _kept[key] = _kept.pop(key) if key in _kept else _Kept()  # last: the first was asked for longest ago
-        for oldest in list(_kept)[:-MOST_KEPT]:
-            del _kept[oldest]
+        kept = _entries[key] = (
+            _entries.pop(key) if key in _entries else _CacheEntry()
+        )  # last: the first was asked for longest ago
+        for oldest in list(_entries)[:-MAX_ENTRIES]:
+            del _entries[oldest]
     with kept.lock:
-        if _now() - kept.at > fresh_s:
-            kept.value, kept.at = read(), _now()
+        if _clock() - kept.at > fresh_s:
+            kept.value, kept.at = read(), _clock()
         return kept.value

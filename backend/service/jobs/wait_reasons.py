@@ -19,42 +19,42 @@ from backend.service.workspace import Workspace
 from backend.store import history, leases, queue
 from backend.store.tables import JobRow, SupervisorRow
 
-MOST = 40
+JOBS_COMPARED = 40
 """Jobs of the front of the queue that are looked at one against the other; behind them only how many stand before."""
 
 
-def reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]:
+def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]:
     """Of the queued ones among them, by id; none where a job is about to start."""
     wanted = [job for job in jobs if job.state is JobState.QUEUED]
     if not wanted:
         return {}
     with workspace.store.read() as session:
         taking = [row for row in leases.supervisors_alive(session) if not row.draining]
-        line = queue.entries(queue.in_line(session, most=MOST))
+        line = queue.entries(queue.in_line(session, most=JOBS_COMPARED))
         going = history.queued(session, list(LIVE))
         live = {row.host: queue.entries(job for job in going if job.host == row.host) for row in taking}
         now, waits = leases.clock(session), {}
         for job in wanted:
-            why = _first(session, job) or _later(job, now) or _room(job, line, taking, live)
+            why = _waits_for_job(session, job) or _waits_for_time(job, now) or _waits_for_room(job, line, taking, live)
             if why is not None:
                 waits[job.id] = why
     if not taking:
         drained = "The supervisor was drained: `whetstone supervisor start` takes jobs again."
         nobody = Waiting(
-            drained if supervisors.drained(workspace) else "No supervisor is running: `whetstone up` starts one."
+            drained if supervisors.is_drained(workspace) else "No supervisor is running: `whetstone up` starts one."
         )
         waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in wanted}
     return waits
 
 
-def _first(session: Any, job: JobView) -> Waiting | None:
+def _waits_for_job(session: Any, job: JobView) -> Waiting | None:
     first = session.get(JobRow, job.after) if job.after else None
     if first is None or first.state == JobState.SUCCEEDED:
         return None
     return Waiting(f"It comes after {first.id} ({first.title}), which is {first.state}.", (first.id,))
 
 
-def _later(job: JobView, now: datetime) -> Waiting | None:
+def _waits_for_time(job: JobView, now: datetime) -> Waiting | None:
     left = (job.not_before - now).total_seconds() if job.not_before else 0.0
     if left <= 0:
         return None
@@ -62,7 +62,7 @@ def _later(job: JobView, now: datetime) -> Waiting | None:
     return Waiting(f"It is tried again in {span(max(1.0, round(left)))}{why}.")
 
 
-def _room(
+def _waits_for_room(
     job: JobView, line: Sequence[Entry], taking: Sequence[SupervisorRow], live: dict[str, list[Entry]]
 ) -> Waiting | None:
     """By the host where least stands in its way: one on which it may start says nothing."""

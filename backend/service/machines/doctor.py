@@ -105,14 +105,14 @@ def _damaged(workspace: Workspace) -> list[Finding]:
             finding=each.why,
             fix=NEWER if each.newer else DAMAGED,
         )
-        for each in unreadable_rows.listing(workspace)
+        for each in unreadable_rows.find_all(workspace)
     ]
 
 
 def remove_damaged(workspace: Workspace) -> None:
     """Take out of the database what is damaged; what a newer version wrote stays. Raises ReadOnly in a
     demonstration."""
-    for each in unreadable_rows.listing(workspace):
+    for each in unreadable_rows.find_all(workspace):
         if not each.newer:
             unreadable_rows.remove(workspace, each)
 
@@ -129,7 +129,9 @@ def _disk(workspace: Workspace) -> Finding:
 def _quotas(workspace: Workspace) -> list[Finding]:
     """What uploads take of what they may, and what one person may import, where either is limited."""
     uploads, imports = workspace.settings.uploads_gb, workspace.settings.imports_gb
-    said = [f"uploads take {quotas.uploaded(workspace) / 1e9:.2f} of {uploads:g} GB"] if uploads is not None else []
+    said = (
+        [f"uploads take {quotas.uploaded_bytes(workspace) / 1e9:.2f} of {uploads:g} GB"] if uploads is not None else []
+    )
     said += [f"one person may import {imports:g} GB of models"] if imports is not None else []
     return [Finding(subject="Limits", level="ok", finding="; ".join(said))] if said else []
 
@@ -163,7 +165,7 @@ def _supervisors(workspace: Workspace) -> list[Finding]:
     with workspace.store.read() as session:
         beats = watching.heartbeats(session)
     found = []
-    if not supervisors.alive(workspace):
+    if not supervisors.is_alive(workspace):
         told = "not running: `whetstone up` and every waiting command start one"
         found.append(Finding(subject="Supervisor", level="ok", finding=told))
     for beat in beats:

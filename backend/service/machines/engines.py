@@ -14,11 +14,11 @@ from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
 
-__all__ = ["EngineStatus", "install", "latest", "listing", "remove"]
+__all__ = ["EngineStatus", "install", "latest_jobs", "listing", "remove"]
 
 USERS = {"serve": {JobKind.EVALUATE, JobKind.PAYOFF, JobKind.SERVE}}
 """Kinds of job that run from an environment."""
-LOOKED_AT = 30
+JOBS_READ = 30
 
 
 def listing(workspace: Workspace) -> list[EngineStatus]:
@@ -57,9 +57,9 @@ def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
     }
 
 
-def latest(workspace: Workspace) -> dict[str, JobView]:
+def latest_jobs(workspace: Workspace) -> dict[str, JobView]:
     """The newest installation or removal of each engine, active or ended."""
-    newest, job_views = jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=LOOKED_AT), dict[str, JobView]()
+    newest, job_views = jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=JOBS_READ), dict[str, JobView]()
     specifications = jobs.specifications(workspace, [job.id for job in newest])
     for job in newest:
         job_views.setdefault(str(specifications[job.id]["engine"]), job)

@@ -44,7 +44,7 @@ class PricedInstance(Frozen):
     """Asked of AWS from here; else of the snapshot that comes with this version."""
 
 
-class Refreshed(Frozen):
+class RefreshResult(Frozen):
     """What a refresh brought. `missing`: instances without a price in that region, which keep the snapshot's."""
 
     region: str
@@ -103,7 +103,7 @@ def _priced(row: Instance, discount: float, explained: dict[str, str]) -> Priced
     )
 
 
-def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
+def refresh(workspace: Workspace, region: str | None = None) -> RefreshResult:
     """Ask AWS for the hosting prices of a region (None: the environment's, else us-east-1) and keep them over the
     snapshot. Those of earlier refreshes stay, as history.
 
@@ -113,7 +113,7 @@ def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
     price_list = published.fetch(region)
     workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.keep(session, price_list))
     names = {price.instance for price in price_list.prices}
-    return Refreshed(
+    return RefreshResult(
         region=price_list.region,
         as_of=f"{price_list.prices[0].as_of:%Y-%m-%d}",
         prices=len(names),
@@ -122,12 +122,12 @@ def refresh(workspace: Workspace, region: str | None = None) -> Refreshed:
     )
 
 
-def changes(workspace: Workspace) -> list[PriceChange]:
+def list_changes(workspace: Workspace) -> list[PriceChange]:
     """What later refreshes found changed, the newest first."""
     with workspace.store.read() as session:
         return pricelist.changes(stored.history(session))
 
 
-def what_to_set() -> str | None:
+def missing_credentials() -> str | None:
     """Which credentials a refresh lacks, in words; None where there are some."""
     return published.missing_credentials()

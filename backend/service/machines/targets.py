@@ -123,7 +123,7 @@ def _neuron() -> Device:
     return base._replace(units=sum(device.cores * device.joined for device in neuron_devices), memory_bytes=memory)
 
 
-def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
+def rule_facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     """What the rules may know of that target."""
     instance, attached = target.instance, target.kind == "local" and target.device.hardware == "neuron"
     cells = model.published if isinstance(model, PublishedModel) else None
@@ -143,7 +143,7 @@ def facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     )
 
 
-def runs(target: Target) -> Rates | None:
+def job_rates(target: Target) -> Rates | None:
     """What runs an optimize job there: its accelerators, or this machine's processor once it was measured; None where
     nothing is known of it."""
     if target.device.hardware != "cpu":

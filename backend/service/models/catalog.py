@@ -28,7 +28,7 @@ PER_PAGE = 20
 HERE = "local"
 
 
-class Entry(Frozen):
+class CatalogEntry(Frozen):
     """A model of the catalog. `published` is blank where no page lists it; `present` is False where its folder is
     gone."""
 
@@ -45,10 +45,10 @@ class Entry(Frozen):
     model: SerializeAsAny[ModelFacts]
 
 
-class Line(Frozen):
+class CatalogLine(Frozen):
     """An entry with its technique cells, as checked on the target that was asked for."""
 
-    entry: Entry
+    entry: CatalogEntry
     checks: tuple[TechniqueCheck, ...]
     fits: bool
     """Whether the original is valid on that target."""
@@ -57,7 +57,7 @@ class Line(Frozen):
 def refresh(workspace: Workspace) -> str | None:
     """Bring the bundled rows up to date; why not, where a file was edited wrongly or the database is locked. What the
     store holds can be read all the same."""
-    failed = catalog_sync.problem(workspace)
+    failed = catalog_sync.find_problem(workspace)
     return str(failed) if failed else None
 
 
@@ -66,48 +66,50 @@ def count(workspace: Workspace, chosen: CatalogFilter) -> int:
 
     Raises UnknownFilter, InvalidRecipe for an unknown target.
     """
-    kept = _kept(workspace, chosen)
+    kept = _fits_key(workspace, chosen)
     with workspace.store.read() as session:
         return table.count(session, chosen, kept)
 
 
 def page(
     workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE
-) -> list[Line]:
+) -> list[CatalogLine]:
     """The page of that number, from 1; empty beyond the last, all of it where `per_page` is None. Raises as `count`
     does."""
-    kept, where = _kept(workspace, chosen), targets.find(workspace, chosen.target or HERE)
+    kept, where = _fits_key(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
         rows = table.listing(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
     entries = [_entry(catalog_sync.read(row), row) for row in rows]
     return [
-        Line(
+        CatalogLine(
             entry=each,
-            checks=technique_checks.cells(workspace, each.model, where),
+            checks=technique_checks.check_quickly(workspace, each.model, where),
             fits=technique_checks.original_fits(each.model, where),
         )
         for each in entries
     ]
 
 
-def _kept(workspace: Workspace, chosen: CatalogFilter) -> str:
+def _fits_key(workspace: Workspace, chosen: CatalogFilter) -> str:
     """What the fits that the filter asks about are kept under."""
     _check_filter(workspace, chosen)
-    return catalog_sync.fitted(workspace, chosen.target or HERE) if chosen.kinds else ""
+    return catalog_sync.check_fits(workspace, chosen.target or HERE) if chosen.kinds else ""
 
 
-def listing(workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = None) -> list[Line]:
+def listing(
+    workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = None
+) -> list[CatalogLine]:
     """Like `page`, brought up to date before. Raises InvalidCatalog besides, where a bundled file was edited
     wrongly."""
     catalog_sync.sync(workspace)
     return page(workspace, chosen, number, per_page=per_page)
 
 
-def _entry(model: ModelFacts, row: CatalogRow) -> Entry:
+def _entry(model: ModelFacts, row: CatalogRow) -> CatalogEntry:
     """The row of that model as screens and tools see it."""
     cells = {name: getattr(row, name) for name in PUBLISHED}
     present = not isinstance(model, ModelCard) or models.is_present(model)  # else all that is known is in the catalog
-    return Entry(
+    return CatalogEntry(
         source=row.source,
         id=row.name,
         origin=row.origin,
@@ -121,9 +123,9 @@ def _entry(model: ModelFacts, row: CatalogRow) -> Entry:
     )
 
 
-def show(workspace: Workspace, name: str) -> Entry:
+def show(workspace: Workspace, name: str) -> CatalogEntry:
     """A model by its id, hub id or folder; a folder need not be in the catalog. Raises UnknownModel, InvalidModel."""
-    model = models.facts(workspace, name)
+    model = models.resolve_facts(workspace, name)
     return _entry(model, table.row(model))
 
 
@@ -131,13 +133,13 @@ def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -
     """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises
     UnknownFilter."""
     steps = catalog_filter.recipes()
-    _known("technique", (kind,), [*steps])
+    _check_values("technique", (kind,), [*steps])
     return footprints(
         model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()]
     )
 
 
-class Cheapest(Frozen):
+class CheapestInstance(Frozen):
     """The instance with the lowest published price an hour on which a recipe is valid, with when and where the price
     held."""
 
@@ -146,15 +148,15 @@ class Cheapest(Frozen):
     note: str
 
 
-def cheapest(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> Cheapest | None:
+def cheapest_instance(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> CheapestInstance | None:
     """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
     steps = catalog_filter.recipes()
-    _known("technique", (kind,), [*steps])
-    target = technique_checks.cheapest(workspace, model, steps[kind], catalog_sync.draft_of(workspace, model))
+    _check_values("technique", (kind,), [*steps])
+    target = technique_checks.cheapest_target(workspace, model, steps[kind], catalog_sync.find_draft(workspace, model))
     if target is None or target.price_per_hour is None:
         return None
     note = pricelist.note(target.instance) or ""
-    return Cheapest(instance=target.name, usd_per_hour=target.price_per_hour, note=note)
+    return CheapestInstance(instance=target.name, usd_per_hour=target.price_per_hour, note=note)
 
 
 def families(workspace: Workspace) -> list[str]:
@@ -174,23 +176,23 @@ def instances(workspace: Workspace) -> list[str]:
 
 def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
     """Raises UnknownFilter with one sentence that names the nearest values."""
-    _known("origin", chosen.origins, LISTED)
-    _known("technique", chosen.techniques, [*technique_checks.kinds(), *PUBLISHED])
+    _check_values("origin", chosen.origins, LISTED)
+    _check_values("technique", chosen.techniques, [*technique_checks.kind_titles(), *PUBLISHED])
     if chosen.target == "auto":
         raise UnknownFilter(
             "`auto` chooses an instance for one recipe: name an instance here, such as `ml.g5.12xlarge`."
         )
     if chosen.families:
-        _known("family", chosen.families, families(workspace))
+        _check_values("family", chosen.families, families(workspace))
     if chosen.licences:
-        _known("licence", chosen.licences, licences(workspace))
+        _check_values("licence", chosen.licences, licences(workspace))
     for name in ("parameters", "context"):
         low, high = getattr(chosen, f"min_{name}"), getattr(chosen, f"max_{name}")
         if low is not None and high is not None and low > high:
             raise UnknownFilter(f"The least {name} asked for ({low:,}) is above the most ({high:,}): exchange them.")
 
 
-def _known(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
+def _check_values(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
     for value in wanted:
         if value not in known:
             spelled = {name.casefold(): name for name in known}
@@ -201,12 +203,12 @@ def _known(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
             raise UnknownFilter(f"The catalog has no {what} `{value[:80]}`: {said}.")
 
 
-def chosen(workspace: Workspace, **asked: Any) -> CatalogFilter:
+def make_filter(workspace: Workspace, **asked: Any) -> CatalogFilter:
     """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter,
     StoreUnavailable."""
-    catalog_sync.problem(workspace)
+    catalog_sync.find_problem(workspace)
     for field, known in (("families", families(workspace)), ("licences", licences(workspace))):
         names = {name.casefold(): name for name in known}
         asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
-    _known("order", (str(asked.get("sort", "catalog")),), get_args(Sort))
+    _check_values("order", (str(asked.get("sort", "catalog")),), get_args(Sort))
     return checked(CatalogFilter, asked, UnknownFilter)

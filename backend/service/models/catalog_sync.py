@@ -44,7 +44,7 @@ def sync(workspace: Workspace) -> None:
     )
 
 
-def problem(workspace: Workspace) -> WhetstoneError | None:
+def find_problem(workspace: Workspace) -> WhetstoneError | None:
     """Like `sync`; what keeps it from the tables is answered instead of raised, for whoever can go on with what they
     hold."""
     try:
@@ -74,7 +74,7 @@ def _bundled_rows() -> list[CatalogRow]:
 
 
 @lru_cache(maxsize=1)
-def imported_by(name: str) -> tuple[Path, ...]:
+def domain_sources(name: str) -> tuple[Path, ...]:
     """The sources of a domain module and of all domain modules that it imports, near or far, in order of their
     paths."""
     waiting, paths = [name], set[Path]()
@@ -112,20 +112,20 @@ def find(workspace: Workspace, name: str) -> PublishedModel | None:
 
     Raises InvalidCatalog, StoreUnavailable where the catalog could not be brought up to date and does not hold it.
     """
-    failed = problem(workspace)
-    published_model = _stored(workspace, name)
+    failed = find_problem(workspace)
+    published_model = _find_stored(workspace, name)
     if published_model is None and failed is not None:
         raise failed
     return published_model
 
 
-def known(workspace: Workspace, name: str) -> PublishedModel | None:
+def find_known(workspace: Workspace, name: str) -> PublishedModel | None:
     """Like `find`, by what the store holds where it cannot be brought up to date."""
-    problem(workspace)
-    return _stored(workspace, name)
+    find_problem(workspace)
+    return _find_stored(workspace, name)
 
 
-def _stored(workspace: Workspace, name: str) -> PublishedModel | None:
+def _find_stored(workspace: Workspace, name: str) -> PublishedModel | None:
     with workspace.store.read() as session:
         row = table.find(session, name, ("published", "reference"))
     model_facts = read(row) if row else None
@@ -134,18 +134,18 @@ def _stored(workspace: Workspace, name: str) -> PublishedModel | None:
 
 def names(workspace: Workspace) -> list[str]:
     """The ids of the models that are known by published facts alone, by what the store holds."""
-    problem(workspace)
+    find_problem(workspace)
     with workspace.store.read() as session:
         return table.names(session, ("published", "reference"))
 
 
-def fitted(workspace: Workspace, target: str) -> str:
+def check_fits(workspace: Workspace, target: str) -> str:
     """What the fits on that target are kept under, once every model of the catalog has been held against it.
 
     Raises InvalidRecipe for an unknown target.
     """
     where = targets.find(workspace, target)
-    key, place = _place(where)
+    key, place = _fits_place(where)
     _check_rules(workspace)
     with workspace.store.read() as session:
         missing = [(row.shape, read(row)) for row in table.unplanned(session, place)]
@@ -157,7 +157,7 @@ def fitted(workspace: Workspace, target: str) -> str:
     return key
 
 
-def _place(where: Target) -> tuple[str, str]:
+def _fits_place(where: Target) -> tuple[str, str]:
     """(key, place). A machine is known by what the rules read of it, so that several can share one store."""
     if where.instance is not None:
         return where.name, INSTANCES
@@ -189,13 +189,13 @@ def _check_rules(workspace: Workspace) -> None:
     data = "".join(
         row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values())
     )
-    wanted = hashlib.sha256(f"{_sources(imported_by('backend.domain.rules.check'))} {data}".encode()).hexdigest()
+    wanted = hashlib.sha256(f"{_sources(domain_sources('backend.domain.rules.check'))} {data}".encode()).hexdigest()
     made.keep(workspace.store, "planner", wanted, lambda: table.forget_fits)
 
 
 def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target]]) -> set[tuple[str, str]]:
     """The (target, kind) pairs whose recipe is valid. Instances that the rules cannot tell apart are checked once."""
-    draft, kinds = draft_of(workspace, each), catalog.recipes()
+    draft, kinds = find_draft(workspace, each), catalog.recipes()
     verdicts: dict[tuple[object, ...], list[str]] = {}
     found = set()
     for name, where in places:
@@ -211,14 +211,14 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
 def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
     """What the rules may know. On this machine a model is held against its memory too: the weights may not even be
     here, so nothing else has refused it yet."""
-    facts = targets.facts(where, model, draft)
+    facts = targets.rule_facts(where, model, draft)
     return (
         facts.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else facts
     )
 
 
-def draft_of(workspace: Workspace, each: ModelFacts) -> ModelFacts | None:
+def find_draft(workspace: Workspace, each: ModelFacts) -> ModelFacts | None:
     """The draft that the model brings along, where it is known."""
     if not each.draft:
         return None
-    return models.card(each.draft) or _stored(workspace, each.draft) or find(workspace, each.draft)
+    return models.card(each.draft) or _find_stored(workspace, each.draft) or find(workspace, each.draft)

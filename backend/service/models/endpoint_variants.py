@@ -17,47 +17,47 @@ from backend.service.workspace import Workspace
 from backend.store import audit
 from backend.store.audit import AuditFilter
 
-NAMED = re.compile(
+ENDPOINT_NAME = re.compile(
     rf"{SAGEMAKER}:(?P<name>[A-Za-z0-9](-*[A-Za-z0-9]){{0,62}})(@(?P<region>{REGION}))?(#(?P<model>.+))?"
 )
 ACTIONS = (Action.DEPLOY, Action.UPDATE_ENDPOINT, Action.DELETE_ENDPOINT)
-MOST = 200
+RECORDS_SEARCHED = 200
 """Rows of the audit trail that are looked through."""
-OTHERS = "Others reach this studio, so only endpoints that it deployed are asked, and `{}` is none."
+NOT_OURS = "Others reach this studio, so only endpoints that it deployed are asked, and `{}` is none."
 
 
 def is_endpoint(source: str) -> bool:
     return source.startswith(f"{SAGEMAKER}:")
 
 
-def variant(workspace: Workspace, source: str) -> Variant:
+def make_variant(workspace: Workspace, source: str) -> Variant:
     """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; AWS is not asked. NAME is AWS's own, or that
     of an endpoint which was deployed from here. Raises RequestError, Refused."""
-    found = NAMED.fullmatch(source)
+    found = ENDPOINT_NAME.fullmatch(source)
     if found is None:
         raise RequestError(
             f"`{source[:120]}` is no endpoint of SageMaker: write sagemaker:NAME, or sagemaker:NAME@REGION, with #MODEL behind "
             "it where the container calls its model other than `model`."
         )
-    name = _known(workspace, found["name"])
+    name = _full_name(workspace, found["name"])
     if workspace.settings.shared and not name.startswith(PREFIX):
-        raise RequestError(OTHERS.format(name))
+        raise RequestError(NOT_OURS.format(name))
     region = found["region"] or in_service.home_region()
     url, model = f"{SAGEMAKER}://{region}/{name}", unquote(found["model"] or "") or None
     return Variant(name=source, source=source, kind="url", url=url, served_name=model)
 
 
-def _known(workspace: Workspace, name: str) -> str:
+def _full_name(workspace: Workspace, name: str) -> str:
     """With our prefix, where the last that was done here under that name was to deploy or update it."""
     if name.startswith(PREFIX):
         return name
     with workspace.store.read() as session:
-        rows = audit.listing(session, AuditFilter(actions=ACTIONS, words=name), limit=MOST)
+        rows = audit.listing(session, AuditFilter(actions=ACTIONS, words=name), limit=RECORDS_SEARCHED)
     last = next((row.action for row in rows if row.target == name), Action.DELETE_ENDPOINT)
     return name if last == Action.DELETE_ENDPOINT else PREFIX + name
 
 
-def told(workspace: Workspace, of: Variant) -> Variant:
+def with_aws_facts(workspace: Workspace, of: Variant) -> Variant:
     """With what AWS tells of it now, its instances' price and what is proven; any other variant as it is.
 
     Raises NotFound, NotNow where it does not serve, RequestError, and what AWS refuses.
@@ -67,7 +67,7 @@ def told(workspace: Workspace, of: Variant) -> Variant:
     region, _, name = (of.url or "").removeprefix(f"{SAGEMAKER}://").partition("/")
     found = in_service.look(name, region)
     if workspace.settings.shared and found.id is None:
-        raise RequestError(OTHERS.format(name))
+        raise RequestError(NOT_OURS.format(name))
     price, where = _price(workspace, found.instances)
     discount = 0.0 if price is None else workspace.settings.discount
     remote = Remote(

@@ -24,7 +24,7 @@ from backend.store import history
 from backend.store import models as imported
 from backend.store.history import JobFilter
 
-REMEMBERED = 1000
+IMPORT_JOBS_READ = 1000
 """Import jobs, newest first, that are searched for an earlier acceptance."""
 
 
@@ -41,11 +41,13 @@ class PreparedImport(Frozen):
 def is_remote(workspace: Workspace, source: str) -> bool:
     """Whether `source` names a model that a job brings in: not a bundled or imported one, nor a folder that is
     there."""
-    if models.card(source) is not None or paths.folder(source) is not None:
+    if models.card(source) is not None or paths.find_folder(source) is not None:
         return False
     if sources.is_converted(source):
         if not sources.is_package(source):
-            paths.file(source)  # raises where others may not name it; one that is not there is an import that says so
+            paths.find_file(
+                source
+            )  # raises where others may not name it; one that is not there is an import that says so
         return True
     with workspace.store.read() as session:
         return sources.is_remote(source) and imported.named(session, source) is None
@@ -76,11 +78,13 @@ def inspect(
         )
     if sources.is_package(source):
         return sources.inspect_converted(source, timeout_s=timeout_s)
-    if paths.file(source) is None:
+    if paths.find_file(source) is None:
         raise UnknownModel(f"There is no file `{source[: local.MAX_SHOWN]}`: check the path of the GGUF file.")
     found = sources.inspect_converted(source, timeout_s=timeout_s)
     for name in found.files:
-        paths.file(str(Path(found.source).with_name(name)))  # every part may be read by whoever asks, as the one named
+        paths.find_file(
+            str(Path(found.source).with_name(name))
+        )  # every part may be read by whoever asks, as the one named
     return found
 
 
@@ -103,15 +107,15 @@ def prepare(
     source = source.strip()
     if models.card(source) is not None:
         raise RequestError(f"`{source}` comes with Whetstone: it needs no import.")
-    if paths.folder(source) is not None:
+    if paths.find_folder(source) is not None:
         raise RequestError(f"`{source}` is a folder on this machine: `whetstone models import` takes it as it is.")
     found = inspect(workspace, source, revision=revision, timeout_s=timeout_s)
     final = sources.folder(workspace.settings.models, found.source, found.revision)
     if name is not None:
         local.check_name(workspace, name, str(final))
-    accepted = _acceptance(workspace, found, accept_licence)
+    accepted = _accepted_at(workspace, found, accept_licence)
     present = final.exists()
-    to_fetch = 0 if present else _missing(workspace, found)
+    to_fetch = 0 if present else _bytes_missing(workspace, found)
     with workspace.store.read() as session:
         quotas.check_imports(workspace, session, workspace.actor.name, to_fetch)
     artifact_storage.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
@@ -127,7 +131,7 @@ def prepare(
     return PreparedImport(spec=spec, inspection=found, present=present, to_fetch=to_fetch)
 
 
-def _missing(workspace: Workspace, inspection: Inspection) -> int:
+def _bytes_missing(workspace: Workspace, inspection: Inspection) -> int:
     """Bytes that the import will write: what is not fetched yet, or the 16-bit weights of a GGUF file."""
     if sources.is_converted(inspection.source):
         return inspection.card.weights_bytes if inspection.card else 0
@@ -143,7 +147,7 @@ def submit(
     return jobs.submit(workspace, prepared.spec, title, submission=submission, terms=terms)
 
 
-def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> datetime | None:
+def _accepted_at(workspace: Workspace, found: Inspection, accept: bool) -> datetime | None:
     """When the licence was accepted: now, or for an earlier import of the same model under the same licence."""
     if not found.must_accept:
         return None
@@ -162,7 +166,7 @@ def _acceptance(workspace: Workspace, found: Inspection, accept: bool) -> dateti
 
 def _accepted_before(workspace: Workspace, found: Inspection) -> datetime | None:
     with workspace.store.read() as session:
-        rows = history.jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=REMEMBERED, offset=0)
+        rows = history.jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=IMPORT_JOBS_READ, offset=0)
         specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.actor.name]
     same = (
         spec

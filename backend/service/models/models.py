@@ -57,10 +57,10 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
         return models.folder_card(row.path).model_copy(update=stored)
     if folder is not None:
         return models.folder_card(source, as_imported=_is_made_here(workspace, folder))
-    if (parent := _shown(workspace, source)) is not None:
+    if (parent := _demonstration_card(workspace, source)) is not None:
         return parent
     if is_artifact(source):
-        raise UnknownModel(_no_start(workspace, source))
+        raise UnknownModel(_artifact_refusal(workspace, source))
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
     known = ", ".join([*models.ids(), *nearest(source, names)])
@@ -70,13 +70,13 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     )
 
 
-def inspected(workspace: Workspace, source: str) -> ModelCard:
+def resolve_with_notes(workspace: Workspace, source: str) -> ModelCard:
     """Like `resolve`, with what one look at the files says as notes. Raises InvalidModel besides where they are not
     sound."""
-    return preflight.noted(workspace.settings.cache, resolve(workspace, source))
+    return preflight.with_notes(workspace.settings.cache, resolve(workspace, source))
 
 
-def _no_start(workspace: Workspace, artifact_id: str) -> str:
+def _artifact_refusal(workspace: Workspace, artifact_id: str) -> str:
     """Why a recipe does not start from an artifact. Raises NotFound."""
     manifest = artifacts.show(workspace, artifact_id).manifest
     already = "already speculates" if manifest.recipe.step("speculate") else "is optimized already"
@@ -86,10 +86,10 @@ def _no_start(workspace: Workspace, artifact_id: str) -> str:
 
 def _folder(workspace: Workspace, source: str) -> Path | None:
     """What was imported may be named wherever it lies. Raises RequestError as `paths.folder`."""
-    path = paths.resolved(source)
+    path = paths.resolve(source)
     with workspace.store.read() as session:
         remembered = path is not None and imported.find(session, str(path)) is not None
-    return path if remembered and path is not None and path.is_dir() else paths.folder(source)
+    return path if remembered and path is not None and path.is_dir() else paths.find_folder(source)
 
 
 def _is_made_here(workspace: Workspace, folder: Path) -> bool:
@@ -104,14 +104,14 @@ def _stored_licence(row: ModelRow) -> str | None:
     return None
 
 
-def _shown(workspace: Workspace, source: str) -> ModelCard | None:
+def _demonstration_card(workspace: Workspace, source: str) -> ModelCard | None:
     """In a demonstration, where no weights are: the card of a model that something was made from, by its name or
     folder."""
-    wanted = _parents(workspace, MAX_SHOWN) if workspace.read_only else []
+    wanted = _artifact_parents(workspace, MAX_SHOWN) if workspace.read_only else []
     return next((card for card in wanted if source in {card.id, card.path}), None)
 
 
-def _parents(workspace: Workspace, limit: int) -> list[ModelCard]:
+def _artifact_parents(workspace: Workspace, limit: int) -> list[ModelCard]:
     """What artifacts were made from, latest first."""
     with workspace.store.read() as session:
         rows = history.latest_artifacts_by_model(session, limit=limit)
@@ -154,13 +154,13 @@ class KnownModel(Frozen):
         return self.card.id if self.card.origin == "starter" else self.card.path
 
 
-def known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
+def list_known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """Bundled models, then the folders that were imported, then those that artifacts were made from, each latest
     first."""
     with workspace.store.read() as session:
         remembered = imported.cards(session, limit=limit)
     paths = {card.path for card in remembered}
-    used = [card for card in _parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
+    used = [card for card in _artifact_parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
     cards = [KnownModel(card=card, present=True) for card in models.cards()]
     return cards + [KnownModel(card=card, present=is_present(card)) for card in [*remembered, *used]]
 
@@ -169,7 +169,7 @@ def is_present(card: ModelCard) -> bool:
     return (Path(card.path) / "config.json").is_file()
 
 
-def licence(card: ModelCard) -> str | None:
+def find_licence(card: ModelCard) -> str | None:
     """What the model's folder says of its licence and where; None where it says nothing."""
     return licences.licence(Path(card.path))
 
@@ -187,12 +187,12 @@ def remember(workspace: Workspace, source: str, *, name: str | None = None) -> K
         return KnownModel(card=card, present=True)
     if name is not None:
         check_name(workspace, name, card.path)
-    card = preflight.noted(workspace.settings.cache, card)
+    card = preflight.with_notes(workspace.settings.cache, card)
     wanted = name or (
         card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path))
     )
     row = ModelRow(
-        path=card.path, name=wanted, owner=workspace.actor.name, licence=licence(card), card=card.model_dump_json()
+        path=card.path, name=wanted, owner=workspace.actor.name, licence=find_licence(card), card=card.model_dump_json()
     )
 
     def put(session: Any) -> ModelRow:
@@ -205,7 +205,7 @@ def remember(workspace: Workspace, source: str, *, name: str | None = None) -> K
 
 def forget(workspace: Workspace, source: str) -> None:
     """Take an imported folder out of the catalog; the folder and what was made from it stay. Raises NotFound."""
-    path = str(paths.resolved(source) or source)
+    path = str(paths.resolve(source) or source)
     workspace.change(Action.FORGET_MODEL, path, lambda session: imported.forget(session, path))
 
 
@@ -214,7 +214,7 @@ def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
         return imported.find(session, card.path) is not None
 
 
-def remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
+def list_remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """The imported folders, latest first."""
     with workspace.store.read() as session:
         return readable(imported.listing(session, limit=limit), _known)
@@ -225,7 +225,7 @@ def _known(row: ModelRow) -> KnownModel:
     return KnownModel(card=card, present=is_present(card), owner=row.owner)
 
 
-def facts(workspace: Workspace, source: str) -> ModelFacts:
+def resolve_facts(workspace: Workspace, source: str) -> ModelFacts:
     """Like `resolve`, and also the models that are known by published facts alone, by JumpStart id or hub id.
 
     Raises UnknownModel with the nearest names, InvalidModel; InvalidCatalog where the catalog's files are wrong.
@@ -241,27 +241,27 @@ def facts(workspace: Workspace, source: str) -> ModelFacts:
         raise UnknownModel(f"{error} The nearest published ones are {', '.join(near)}.") from None
 
 
-def draft_of(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> ModelFacts | None:
+def find_draft(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> ModelFacts | None:
     """The draft or head that the recipe means; None where it has none, or the model brings none."""
     step = recipe.step("speculate")
     if not isinstance(step, Speculate) or not step.drafts:
         return None
     _check_trained_for(workspace, model, step.draft)
     if SPECULATE[step.method].needs == "head":
-        return head(workspace, step.draft) if step.draft and step.draft != "auto" else None
-    return draft_facts(workspace, model, step.draft)
+        return read_head(workspace, step.draft) if step.draft and step.draft != "auto" else None
+    return resolve_draft(workspace, model, step.draft)
 
 
-def head(workspace: Workspace, source: str) -> ModelCard:
+def read_head(workspace: Workspace, source: str) -> ModelCard:
     """The card of a head by its folder or the id of the artifact that it is. Raises UnknownModel, InvalidModel."""
-    made = _made(workspace, source)
+    made = _artifact_weights(workspace, source)
     lies = made or _folder(workspace, source)
     if lies is None:
         raise UnknownModel(f"There is no folder {source}: give the folder of a head, with config.json and safetensors.")
     return heads.read_head(lies, id=source if made else None)
 
 
-def _made(workspace: Workspace, source: str) -> Path | None:
+def _artifact_weights(workspace: Workspace, source: str) -> Path | None:
     """Where the weights of an artifact lie, of a trained draft those; None of anything else.
 
     Raises NotFound, ImpossibleStack for one that speculates itself.
@@ -278,7 +278,7 @@ def _made(workspace: Workspace, source: str) -> Path | None:
 
 def is_artifact(source: str) -> bool:
     """Whether it is written as the id of one."""
-    return source.startswith("a-") and paths.folder(source) is None
+    return source.startswith("a-") and paths.find_folder(source) is None
 
 
 def _check_trained_for(workspace: Workspace, model: ModelFacts, source: str | None) -> None:
@@ -292,14 +292,14 @@ def _check_trained_for(workspace: Workspace, model: ModelFacts, source: str | No
         )
 
 
-def draft_facts(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:
+def resolve_draft(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:
     """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model, a folder or an artifact.
     Model and draft may be known by published facts alone."""
     if wanted is None or wanted == "auto":
         if not isinstance(model, ModelCard):
-            return catalog_sync.draft_of(workspace, model)
+            return catalog_sync.find_draft(workspace, model)
         return resolve(workspace, model.draft) if model.draft else None
     if not isinstance(model, ModelCard) or catalog_sync.find(workspace, wanted) is not None:
-        return facts(workspace, wanted)
-    made = _made(workspace, wanted)
+        return resolve_facts(workspace, wanted)
+    made = _artifact_weights(workspace, wanted)
     return read_card(made, id=wanted, origin="artifact") if made else resolve(workspace, wanted)

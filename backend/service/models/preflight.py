@@ -19,13 +19,13 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.model.preflight import Preflight
 
 NOTHING = Preflight()
-KEPT = 64
+ANSWERS_CACHED = 64
 """Models whose answers one process keeps."""
 _one_at_a_time = Lock()
 """A child may take much memory, and those who ask at once mostly ask of one model."""
 
 
-def of(cache: Path, model: ModelFacts) -> Preflight:
+def run_preflight(cache: Path, model: ModelFacts) -> Preflight:
     """Looked at once, which takes seconds; says nothing of a model that comes with Whetstone, or whose files are not
     here.
 
@@ -37,18 +37,18 @@ def of(cache: Path, model: ModelFacts) -> Preflight:
     if sandbox.is_ours(config) or not config.is_file():
         return NOTHING
     with _one_at_a_time:
-        return _of(model, models.stamp(Path(model.path)), cache / "preflight")
+        return _cached_preflight(model, models.stamp(Path(model.path)), cache / "preflight")
 
 
 def check(cache: Path, model: ModelFacts) -> Preflight:
     """Like `of`. Raises InvalidModel where the files are no sound model, TooDemanding."""
-    found = of(cache, model)
+    found = run_preflight(cache, model)
     if found.refusal is not None:
         raise InvalidModel(found.refusal)
     return found
 
 
-def noted(cache: Path, card: ModelCard) -> ModelCard:
+def with_notes(cache: Path, card: ModelCard) -> ModelCard:
     """The card with what was found as further notes. Raises as `check`."""
     return card.model_copy(update={"notes": (*card.notes, *check(cache, card).sentences)})
 
@@ -66,21 +66,21 @@ def check_variants(cache: Path, variants: Iterable[Variant], *, scored: bool) ->
             )
 
 
-def mute(cache: Path, variants: Iterable[Variant]) -> str | None:
+def why_no_chat(cache: Path, variants: Iterable[Variant]) -> str | None:
     """Why one of them cannot be asked in chat, by the model that it comes from; None where all can, as far as is
     known."""
     for variant in variants:
         folder = variant.original_path or variant.model_path
         if variant.kind == "url" or folder is None or not (Path(folder) / "config.json").is_file():
             continue
-        why = of(cache, models.folder_card(folder)).no_chat
+        why = run_preflight(cache, models.folder_card(folder)).no_chat
         if why is not None:
             return f"{variant.name}: {why}"
     return None
 
 
-@lru_cache(maxsize=KEPT)
-def _of(card: ModelCard, _stamp: Stamp, folder: Path) -> Preflight:
+@lru_cache(maxsize=ANSWERS_CACHED)
+def _cached_preflight(card: ModelCard, _stamp: Stamp, folder: Path) -> Preflight:
     kept = folder / f"{preflight.key(card)}.json"
     try:
         return Preflight.model_validate_json(kept.read_bytes())

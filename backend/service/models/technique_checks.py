@@ -19,7 +19,7 @@ from backend.service.machines import targets
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
 
-KEPT = 512
+CHECKS_CACHED = 512
 """Models whose checks on one target are kept: a few times the published ones."""
 TITLES: dict[tuple[str, str | None], str] = {
     **{("quantize", name): method.title for name, method in QUANTIZE.items()},
@@ -49,7 +49,7 @@ class TechniqueCheck(Frozen):
     """Where it works and quantizes weights: what serves them there."""
 
 
-def kinds() -> dict[str, str]:
+def kind_titles() -> dict[str, str]:
     """Kind -> title, one a row of the capability table and in its order."""
     return {
         catalog.kind(technique, method, engine): _title(technique, method, engine)
@@ -64,10 +64,10 @@ def technique_of(kind: str) -> str:
     )
 
 
-def checks(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
+def check_all(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[TechniqueCheck]:
     """One a row of the capability table, in its order, with the nearest recipe that works. Raises InvalidRecipe for an
     unknown target."""
-    draft = catalog_sync.draft_of(workspace, model)
+    draft = catalog_sync.find_draft(workspace, model)
     facts = catalog_sync.facts_on(targets.find(workspace, target), model, draft)
     return _checks(lambda recipe: decide(workspace, model, recipe, facts))
 
@@ -78,27 +78,27 @@ def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts
     verdict = check.check(model, recipe, facts)
     if verdict.valid or verdict.suggestion is not None:
         return verdict
-    there = cheapest(workspace, model, recipe, facts.draft, managed=facts.place == "managed")
+    there = cheapest_target(workspace, model, recipe, facts.draft, managed=facts.place == "managed")
     return verdict.model_copy(update={"suggestion": recipe, "suggestion_target": there.name}) if there else verdict
 
 
-def cheapest(
+def cheapest_target(
     workspace: Workspace, model: ModelFacts, chosen: Recipe, draft: ModelFacts | None, *, managed: bool = False
 ) -> Target | None:
     """The instance with the lowest published price on which the recipe is valid: the nearest where nothing else is
     valid."""
     places = [place for place in targets.hardwares(workspace).targets(managed) if place.price_per_hour is not None]
     ranked = sorted(places, key=lambda place: place.price_per_hour or 0.0)
-    return next((it for it in ranked if check.valid(model, chosen, targets.facts(it, model, draft))), None)
+    return next((it for it in ranked if check.valid(model, chosen, targets.rule_facts(it, model, draft))), None)
 
 
-def cells(workspace: Workspace, model: ModelFacts, where: Target) -> tuple[TechniqueCheck, ...]:
+def check_quickly(workspace: Workspace, model: ModelFacts, where: Target) -> tuple[TechniqueCheck, ...]:
     """Like `checks`, without the search for what is nearest: for lists of many models."""
-    return _alone(model, catalog_sync.facts_on(where, model, catalog_sync.draft_of(workspace, model)))
+    return _check_facts(model, catalog_sync.facts_on(where, model, catalog_sync.find_draft(workspace, model)))
 
 
-@lru_cache(maxsize=KEPT)
-def _alone(model: ModelFacts, facts: Facts) -> tuple[TechniqueCheck, ...]:
+@lru_cache(maxsize=CHECKS_CACHED)
+def _check_facts(model: ModelFacts, facts: Facts) -> tuple[TechniqueCheck, ...]:
     """Kept, since a list asks the same at every look at it."""
     return tuple(_checks(lambda recipe: check.check(model, recipe, facts, suggest=False)))
 
@@ -108,7 +108,7 @@ def original_fits(model: ModelFacts, where: Target) -> bool:
     return _fits(model, catalog_sync.facts_on(where, model, None))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CHECKS_CACHED)
 def _fits(model: ModelFacts, facts: Facts) -> bool:
     return check.valid(model, ORIGINAL, facts)
 
@@ -128,7 +128,7 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
                 technique=technique,
                 method=method,
                 works=verdict.valid,
-                nearest=_nearest(verdict),
+                nearest=_nearest_text(verdict),
                 reasons=tuple(reason.message for reason in reasons),
                 sources=tuple(reason.source for reason in reasons),
                 brief=reasons[0].short if reasons else "",
@@ -138,7 +138,7 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
     return found
 
 
-def _nearest(verdict: Verdict) -> str | None:
+def _nearest_text(verdict: Verdict) -> str | None:
     """The steps of the nearest valid recipe, and where it is for if not for the target that was asked about."""
     suggestion = verdict.suggestion
     if suggestion is None:

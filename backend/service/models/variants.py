@@ -39,7 +39,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
     if source.startswith(("http://", "https://")):
         return _endpoint(source, may_ask=workspace.refusal(Action.SUBMIT) is None)
     if endpoint_variants.is_endpoint(source):
-        return endpoint_variants.variant(workspace, source)
+        return endpoint_variants.make_variant(workspace, source)
     if models.is_artifact(source):
         return _artifact(workspace, source)
     card = models.resolve(workspace, source)
@@ -84,20 +84,22 @@ def check_served(workspace: Workspace, variants: list[Variant]) -> None:
     """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU
     elsewhere."""
     for variant in variants:
-        if variant.kind == "artifact" and (why := unserved(workspace, variant.source)):
+        if variant.kind == "artifact" and (why := why_unserved(workspace, variant.source)):
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
 
 
 def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) -> None:
     """Raises BelowFloor where one was ruined when it was made, unless `anyway`."""
     said = (
-        [] if anyway else below_floor(workspace, [variant.source for variant in variants if variant.kind == "artifact"])
+        []
+        if anyway
+        else floor_warnings(workspace, [variant.source for variant in variants if variant.kind == "artifact"])
     )
     if said:
         raise BelowFloor(f"{' '.join(said)} To use it all the same, give {{}}.", "anyway")
 
 
-def below_floor(workspace: Workspace, sources: Iterable[str]) -> list[str]:
+def floor_warnings(workspace: Workspace, sources: Iterable[str]) -> list[str]:
     """A sentence for each artifact among them whose quality is below the floor; what is not there says nothing."""
     said = []
     for source in dict.fromkeys(sources):
@@ -110,24 +112,24 @@ def below_floor(workspace: Workspace, sources: Iterable[str]) -> list[str]:
     return said
 
 
-def unserved(workspace: Workspace, artifact_id: str) -> str | None:
+def why_unserved(workspace: Workspace, artifact_id: str) -> str | None:
     """Why this machine's server cannot read an artifact; None where it can."""
     manifest = artifacts.show(workspace, artifact_id).manifest
     if manifest.for_neuron:
-        return unserved_on_neuron(workspace, manifest.compile_key or {})
-    return unserved_by_recipe(workspace, manifest.parent, manifest.recipe)
+        return why_unserved_on_neuron(workspace, manifest.compile_key or {})
+    return why_recipe_unserved(workspace, manifest.parent, manifest.recipe)
 
 
-def unserved_by_recipe(workspace: Workspace, model: ModelCard, recipe: Recipe) -> str | None:
+def why_recipe_unserved(workspace: Workspace, model: ModelCard, recipe: Recipe) -> str | None:
     """Why this machine's server cannot read what the recipe makes of the model; None where it can."""
-    facts = targets.facts(targets.find(workspace, "local"), model, None)
+    facts = targets.rule_facts(targets.find(workspace, "local"), model, None)
     amx = instructions.of(facts.features or ()) == "amx"
     step, experts = recipe.step("quantize"), bool(model.experts)
     why = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
     return why[0] if why else kernel_rules.unserved(model, recipe, facts)
 
 
-def unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:
+def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:
     """Why what was compiled by the plan of these fields cannot be served here; None where it can."""
     accelerator, degree, stack = fields["accelerator"], fields["tensor_parallel"], STACKS[fields["stack"]]
     if stack.unserved:
@@ -170,11 +172,11 @@ def _artifact(workspace: Workspace, source: str) -> Variant:
             f"{artifact_id} is a draft for {shown.manifest.parent.id} and nothing by itself: name it in a recipe "
             f"(`speculate: {{method: {method}, draft: {artifact_id}}}`) and evaluate what that makes."
         )
-    manifest = _drafting(shown.manifest, artifact_id, written) if TOKENS in source else shown.manifest
+    manifest = _with_draft_tokens(shown.manifest, artifact_id, written) if TOKENS in source else shown.manifest
     return artifact_variants.of(workspace.settings, shown.path, manifest, artifact_id)
 
 
-def _drafting(manifest: Manifest, artifact_id: str, written: str) -> Manifest:
+def _with_draft_tokens(manifest: Manifest, artifact_id: str, written: str) -> Manifest:
     """As if its recipe had said so. Raises RequestError."""
     recipe = manifest.recipe
     if recipe.step("speculate") is None:

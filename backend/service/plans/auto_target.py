@@ -33,25 +33,25 @@ LAYOUTS = (
 """What the methods store at their defaults."""
 
 
-def choice(
+def choose_target(
     workspace: Workspace, model: ModelFacts, recipe: Recipe, goal: Goal | None = None, load: ExpectedLoad | None = None
 ) -> Choice:
     """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
-    draft = models.draft_of(workspace, model, recipe)
-    return _choice(
-        _Question(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or Goal())
+    draft = models.find_draft(workspace, model, recipe)
+    return _choose(
+        _ChoiceInputs(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or Goal())
     )
 
 
-def settled(workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> str:
+def resolve_target(workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> str:
     """The target itself; for `auto` the instance that is chosen, or this machine where none does."""
     if target != "auto":
         return target
-    winner = choice(workspace, model, recipe).winner
+    winner = choose_target(workspace, model, recipe).winner
     return winner.target if winner else "local"
 
 
-def candidates(
+def make_candidates(
     model: ModelFacts,
     recipe: Recipe,
     draft: ModelFacts | None,
@@ -64,16 +64,18 @@ def candidates(
     With a goal, a recipe that states no tensor parallel degree is tried with every one the target has, and the best is
     kept.
     """
-    return [_candidate(model, recipe, where, targets.facts(where, model, draft), load, goal) for where in places]
+    return [
+        _make_candidate(model, recipe, where, targets.rule_facts(where, model, draft), load, goal) for where in places
+    ]
 
 
-def _candidate(
+def _make_candidate(
     model: ModelFacts, recipe: Recipe, where: Target, facts: Facts, load: ExpectedLoad, goal: Goal | None
 ) -> Candidate:
     verdict = check.check(model, recipe, facts, suggest=False)
     if verdict.plan is None:
         return Candidate(target=where.name, verdict=verdict, estimate=None)
-    about, shared = context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
+    about, shared = make_context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
     if goal and recipe.serving.tensor_parallel == 1:
         tokens = serving_memory.cache_tokens(model, recipe)
         layouts = parallel_layout.layouts(model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens)
@@ -82,7 +84,7 @@ def _candidate(
     return Candidate(target=where.name, verdict=verdict, estimate=best(estimates, goal) if goal else estimates[0])
 
 
-class Fitting(Frozen):
+class FittingInstance(Frozen):
     """An instance on which a recipe is valid and fits. `price_per_hour` in USD, None where nobody publishes it."""
 
     target: str
@@ -91,14 +93,14 @@ class Fitting(Frozen):
     replicas: int
 
 
-def fitting(workspace: Workspace, model: ModelFacts, recipe: Recipe, most: int = 3) -> list[Fitting]:
+def fitting_instances(workspace: Workspace, model: ModelFacts, recipe: Recipe, most: int = 3) -> list[FittingInstance]:
     """The cheapest instances on which our engines serve that recipe, those without a price last."""
-    draft, found = models.draft_of(workspace, model, recipe), []
+    draft, found = models.find_draft(workspace, model, recipe), []
     for where in targets.hardwares(workspace).targets():
-        plan = check.check(model, recipe, targets.facts(where, model, draft), suggest=False).plan
+        plan = check.check(model, recipe, targets.rule_facts(where, model, draft), suggest=False).plan
         if plan is not None:
             found.append(
-                Fitting(
+                FittingInstance(
                     target=where.name,
                     price_per_hour=where.price_per_hour,
                     tensor_parallel=plan.tensor_parallel,
@@ -108,7 +110,7 @@ def fitting(workspace: Workspace, model: ModelFacts, recipe: Recipe, most: int =
     return sorted(found, key=lambda each: (each.price_per_hour is None, each.price_per_hour or 0.0, each.target))[:most]
 
 
-class _Question:
+class _ChoiceInputs:
     """What a choice depends on, the same where its content is the same: a page asks it anew at every click."""
 
     def __init__(
@@ -129,18 +131,18 @@ class _Question:
         return hash(self._content)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Question) and self._content == other._content
+        return isinstance(other, _ChoiceInputs) and self._content == other._content
 
 
 @lru_cache(maxsize=64)
-def _choice(question: _Question) -> Choice:
-    found = candidates(
+def _choose(question: _ChoiceInputs) -> Choice:
+    found = make_candidates(
         question.model, question.recipe, question.draft, question.known.targets(), question.load, question.goal
     )
     return choose(found, question.goal)
 
 
-def context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: float | None = None) -> Context:
+def make_context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: float | None = None) -> Context:
     """What an estimate needs beside the model and the recipe. `price_per_hour` in USD takes the place of the target's
     own."""
     own = where.price_per_hour
@@ -148,13 +150,13 @@ def context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: flo
         target=where.name,
         facts=facts,
         load=load,
-        runs=targets.runs(where),
+        runs=targets.job_rates(where),
         price_per_hour=price_per_hour if price_per_hour is not None else own,
         price_note="as given" if price_per_hour is not None else pricelist.note(where.instance),
     )
 
 
-def place(workspace: Workspace, found: Choice) -> Target:
+def shown_target(workspace: Workspace, found: Choice) -> Target:
     """The instance that won; where none did, where to ask what would work instead: one that fits but misses the goal,
     else the one that can serve most methods, and of those the one with the most memory."""
     fits = [found.winner.target] if found.winner else [loser.target for loser in found.losers if loser.fits]

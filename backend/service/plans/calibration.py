@@ -50,7 +50,7 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
     return path
 
 
-def of(model: ModelCard, recipe: Recipe) -> str | None:
+def check_file(model: ModelCard, recipe: Recipe) -> str | None:
     """The file that the recipe is calibrated with, once it was found good for it; None for the bundled text, or none at
     all.
 
@@ -59,7 +59,7 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
     if not steps or not methods.reads_text(recipe):
         return None
-    given = named(recipe)
+    given = find_file(recipe)
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     length = min(length, model.max_positions)
     calibration_text.check(given, Path(model.path), length)
@@ -68,7 +68,7 @@ def of(model: ModelCard, recipe: Recipe) -> str | None:
     return given
 
 
-def named(recipe: Recipe) -> str | None:
+def find_file(recipe: Recipe) -> str | None:
     """The path of the file that the recipe names; None for the bundled text, and where none is read.
 
     Raises InvalidWorkload where it is not there.
@@ -80,7 +80,7 @@ def named(recipe: Recipe) -> str | None:
         for step in recipe.steps
         if isinstance(step, Quantize | Prune) and step.calibration != "bundled"
     ]
-    path = paths.file(found[0]) if found else None
+    path = paths.find_file(found[0]) if found else None
     if found and path is None:
         shown = found[0][:MAX_SHOWN]
         raise InvalidWorkload(

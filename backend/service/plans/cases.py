@@ -72,15 +72,15 @@ def resolve(
     With `probe` this machine's speed is measured where it is not known yet, which takes seconds and only an estimate
     needs. Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that is none.
     """
-    draft = models.draft_of(workspace, model, recipe)
-    choice = auto_target.choice(workspace, model, recipe, goal, load) if target == "auto" else None
+    draft = models.find_draft(workspace, model, recipe)
+    choice = auto_target.choose_target(workspace, model, recipe, goal, load) if target == "auto" else None
     if choice is not None:
-        where = auto_target.place(workspace, choice)
+        where = auto_target.shown_target(workspace, choice)
     else:
         where = targets.find(workspace, target, measured="now" if probe else "before")
-    served = served_over(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
-    facts = _brought(workspace, recipe, targets.facts(where, model, draft))
-    verdict = _looked_at(workspace, model, recipe, technique_checks.decide(workspace, model, served, facts))
+    served = with_degree(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
+    facts = _with_speculation_facts(workspace, recipe, targets.rule_facts(where, model, draft))
+    verdict = _with_preflight(workspace, model, recipe, technique_checks.decide(workspace, model, served, facts))
     if verdict.plan is not None and choice is not None and choice.winner is not None:
         verdict = verdict.model_copy(
             update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})}
@@ -88,11 +88,11 @@ def resolve(
     return Case(model, recipe, target, where, facts, verdict, goal, choice)
 
 
-def _looked_at(workspace: Workspace, model: ModelFacts, recipe: Recipe, verdict: Verdict) -> Verdict:
+def _with_preflight(workspace: Workspace, model: ModelFacts, recipe: Recipe, verdict: Verdict) -> Verdict:
     """The verdict with what a look at the model's files says: against the recipe, or as notes of its plan."""
     rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
     try:
-        found = preflight.of(workspace.settings.cache, model)
+        found = preflight.run_preflight(workspace.settings.cache, model)
     except TooDemanding as error:  # a model that does not fit here is refused for that
         if verdict.plan is None:
             return verdict
@@ -111,7 +111,7 @@ def _looked_at(workspace: Workspace, model: ModelFacts, recipe: Recipe, verdict:
     return verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"notes": notes})})
 
 
-def _brought(workspace: Workspace, recipe: Recipe, facts: Facts) -> Facts:
+def _with_speculation_facts(workspace: Workspace, recipe: Recipe, facts: Facts) -> Facts:
     """With what a `speculate` step needs beside model and draft: proposers of one's own, a library."""
     step = recipe.step("speculate")
     if isinstance(step, Speculate) and step.method == "suffix":
@@ -123,7 +123,7 @@ def _brought(workspace: Workspace, recipe: Recipe, facts: Facts) -> Facts:
     return facts
 
 
-def served_over(recipe: Recipe, degree: int) -> Recipe:
+def with_degree(recipe: Recipe, degree: int) -> Recipe:
     """The recipe with that tensor parallel degree."""
     return recipe.model_copy(update={"serving": recipe.serving.model_copy(update={"tensor_parallel": degree})})
 
@@ -145,8 +145,8 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
 
     `case`: the recipe's own; None where there is none, since its target or draft is not known: then for this machine.
     """
-    own = models.draft_facts(workspace, model, "auto")
-    facts = case.facts if case else targets.facts(targets.find(workspace, "local"), model, own)
+    own = models.resolve_draft(workspace, model, "auto")
+    facts = case.facts if case else targets.rule_facts(targets.find(workspace, "local"), model, own)
     beside = facts if facts.draft else facts.model_copy(update={"draft": own})
     verdict = case.verdict if case else check.check(model, recipe, beside)
     known = {reason.message for reason in verdict.reasons}
@@ -156,12 +156,14 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
         brought = [
             r.message for r in check.check(model, longer, beside, suggest=False).reasons if r.message not in known
         ]
-        instead = _instead(model, recipe, verdict, step, facts.model_copy(update={"draft": own})) if brought else None
+        instead = (
+            _alternative(model, recipe, verdict, step, facts.model_copy(update={"draft": own})) if brought else None
+        )
         found.append(Addition(step=step, reason=brought[0] if brought else None, instead=instead))
     return found
 
 
-def _instead(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, facts: Facts) -> Recipe | None:
+def _alternative(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, facts: Facts) -> Recipe | None:
     """A valid recipe, other than the one there is with its `own` verdict, that has a step of this technique and
     method."""
     others = tuple(other for other in recipe.steps if other.technique != step.technique)

@@ -30,7 +30,7 @@ from backend.store.database import Store
 SEARCHED = 40
 
 
-class Measured(NamedTuple):
+class MeasuredVariant(NamedTuple):
     """One variant of a stored evaluation, as far as a prediction can be held against it."""
 
     evaluation: str
@@ -40,7 +40,7 @@ class Measured(NamedTuple):
     levels: tuple[Level, ...]
 
 
-def of(
+def estimate_one(
     workspace: Workspace,
     case: Case,
     load: ExpectedLoad | None = None,
@@ -53,10 +53,12 @@ def of(
 
     Raises ImpossibleStack with every reason where the case is not valid.
     """
-    return at(workspace, case, [load or ExpectedLoad()], acceptance=acceptance, price_per_hour=price_per_hour)[0]
+    return estimate_loads(
+        workspace, case, [load or ExpectedLoad()], acceptance=acceptance, price_per_hour=price_per_hour
+    )[0]
 
 
-def at(
+def estimate_loads(
     workspace: Workspace,
     case: Case,
     loads: Sequence[ExpectedLoad],
@@ -67,10 +69,14 @@ def at(
     """Like `of`, one a load: what was measured is looked up once."""
     if case.verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
-    known = {"acceptance": acceptance, "payoff": _map(workspace, case), "trained": _trained(workspace, case)}
-    plan, measured, found = case.verdict.plan, _measured(workspace, case), []
+    known = {
+        "acceptance": acceptance,
+        "payoff": _find_map(workspace, case),
+        "trained": _trained_acceptance(workspace, case),
+    }
+    plan, measured, found = case.verdict.plan, _find_measured(workspace, case), []
     for load in loads:
-        context = auto_target.context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
+        context = auto_target.make_context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
         if measured and (corrected := _correction(case, context, measured)):
             assumed = corrected[1] if acceptance is None else acceptance
             context = context.model_copy(update={"calibration": corrected[0], "acceptance": assumed})
@@ -78,19 +84,20 @@ def at(
     return found
 
 
-def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Measured | None:
+def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> MeasuredVariant | None:
     """The newest evaluation of this recipe of this model on hardware like this machine's; None where there is none."""
     here = _hardware(probe.probe())
     with workspace.store.read() as session:
         ids = history.evaluation_ids(session, baseline=model.id, limit=SEARCHED)
-    found = (each for identity in ids for each in _variants(workspace.store, identity))
+    found = (each for identity in ids for each in _measured_variants(workspace.store, identity))
     return next(
-        (each for each in found if each.hardware == here and _same(each.variant, model, recipe) and each.levels), None
+        (each for each in found if each.hardware == here and _is_same(each.variant, model, recipe) and each.levels),
+        None,
     )
 
 
 @lru_cache(maxsize=512)
-def _variants(store: Store, identity: str) -> tuple[Measured, ...]:
+def _measured_variants(store: Store, identity: str) -> tuple[MeasuredVariant, ...]:
     """Read once a process: an evaluation never changes. Loads that the client limited say nothing of the server."""
     with store.read() as session:
         row = history.evaluation(session, identity)
@@ -100,7 +107,7 @@ def _variants(store: Store, identity: str) -> tuple[Measured, ...]:
         return ()
     where = _hardware(document.hardware)
     return tuple(
-        Measured(
+        MeasuredVariant(
             identity,
             document.measured_at,
             where,
@@ -119,7 +126,7 @@ def _hardware(facts: dict[str, Any]) -> tuple[Any, ...]:
     return facts.get("cpu"), facts.get("cores"), tuple(row.get("name") for row in facts.get("accelerators") or ())
 
 
-def _same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
+def _is_same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
     if variant.original_path != model.path:
         return False
     if variant.kind == "artifact":
@@ -127,26 +134,28 @@ def _same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
     return variant.kind == "model" and not recipe.steps and variant.serving == recipe.serving
 
 
-def _map(workspace: Workspace, case: Case) -> PayoffMap | None:
+def _find_map(workspace: Workspace, case: Case) -> PayoffMap | None:
     """Of this machine alone, for a draft beside the model."""
     here = isinstance(case.model, ModelCard) and case.facts.place == "local" and case.facts.serving_draft(case.recipe)
-    return payoff_maps.find(workspace, case.model, case.recipe) if here and isinstance(case.model, ModelCard) else None
+    return (
+        payoff_maps.find_map(workspace, case.model, case.recipe) if here and isinstance(case.model, ModelCard) else None
+    )
 
 
-def _measured(workspace: Workspace, case: Case) -> Measured | None:
+def _find_measured(workspace: Workspace, case: Case) -> MeasuredVariant | None:
     """On this machine alone: elsewhere nothing has been measured. With a GPU attached the evaluations are the GPU's."""
     facts = case.facts
     if not isinstance(case.model, ModelCard) or facts.place != "local" or facts.device is None:
         return None
     if facts.hardware == "cpu" and probe.accelerators():
         return None
-    return find(workspace, case.model, case.recipe)
+    return find_evaluation(workspace, case.model, case.recipe)
 
 
-def _correction(case: Case, context: Context, measured: Measured) -> tuple[Calibration, float | None] | None:
+def _correction(case: Case, context: Context, measured: MeasuredVariant) -> tuple[Calibration, float | None] | None:
     """The correction and the measured acceptance for the load's streams; None where nothing is predicted."""
     concurrency = context.load.concurrency
-    predicted = ((_predicted(case.model, case.recipe, context, level), level) for level in measured.levels)
+    predicted = ((_predict(case.model, case.recipe, context, level), level) for level in measured.levels)
     pairs = [(speed, level) for speed, level in predicted if speed is not None]
     calibration = estimate_correction.calibrate(
         pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at
@@ -165,16 +174,16 @@ def _acceptance(recipe: Recipe, level: Level) -> float | None:
     return roofline.acceptance_of(level.acceptance_rate, step.tokens)
 
 
-def _trained(workspace: Workspace, case: Case) -> float | None:
+def _trained_acceptance(workspace: Workspace, case: Case) -> float | None:
     """The probability of acceptance that gives as many tokens a step as the recipe's draft gave when it was trained."""
-    step, draft = case.recipe.step("speculate"), payoff_maps.trained(workspace, case.model, case.recipe)
+    step, draft = case.recipe.step("speculate"), payoff_maps.find_trained_draft(workspace, case.model, case.recipe)
     if not isinstance(step, Speculate) or draft is None:
         return None
     tokens = min(step.tokens, len(draft.lengths))
     return roofline.acceptance_of((draft.lengths[tokens - 1] - 1) / tokens, tokens)
 
 
-def _predicted(model: ModelFacts, recipe: Recipe, context: Context, level: Level) -> Speed | None:
+def _predict(model: ModelFacts, recipe: Recipe, context: Context, level: Level) -> Speed | None:
     """What would have been predicted for the load that was measured."""
     facts = context.facts
     assert facts.device is not None

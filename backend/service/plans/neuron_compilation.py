@@ -21,7 +21,7 @@ from backend.hardware import engines
 from backend.service.jobs import artifact_storage
 from backend.service.plans import optimize
 from backend.service.plans.cases import Case
-from backend.service.plans.optimize import Prepared, sentence
+from backend.service.plans.optimize import PreparedOptimize, refusal_text
 from backend.service.workspace import Workspace
 
 COMPILER, GB = "neuronx-cc", 1e9
@@ -66,14 +66,14 @@ class CompilationPreview(Frozen):
         return [
             ("key", self.key),
             ("stack", f"{self.stack} ({self.plan.stack})"),
-            *((name.replace("_", " "), _shown(value)) for name, value in fields.items()),
+            *((name.replace("_", " "), _field_text(value)) for name, value in fields.items()),
             ("cores", f"{self.plan.tensor_parallel} of {self.cores}"),
             ("a core holds", f"{held}, {room}"),
             ("price per hour", price),
         ]
 
 
-def _shown(value: Any) -> str:
+def _field_text(value: Any) -> str:
     if value is None:
         return "-"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -85,7 +85,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     if case.facts.place != "neuron":
         raise InvalidRecipe(f"`{case.asked}` is no Neuron target: write one such as `neuron:ml.inf2.48xlarge`.")
     if case.verdict.plan is None:
-        raise ImpossibleStack(sentence(case.verdict))
+        raise ImpossibleStack(refusal_text(case.verdict))
     device = case.target.device
     draft = case.facts.serving_draft(case.recipe)
     first = compile_plan.plan(case.model, case.recipe, device, draft)
@@ -110,14 +110,16 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     )
 
 
-def prepare(workspace: Workspace, case: Case, *, seed: int = 0, found: CompilationPreview | None = None) -> Prepared:
+def prepare(
+    workspace: Workspace, case: Case, *, seed: int = 0, found: CompilationPreview | None = None
+) -> PreparedOptimize:
     """A job that compiles here for that instance; what the cache has needs no engine. `found`: its preview, where it is
     known.
 
     Raises what `preview` does, UnknownModel without weights, EngineMissing, NotEnoughDisk, QuotaExceeded.
     """
     workspace.check(Action.SUBMIT)
-    model, found = optimize.with_weights(case.model), found or preview(workspace, case)
+    model, found = optimize.require_weights(case.model), found or preview(workspace, case)
     assert case.verdict.plan is not None
     if found.lookup.state == "miss":
         engines.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
@@ -129,9 +131,9 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0, found: Compilati
         recipe=case.recipe,
         plan=case.verdict.plan,
         target=case.asked,
-        deployment=optimize.deployment(case),
+        deployment=optimize.make_deployment(case),
         draft=case.draft if isinstance(case.draft, ModelCard) else None,
         neuron=found.plan,
         seed=seed,
     )
-    return Prepared(spec=spec, need=need)
+    return PreparedOptimize(spec=spec, need=need)

@@ -17,7 +17,7 @@ from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engines
 from backend.service.jobs import artifact_storage, jobs
-from backend.service.jobs.jobs import Follower, JobView
+from backend.service.jobs.jobs import FollowUpJob, JobView
 from backend.service.plans import calibration, cases
 from backend.service.plans.cases import Case
 from backend.service.workspace import Workspace
@@ -26,14 +26,14 @@ RUNNERS_UP = 12
 """Losers that a job's specification keeps: those that could do it come first."""
 
 
-class Prepared(Frozen):
+class PreparedOptimize(Frozen):
     """All that is known before the start."""
 
     spec: OptimizeSpec
     need: Need
 
 
-class Preview(Frozen):
+class OptimizePreview(Frozen):
     """What a job would do. `spec` is None for a model that is known by published facts alone, which no job can work
     on."""
 
@@ -45,20 +45,22 @@ class Preview(Frozen):
     """What runs here, and what is only planned."""
 
 
-def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> Preview:
+def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> OptimizePreview:
     """Like `prepare`, and also for published models without weights. Raises what `prepare` raises."""
     if isinstance(case.model, ModelCard):
         prepared = prepare(workspace, case, seed=seed)
         plan, need, spec, placed = prepared.spec.plan, prepared.need, prepared.spec, prepared.spec.deployment
     else:
-        placed, spec = deployment(case), None
+        placed, spec = make_deployment(case), None
         if case.verdict.plan is None:
-            raise ImpossibleStack(sentence(case.verdict))
+            raise ImpossibleStack(refusal_text(case.verdict))
         plan, need = case.verdict.plan, estimate.need(case.model, case.recipe, case.draft)
-    return Preview(plan=plan, need=need, spec=spec, deployment=placed, where=where(case.model, placed, case.recipe))
+    return OptimizePreview(
+        plan=plan, need=need, spec=spec, deployment=placed, where=where_text(case.model, placed, case.recipe)
+    )
 
 
-def deployment(case: Case) -> Deployment | None:
+def make_deployment(case: Case) -> Deployment | None:
     """Where the result of a job is to be served: None for this machine, else the target, or the instance that `auto`
     chooses.
 
@@ -94,10 +96,10 @@ def _why_not(case: Case) -> str:
     return " ".join([case.choice.why, *(f"{loser.target}: {loser.why}" for loser in case.choice.losers[:3])])
 
 
-def where(model: ModelFacts, deployment: Deployment | None, recipe: Recipe) -> str:
+def where_text(model: ModelFacts, deployment: Deployment | None, recipe: Recipe) -> str:
     """What runs here and what is only planned, in words."""
     if isinstance(model, PublishedModel):
-        return f"Nothing can run: no weights of {model.id} are here. {no_weights(model)}"
+        return f"Nothing can run: no weights of {model.id} are here. {import_hint(model)}"
     here = "The job runs on this machine."
     if deployment is None:
         return here
@@ -107,12 +109,12 @@ def where(model: ModelFacts, deployment: Deployment | None, recipe: Recipe) -> s
     return f"{here} Serving on {deployment.target} is planned and kept with the job: this version starts nothing there.{again}"
 
 
-def no_weights(model: PublishedModel) -> str:
+def import_hint(model: PublishedModel) -> str:
     """How to come by the weights."""
     return f"Import them first: `whetstone models import {model.hf_repo}`."
 
 
-def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
+def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptimize:
     """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an
     instance is where the result is meant to be served, and the recipe must be valid here too.
 
@@ -121,12 +123,12 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     ReadOnly in a demonstration.
     """
     workspace.check(Action.SUBMIT)
-    model, recipe = with_weights(case.model), case.recipe
+    model, recipe = require_weights(case.model), case.recipe
     if not recipe.steps:
         raise InvalidRecipe(
             "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the model as it is."
         )
-    placed = deployment(case)
+    placed = make_deployment(case)
     if case.facts.place == "neuron":
         raise InvalidRecipe(
             f"`{case.asked}` is compiled for from Build or the command line: `whetstone optimize` with {{}} set to it.",
@@ -137,7 +139,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
     if planned is None and placed is not None and here.verdict.outcome == "does-not-fit":
         planned = rules_plan.plan(model, recipe, here.facts)  # what is served elsewhere need not fit here
     if planned is None:
-        raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{sentence(here.verdict)}")
+        raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{refusal_text(here.verdict)}")
     if recipe.step("compile"):
         engines.engine_python(workspace.settings, "serve")
     for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
@@ -152,19 +154,19 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> Prepared:
         target=here.asked,
         deployment=placed,
         draft=here.draft if isinstance(here.draft, ModelCard) else None,
-        calibration_path=calibration.of(model, recipe),
+        calibration_path=calibration.check_file(model, recipe),
         seed=seed,
     )
-    return Prepared(spec=spec, need=need)
+    return PreparedOptimize(spec=spec, need=need)
 
 
 def submit(
     workspace: Workspace,
-    prepared: Prepared,
+    prepared: PreparedOptimize,
     *,
     submission: str | None = None,
     terms: Terms | None = None,
-    then: Follower | None = None,
+    then: FollowUpJob | None = None,
 ) -> JobView:
     """Queue it, and with it what comes after it (`evaluations.follow_up`)."""
     named = title(prepared.spec.model, prepared.spec.recipe)
@@ -176,7 +178,7 @@ def title(model: ModelCard, recipe: Recipe) -> str:
     return f"Optimize {model.id} with {recipe.name}"
 
 
-def sentence(verdict: Verdict) -> str:
+def refusal_text(verdict: Verdict) -> str:
     """Why a recipe is refused, and the nearest that is not."""
     reasons = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
@@ -186,9 +188,9 @@ def sentence(verdict: Verdict) -> str:
     return f"{reasons} Nearest valid recipe: {names}{where}."
 
 
-def with_weights(model: ModelFacts) -> ModelCard:
+def require_weights(model: ModelFacts) -> ModelCard:
     """Raises UnknownModel, which says how to import the weights of a model that is known by published facts alone."""
     if isinstance(model, ModelCard):
         return model
     assert isinstance(model, PublishedModel)
-    raise UnknownModel(f"No weights of {model.id} are here, and a job needs them. {no_weights(model)}")
+    raise UnknownModel(f"No weights of {model.id} are here, and a job needs them. {import_hint(model)}")

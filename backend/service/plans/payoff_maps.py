@@ -24,7 +24,7 @@ SEARCHED = 40
 """Of the newest maps: each is some kilobytes."""
 
 
-def of(job: JobView) -> PayoffMap | None:
+def map_of_job(job: JobView) -> PayoffMap | None:
     """The map that a job has measured; None where it has none that this version reads."""
     try:
         return PayoffMap.model_validate(job.result["map"]) if "map" in job.result else None
@@ -32,7 +32,7 @@ def of(job: JobView) -> PayoffMap | None:
         return None
 
 
-def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | None:
+def find_map(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | None:
     """The newest map of this model with these weights under these settings, by this vLLM on this machine; None without
     one."""
     wanted = draft_payoff.key(
@@ -42,10 +42,10 @@ def find(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | 
         engines.versions(workspace.settings),
         probe.probe(),
     )
-    return kept(workspace, wanted)
+    return find_by_key(workspace, wanted)
 
 
-class Trained(NamedTuple):
+class TrainedDraft(NamedTuple):
     """A draft that `train` made. `lengths`: its mean tokens a step at 1, 2, ... proposed, measured as it was
     trained."""
 
@@ -53,22 +53,22 @@ class Trained(NamedTuple):
     lengths: tuple[float, ...]
 
 
-def trained(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> Trained | None:
+def find_trained_draft(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> TrainedDraft | None:
     """The recipe's draft; None of one that was not trained here for that model, or is gone."""
     step = recipe.step("speculate")
     if not isinstance(step, Speculate) or not step.draft or not models.is_artifact(step.draft):
         return None
     try:
         lengths = artifacts.show(workspace, step.draft).manifest.lengths
-        draft = models.draft_of(workspace, model, recipe)
+        draft = models.find_draft(workspace, model, recipe)
     except WhetstoneError:  # what is said of the recipe says it
         return None
-    return Trained(Shape(parameters=draft.parameters, layers=draft.layers), lengths) if draft and lengths else None
+    return TrainedDraft(Shape(parameters=draft.parameters, layers=draft.layers), lengths) if draft and lengths else None
 
 
-def fitted(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
+def with_best_tokens(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
     """With as many tokens a guess as its trained draft gains most with for one user; as it is where no map tells."""
-    found, draft = find(workspace, model, recipe), trained(workspace, model, recipe)
+    found, draft = find_map(workspace, model, recipe), find_trained_draft(workspace, model, recipe)
     if found is None or draft is None:
         return recipe
     tokens, _ = found.best_known(1, draft.shape, draft.lengths)
@@ -78,17 +78,17 @@ def fitted(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"steps": tuple(steps)})
 
 
-def for_spec(workspace: Workspace, spec: PayoffSpec) -> PayoffMap | None:
+def find_for_spec(workspace: Workspace, spec: PayoffSpec) -> PayoffMap | None:
     """The newest map that such a job would measure again."""
     serving, versions = spec.variants[0].serving, engines.versions(workspace.settings)
-    found = kept(workspace, draft_payoff.key(spec.revision, spec.weights, serving, versions, probe.probe()))
+    found = find_by_key(workspace, draft_payoff.key(spec.revision, spec.weights, serving, versions, probe.probe()))
     return found if found and set(spec.streams) <= set(found.streams) else None
 
 
-def kept(workspace: Workspace, wanted: MapKey) -> PayoffMap | None:
+def find_by_key(workspace: Workspace, wanted: MapKey) -> PayoffMap | None:
     """The newest of that key."""
     with workspace.store.read() as session:
         chosen = JobFilter((JobState.SUCCEEDED,), (JobKind.PAYOFF,))
         rows = history.jobs(session, chosen, limit=SEARCHED)
-        found = (of(jobs.view(row)) for row in rows)
+        found = (map_of_job(jobs.view(row)) for row in rows)
         return next((each for each in found if each and each.key == wanted), None)

@@ -93,7 +93,7 @@ def bundled_names() -> list[str]:
     return sorted(path.stem for path in (ASSETS / "recipes").glob("*.yaml"))
 
 
-def about(name: str) -> str:
+def describe(name: str) -> str:
     """What the bundled recipe of that name is, in a sentence: the comment that its file begins with."""
     return (
         (ASSETS / "recipes" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()

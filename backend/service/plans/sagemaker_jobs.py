@@ -20,7 +20,7 @@ from backend.service.jobs import artifact_storage, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize
 from backend.service.plans.cases import Case
-from backend.service.plans.optimize import sentence
+from backend.service.plans.optimize import refusal_text
 from backend.service.workspace import Workspace
 
 PREFIX = "sagemaker:"
@@ -41,7 +41,7 @@ class ManagedPreview(Frozen):
     price: str = PRICE
 
 
-def asked(target: str) -> bool:
+def is_sagemaker(target: str) -> bool:
     """Whether the target is one where AWS runs the job."""
     return target.startswith(PREFIX)
 
@@ -104,15 +104,15 @@ def _parent(case: Case, settings: AwsSettings) -> ModelCard | None:
     here = isinstance(case.model, ModelCard) and not isinstance(case.draft, PublishedModel)
     if not (here and settings.fetch and optimization_requests.is_servable(case.recipe)):
         return None
-    return optimize.with_weights(case.model)
+    return optimize.require_weights(case.model)
 
 
-def _after(case: Case, settings: AwsSettings) -> list[str]:
+def _steps_around(case: Case, settings: AwsSettings) -> list[str]:
     """What happens before and after the call, a sentence each."""
     found = []
     if not settings.source:
         found.append(
-            f"The weights in {optimize.with_weights(case.model).path} are uploaded first, into a folder that is named by their "
+            f"The weights in {optimize.require_weights(case.model).path} are uploaded first, into a folder that is named by their "
             "content; what is there already is not sent again."
         )
     if _parent(case, settings) is not None:
@@ -130,7 +130,7 @@ def _after(case: Case, settings: AwsSettings) -> list[str]:
 def _requests(workspace: Workspace, case: Case, given: Sequence[str]) -> tuple[Requests, AwsSettings | None]:
     """And the settings; None where no job is needed."""
     if case.verdict.plan is None:
-        raise ImpossibleStack(sentence(case.verdict))
+        raise ImpossibleStack(refusal_text(case.verdict))
     degree, hardware = case.verdict.plan.tensor_parallel, case.target.device.hardware
     if not optimization_requests.needs_job(case.recipe):
         return Requests(create=(), notes=optimization_requests.notes(case.recipe, hardware)), None
@@ -139,4 +139,4 @@ def _requests(workspace: Workspace, case: Case, given: Sequence[str]) -> tuple[R
     made = optimization_requests.requests(
         case.recipe, case.target.instance.name, hardware, settings, tensor_parallel=degree
     )
-    return made.model_copy(update={"notes": (*made.notes, *_after(case, settings))}), settings
+    return made.model_copy(update={"notes": (*made.notes, *_steps_around(case, settings))}), settings

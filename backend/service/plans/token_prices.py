@@ -58,7 +58,7 @@ class ModelPrice(Frozen):
         return f"{self.span} USD a million output tokens {self.where}"
 
 
-def of(
+def find_price(
     workspace: Workspace,
     model: ModelFacts,
     recipe: Recipe = ORIGINAL,
@@ -71,7 +71,7 @@ def of(
     """
     wanted = asked or load(STREAMS, model.max_positions)
     try:
-        found = estimated(workspace, model, recipe, target, wanted)
+        found = estimate_tokens(workspace, model, recipe, target, wanted)
     except WhetstoneError:
         return None
     if found is None or found.price_per_million_output is None or found.price_per_hour is None:
@@ -90,10 +90,10 @@ def of(
     )
 
 
-def estimated(
+def estimate_tokens(
     workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str | None, expected_load: ExpectedLoad
 ) -> Estimate | None:
     """There, or where its tokens are cheapest; None where no instance will do."""
     if target is None:
-        return auto_target.choice(workspace, model, recipe, Goal(wanted="throughput"), expected_load).winner
-    return estimates.of(workspace, cases.resolve(workspace, model, recipe, target), expected_load)
+        return auto_target.choose_target(workspace, model, recipe, Goal(wanted="throughput"), expected_load).winner
+    return estimates.estimate_one(workspace, cases.resolve(workspace, model, recipe, target), expected_load)

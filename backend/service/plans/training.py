@@ -35,9 +35,9 @@ def prepare(workspace: Workspace, source: str, options: Training, prompts_path: 
     demonstration.
     """
     workspace.check(Action.SUBMIT)
-    model = _target(workspace, source)
-    _check(model, options)
-    path = None if prompts_path is None else paths.file(prompts_path)
+    model = _resolve_target(workspace, source)
+    _check_options(model, options)
+    path = None if prompts_path is None else paths.find_file(prompts_path)
     if prompts_path is not None and path is None:
         raise InvalidWorkload(f"There is no file {prompts_path[:200]}: give a JSONL, Parquet or text file of prompts.")
     training_prompts.read(str(path) if path else None, Path(model.path))
@@ -52,7 +52,7 @@ def submit(
     return jobs.submit(workspace, spec, title(spec.model, spec.options), submission=submission, terms=terms)
 
 
-def recipe(artifact_id: str, trained: Mapping[str, Any]) -> Recipe:
+def draft_recipe(artifact_id: str, trained: Mapping[str, Any]) -> Recipe:
     """The recipe that does nothing but use a draft. `trained`: what the manifest says of its training."""
     return read({"name": f"draft {artifact_id}", "steps": [drafts.step(trained, artifact_id)]})
 
@@ -61,7 +61,7 @@ def title(model: ModelCard, options: Training) -> str:
     return f"Train a draft for {model.id}: {drafts.title(options)}"
 
 
-def _target(workspace: Workspace, source: str) -> ModelCard:
+def _resolve_target(workspace: Workspace, source: str) -> ModelCard:
     if models.is_artifact(source):
         manifest = artifacts.show(workspace, source).manifest
         what = "is a draft itself"
@@ -88,7 +88,7 @@ def _target(workspace: Workspace, source: str) -> ModelCard:
     return model
 
 
-def _check(model: ModelCard, options: Training) -> None:
+def _check_options(model: ModelCard, options: Training) -> None:
     if options.steps is None and options.minutes < LEAST_MINUTES:
         raise InvalidOptions(
             f"is too small: {options.minutes:g} minutes end before a first checkpoint, since the model answers prompts first: "
@@ -113,12 +113,12 @@ def _check(model: ModelCard, options: Training) -> None:
     elif needs.parameters(model, options) >= model.parameters:
         raise InvalidOptions(
             f"is too large: such a draft has about {needs.parameters(model, options) / 1e6:.1f} M parameters and {model.id} "
-            f"{model.parameters / 1e6:.1f} M: give {_narrower(model, options)}.",
+            f"{model.parameters / 1e6:.1f} M: give {_narrower_width(model, options)}.",
             field="hidden",
         )
 
 
-def _narrower(model: ModelCard, options: Training) -> int:
+def _narrower_width(model: ModelCard, options: Training) -> int:
     """The widest multiple of 32 that gives a quarter of the model's parameters, at least 32."""
     widths = range(32, model.hidden_size + 1, 32)
     fit = [

@@ -16,11 +16,11 @@ from backend.service.models import models
 from backend.service.plans import token_prices
 from backend.service.presets import preset_figures
 from backend.service.presets import presets as presets_of
-from backend.service.presets.presets import Filter
+from backend.service.presets.presets import PresetFilter
 from backend.service.workspace import Workspace
 
 
-class Beside(Frozen):
+class PresetComparison(Frozen):
     """`original` is the model unchanged where its tokens are cheapest (on this machine for presets that are for it),
     None where nothing is known of it; its region and price stand in it. `rows` are the presets', in the order given."""
 
@@ -33,48 +33,48 @@ class Beside(Frozen):
         return next((each for each in self.rows if each.key == preset_id), None)
 
 
-def of(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> Beside:
+def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> PresetComparison:
     """Presets of one model at one of CONCURRENCIES. Measures nothing."""
     found = [
-        preset_figures.estimated(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen
+        preset_figures.estimate(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen
     ]
     here = bool(chosen) and all(preset.target.startswith("local") for preset in chosen)
-    original = _original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
-    entries = [Entry(p.id, p.goal, made_of(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)]
+    original = _estimate_original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
+    entries = [Entry(p.id, p.goal, recipe_title(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)]
     rows = tuple(standings(entries, original))
-    return Beside(concurrency=concurrency, original=original, rows=rows, estimates=tuple(found))
+    return PresetComparison(concurrency=concurrency, original=original, rows=rows, estimates=tuple(found))
 
 
-def of_models(workspace: Workspace, names: Iterable[str], concurrency: int) -> dict[str, Beside]:
+def compare_by_model(workspace: Workspace, names: Iterable[str], concurrency: int) -> dict[str, PresetComparison]:
     """By model: all its presets, since a title such as the lowest cost is one among all of them."""
     found = {
-        name: [known.preset for known in presets_of.listing(workspace, Filter(model=name))]
+        name: [known.preset for known in presets_of.listing(workspace, PresetFilter(model=name))]
         for name in dict.fromkeys(names)
     }
-    return {name: of(workspace, chosen, concurrency) for name, chosen in found.items()}
+    return {name: compare(workspace, chosen, concurrency) for name, chosen in found.items()}
 
 
-def names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
+def short_names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
     """Short names of presets side by side: a goal's only where the figures hold it at each of CONCURRENCIES."""
     models = [preset.model for preset in chosen]
-    neighbours = [of_models(workspace, models, concurrency) for concurrency in presets.CONCURRENCIES]
+    neighbours = [compare_by_model(workspace, models, concurrency) for concurrency in presets.CONCURRENCIES]
     titles = []
     for preset in chosen:
         rows = [row for beside in neighbours if (row := beside[preset.model].row(preset.id))]
-        titles.append(preset_titles.at_all_loads(rows, made_of(preset.recipe)))
+        titles.append(preset_titles.at_all_loads(rows, recipe_title(preset.recipe)))
     return presets.labels(chosen, titles)
 
 
-def _original(workspace: Workspace, name: str, concurrency: int, *, here: bool) -> Estimate | None:
+def _estimate_original(workspace: Workspace, name: str, concurrency: int, *, here: bool) -> Estimate | None:
     try:
-        model = models.facts(workspace, name)
+        model = models.resolve_facts(workspace, name)
         load = presets.load(concurrency, model.max_positions)
-        return token_prices.estimated(workspace, model, ORIGINAL, "local" if here else None, load)
+        return token_prices.estimate_tokens(workspace, model, ORIGINAL, "local" if here else None, load)
     except WhetstoneError:
         return None
 
 
-def made_of(recipe: Recipe) -> str:
+def recipe_title(recipe: Recipe) -> str:
     """`INT4 (AWQ) + draft`; `The original` of no steps."""
     words = []
     for step in recipe.steps:

@@ -22,11 +22,11 @@ from backend.service.workspace import Workspace
 from backend.store import presets as kept
 from backend.store.tables import EvaluationRow
 
-LOOKED_THROUGH = 20
+EVALUATIONS_SEARCHED = 20
 """Newest evaluations against a model that are searched for the recipes of its presets."""
 
 
-def estimated(
+def estimate(
     workspace: Workspace, preset: Preset, concurrencies: Sequence[int] = CONCURRENCIES, *, probe: bool = True
 ) -> Estimated:
     """The preset on its own model and target, at each concurrency; the reason where that is not possible here.
@@ -34,16 +34,16 @@ def estimated(
     Without `probe` this machine's speed is what was measured before, or unknown.
     """
     try:
-        model = models.facts(workspace, preset.model)
-        target = auto_target.settled(workspace, model, preset.recipe, preset.target)
+        model = models.resolve_facts(workspace, preset.model)
+        target = auto_target.resolve_target(workspace, model, preset.recipe, preset.target)
         case = cases.resolve(workspace, model, preset.recipe, target, probe=probe)
         loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
-        return Estimated(levels=tuple(estimates.at(workspace, case, loads)))
+        return Estimated(levels=tuple(estimates.estimate_loads(workspace, case, loads)))
     except WhetstoneError as error:
         return Estimated(why_not=str(error))
 
 
-class Evaluated:
+class PresetEvaluations:
     """The evaluations that may have measured presets, each model's rows read once."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -52,7 +52,7 @@ class Evaluated:
 
     def of(self, preset: Preset) -> tuple[Measurement, ...]:
         """Every measurement of the preset's model with the preset's recipe, latest first."""
-        here = [_in_row(row, preset) for row in self._of_model(preset.model)]
+        here = [_measurement_in(row, preset) for row in self._of_model(preset.model)]
         with_us = [
             preset_figures.find(known.document, preset.recipe, known.id, known.recipes, bundled=True)
             for known in bundled.load()
@@ -62,13 +62,13 @@ class Evaluated:
 
     def _of_model(self, model: str) -> list[EvaluationRow]:
         if model not in self._rows:
-            names, prefix = _named(self._workspace, model)
+            names, prefix = _evaluation_names(self._workspace, model)
             with self._workspace.store.read() as session:
-                self._rows[model] = kept.evaluations_of(session, names, prefix, limit=LOOKED_THROUGH)
+                self._rows[model] = kept.evaluations_of(session, names, prefix, limit=EVALUATIONS_SEARCHED)
         return self._rows[model]
 
 
-def _in_row(row: EvaluationRow, preset: Preset) -> Measurement | None:
+def _measurement_in(row: EvaluationRow, preset: Preset) -> Measurement | None:
     if preset.recipe.steps and preset.recipe.hash not in row.document:  # the document need not be read
         return None
     try:
@@ -83,24 +83,24 @@ def _document(text: str) -> Evaluation:
     return read_evaluation(text)
 
 
-def _named(workspace: Workspace, model: str) -> tuple[list[str], str | None]:
+def _evaluation_names(workspace: Workspace, model: str) -> tuple[list[str], str | None]:
     """Under which names the model may have been evaluated here, and how those of its hub imports begin."""
     try:
-        model_facts = models.facts(workspace, model)
+        model_facts = models.resolve_facts(workspace, model)
     except WhetstoneError:
         return [model], None
     hub = model_facts.hf_repo if isinstance(model_facts, PublishedModel) else None
     return list({model, model_facts.id, *([hub] if hub else [])}), f"{hub}@" if hub else None
 
 
-def names(workspace: Workspace, model: str) -> list[str]:
+def model_names(workspace: Workspace, model: str) -> list[str]:
     """Every name by which a preset may mean that model: its id, its hub id, and the published id of a hub import."""
-    found, _ = _named(workspace, model)
-    published_model = catalog_sync.known(workspace, model.partition("@")[0])
+    found, _ = _evaluation_names(workspace, model)
+    published_model = catalog_sync.find_known(workspace, model.partition("@")[0])
     return list(dict.fromkeys([*found, *([published_model.id, published_model.hf_repo] if published_model else [])]))
 
 
-def today(workspace: Workspace, preset: Preset, claim: Claim) -> str | None:
+def price_claim_today(workspace: Workspace, preset: Preset, claim: Claim) -> str | None:
     """A published comparison of prices held against today's; None for any other claim, or where a price is not
     known."""
     if claim.cheaper_than is None:

@@ -25,11 +25,11 @@ WHAT = "file of presets"
 
 def write(presets: Sequence[Preset]) -> str:
     """What `read` takes: `presets:` and one entry each, defaults left out."""
-    document = {"presets": [_written(preset) for preset in presets]}
+    document = {"presets": [_preset_document(preset) for preset in presets]}
     return recipe_files.write_yaml(document, flow=False)
 
 
-def _written(preset: Preset) -> dict[str, Any]:
+def _preset_document(preset: Preset) -> dict[str, Any]:
     fields = preset.model_dump(mode="json", exclude={"recipe", "published"})
     fields["recipe"] = yaml.safe_load(recipe_files.write_text(preset.recipe))
     if preset.published:

@@ -30,10 +30,10 @@ from backend.store import presets as kept
 from backend.store.database import Store, StoreUnavailable
 from backend.store.tables import PresetRow, now
 
-Outcome = Literal["new", "replaced", "unchanged"]
+SaveOutcome = Literal["new", "replaced", "unchanged"]
 
 
-class Filter(Frozen):
+class PresetFilter(Frozen):
     """What must hold of a preset. `model`: an id, a hub id or a folder. `words`: all stand in its id, model or
     target."""
 
@@ -54,7 +54,7 @@ class KnownPreset(Frozen):
     created_at: datetime
 
 
-KNOWN = ("origin", "owner", "hash", "created_at")
+ROW_FIELDS = ("origin", "owner", "hash", "created_at")
 """Columns of a row beside its document."""
 
 
@@ -71,7 +71,7 @@ class PresetView(Frozen):
     today: tuple[str | None, ...]
 
 
-class Applied(NamedTuple):
+class AppliedPreset(NamedTuple):
     """A preset on a model and target. `source` is the model as it was named."""
 
     preset: str
@@ -104,13 +104,13 @@ def _row(preset: Preset, origin: Origin, rank: int = 0, owner: str = "") -> Pres
 
 
 def _known(row: PresetRow) -> KnownPreset:
-    fields = {name: getattr(row, name) for name in KNOWN}
+    fields = {name: getattr(row, name) for name in ROW_FIELDS}
     return KnownPreset.model_validate(
         {"preset": read_stored(Preset, row.document, f"the stored preset {row.id}"), **fields}
     )
 
 
-def _synced(workspace: Workspace) -> None:
+def _sync_if_writable(workspace: Workspace) -> None:
     if workspace.read_only:  # a demonstration was filled when it was made
         return
     # another program writes: what is there is shown, and the next look brings it up to date
@@ -119,30 +119,30 @@ def _synced(workspace: Workspace) -> None:
 
 
 def listing(
-    workspace: Workspace, chosen: Filter | None = None, *, limit: int = 100, offset: int = 0
+    workspace: Workspace, chosen: PresetFilter | None = None, *, limit: int = 100, offset: int = 0
 ) -> list[KnownPreset]:
     """A person's own and imported ones first, latest first, then the bundled in the file's order."""
-    _synced(workspace)
-    where = _where(workspace, chosen or Filter())
+    _sync_if_writable(workspace)
+    where = _conditions(workspace, chosen or PresetFilter())
     with workspace.store.read() as session:
         return readable(kept.listing(session, where, limit=limit, offset=offset), _known)
 
 
-def count(workspace: Workspace, chosen: Filter | None = None) -> int:
+def count(workspace: Workspace, chosen: PresetFilter | None = None) -> int:
     """How many `listing` would answer in all."""
-    _synced(workspace)
+    _sync_if_writable(workspace)
     with workspace.store.read() as session:
-        return kept.count(session, _where(workspace, chosen or Filter()))
+        return kept.count(session, _conditions(workspace, chosen or PresetFilter()))
 
 
-def _where(workspace: Workspace, chosen: Filter) -> list[kept.Condition]:
-    names = preset_figures.names(workspace, chosen.model) if chosen.model else []
+def _conditions(workspace: Workspace, chosen: PresetFilter) -> list[kept.Condition]:
+    names = preset_figures.model_names(workspace, chosen.model) if chosen.model else []
     return kept.conditions(models=names, **chosen.model_dump(exclude={"model"}))
 
 
-def with_presets(workspace: Workspace) -> list[str]:
+def models_with_presets(workspace: Workspace) -> list[str]:
     """Every model that has a preset."""
-    _synced(workspace)
+    _sync_if_writable(workspace)
     with workspace.store.read() as session:
         return kept.models(session)
 
@@ -150,7 +150,7 @@ def with_presets(workspace: Workspace) -> list[str]:
 def find(workspace: Workspace, preset_id: str) -> KnownPreset:
     """Raises NotFound with the nearest ids, WrittenByNewer, InvalidPreset where what is stored under the id cannot be
     read."""
-    _synced(workspace)
+    _sync_if_writable(workspace)
     with workspace.store.read() as session:
         row = kept.find(session, preset_id)
         if row is not None:
@@ -167,11 +167,11 @@ def find(workspace: Workspace, preset_id: str) -> KnownPreset:
 
 def show(workspace: Workspace, preset_id: str) -> PresetView:
     """Raises NotFound."""
-    return view(workspace, find(workspace, preset_id), preset_figures.Evaluated(workspace))
+    return view(workspace, find(workspace, preset_id), preset_figures.PresetEvaluations(workspace))
 
 
 def view(
-    workspace: Workspace, known: KnownPreset, evaluated: preset_figures.Evaluated, *, probe: bool = True
+    workspace: Workspace, known: KnownPreset, evaluated: preset_figures.PresetEvaluations, *, probe: bool = True
 ) -> PresetView:
     """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not
     measured."""
@@ -181,28 +181,30 @@ def view(
         origin=known.origin,
         owner=known.owner,
         hash=known.hash,
-        estimated=preset_figures.estimated(workspace, preset, probe=probe),
+        estimated=preset_figures.estimate(workspace, preset, probe=probe),
         measured=evaluated.of(preset),
-        today=tuple(preset_figures.today(workspace, preset, claim) for claim in preset.published),
+        today=tuple(preset_figures.price_claim_today(workspace, preset, claim) for claim in preset.published),
     )
 
 
 def views(workspace: Workspace, known_presets: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
     """Of a list. `probe`: measure this machine's speed where it is not known yet, which takes seconds once."""
-    evaluated = preset_figures.Evaluated(workspace)
+    evaluated = preset_figures.PresetEvaluations(workspace)
     return [view(workspace, each, evaluated, probe=probe) for each in known_presets]
 
 
-def apply(workspace: Workspace, preset_id: str, *, model: str | None = None, target: str | None = None) -> Applied:
+def apply(
+    workspace: Workspace, preset_id: str, *, model: str | None = None, target: str | None = None
+) -> AppliedPreset:
     """The preset's recipe held against a model and a target, its own where none is named; nothing is started.
 
     Raises NotFound, UnknownModel, InvalidModel, InvalidRecipe for an unknown target.
     """
     preset = find(workspace, preset_id).preset
     source = model or preset.model
-    facts = models.facts(workspace, source)
-    where = auto_target.settled(workspace, facts, preset.recipe, target or preset.target)
-    return Applied(preset.id, source, cases.resolve(workspace, facts, preset.recipe, where))
+    facts = models.resolve_facts(workspace, source)
+    where = auto_target.resolve_target(workspace, facts, preset.recipe, target or preset.target)
+    return AppliedPreset(preset.id, source, cases.resolve(workspace, facts, preset.recipe, where))
 
 
 def save(
@@ -217,32 +219,32 @@ def save(
     replace: bool = False,
 ) -> KnownPreset:
     """Keep an own recipe as a preset. Raises InvalidPreset, UnknownModel, InvalidModel, InvalidRecipe, ReadOnly."""
-    models.facts(workspace, model)
+    models.resolve_facts(workspace, model)
     fields = {"id": preset_id, "model": model, "goal": goal, "target": target, "summary": summary, "recipe": recipe}
     try:
         preset = Preset.model_validate(fields)
     except ValidationError as error:
         raise InvalidPreset(first_flaw(error).of("the preset")) from None
-    take(workspace, [preset], origin="own", replace=replace)
+    put(workspace, [preset], origin="own", replace=replace)
     return find(workspace, preset.id)
 
 
-def take(
+def put(
     workspace: Workspace, presets: Sequence[Preset], *, origin: Origin = "imported", replace: bool = False
-) -> list[tuple[str, Outcome]]:
+) -> list[tuple[str, SaveOutcome]]:
     """Put presets into the store: all of them or none. (id, what became of it) in their order.
 
     Raises InvalidPreset where an id is taken by another preset (`replace` allows it for those that are not bundled) or
     a target does not exist, ReadOnly in a demonstration.
     """
     workspace.check(Action.SAVE_PRESET)
-    _synced(workspace)
+    _sync_if_writable(workspace)
     candidates = targets.hardwares(workspace)
     for preset in presets:
         candidates.find(preset.target)
 
-    def put(session: Any) -> list[Outcome]:
-        outcomes = [_outcome(preset, kept.find(session, preset.id), replace) for preset in presets]
+    def put(session: Any) -> list[SaveOutcome]:
+        outcomes = [_save_outcome(preset, kept.find(session, preset.id), replace) for preset in presets]
         for preset, outcome in zip(presets, outcomes, strict=True):
             if outcome == "replaced":
                 workspace.allow(session, Action.REPLACE_PRESET, preset.id)
@@ -257,7 +259,7 @@ def take(
     return [(preset.id, outcome) for preset, outcome in zip(presets, outcomes, strict=True)]
 
 
-def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcome:
+def _save_outcome(preset: Preset, present: PresetRow | None, replace: bool) -> SaveOutcome:
     if present is None:
         return "new"
     if present.hash == preset.hash:
@@ -274,7 +276,7 @@ def _outcome(preset: Preset, present: PresetRow | None, replace: bool) -> Outcom
 def remove(workspace: Workspace, preset_id: str) -> None:
     """Forget a preset of one's own or an imported one. Raises NotFound, InvalidPreset for a bundled one, ReadOnly."""
     workspace.check(Action.REMOVE_PRESET)
-    _synced(workspace)
+    _sync_if_writable(workspace)
     with workspace.store.read() as session:
         row = kept.find(session, preset_id)
     origin = row.origin if row else find(workspace, preset_id).origin

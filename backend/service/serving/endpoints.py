@@ -47,7 +47,7 @@ FORMS = {"cloudformation": templates.cloudformation, "terraform": templates.terr
 """What a deployment can be written as."""
 
 
-class Wanted(Frozen):
+class DeploymentRequest(Frozen):
     """What a person asks of a deployment; None is left to the recipe, the environment (WHETSTONE_AWS_...) or AWS's
     own."""
 
@@ -69,7 +69,7 @@ class Wanted(Frozen):
     security_groups: tuple[str, ...] | None = None
 
 
-class Changes(Frozen):
+class UpdateRequest(Frozen):
     """What a person asks of an update beside the artifact; None stays as AWS has it, whatever the environment says."""
 
     instance: str | None = None
@@ -109,15 +109,15 @@ class EndpointView(Frozen):
     """What was asked of it; None where CloudWatch may not be asked or is busy."""
 
 
-def plan(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool = False) -> Deployment:
+def plan(workspace: Workspace, artifact_id: str, wanted: DeploymentRequest, *, anyway: bool = False) -> Deployment:
     """What deploying that artifact would be. Asks nothing of AWS. `anyway`: also one whose quality is below the floor.
 
     Raises NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions, RequestError.
     """
-    return _planned(workspace, artifact_id, _filled(wanted, workspace.settings.aws), anyway=anyway)
+    return _make_deployment(workspace, artifact_id, _with_environment(wanted, workspace.settings.aws), anyway=anyway)
 
 
-def _filled(wanted: Wanted, environment: Mapping[str, str]) -> Wanted:
+def _with_environment(wanted: DeploymentRequest, environment: Mapping[str, str]) -> DeploymentRequest:
     """With what is left open from the environment. Raises InvalidOptions where role or bucket are in neither."""
     listed = {name: tuple(filter(None, map(str.strip, environment.get(name, "").split(",")))) for name in VPC}
     own: dict[str, Any] = {
@@ -135,7 +135,7 @@ def _filled(wanted: Wanted, environment: Mapping[str, str]) -> Wanted:
     return found
 
 
-def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: bool) -> Deployment:
+def _make_deployment(workspace: Workspace, artifact_id: str, wanted: DeploymentRequest, *, anyway: bool) -> Deployment:
     shown = artifacts.show(workspace, artifact_id)
     variant = variants.resolve(workspace, artifact_id)
     variants.check_floor(workspace, [variant], anyway=anyway)
@@ -180,7 +180,7 @@ def _planned(workspace: Workspace, artifact_id: str, wanted: Wanted, *, anyway: 
             bucket=(wanted.bucket or "").removeprefix("s3://").rstrip("/"),
             speculation=speculation,
             serving=variant.serving.model_copy(update={"tensor_parallel": parallel}),
-            quantized=_quantized(variant.model_path),
+            quantized=_weights_quantization(variant.model_path),
             capacity=wanted.capacity,
             schedule=wanted.schedule,
             timezone=wanted.timezone,
@@ -199,7 +199,7 @@ def _check_kernels(workspace: Workspace, manifest: Manifest, instance: str, para
     where = targets.find(workspace, instance)
     serving = manifest.recipe.serving.model_copy(update={"tensor_parallel": parallel})
     recipe = manifest.recipe.model_copy(update={"serving": serving})
-    if why := kernel_rules.unserved(manifest.parent, recipe, targets.facts(where, manifest.parent, None)):
+    if why := kernel_rules.unserved(manifest.parent, recipe, targets.rule_facts(where, manifest.parent, None)):
         raise ImpossibleStack(f"{manifest.id} cannot be served there: {why}.")
 
 
@@ -210,12 +210,12 @@ def _instance(workspace: Workspace, name: str) -> Instance:
         raise NotFound(
             f"There is no instance `{name[:80]}`: the nearest are {', '.join(nearest(name, rows.instances))}."
         )
-    if why := _refusal(rows, rows.instances[name]):
+    if why := _unknown_instance(rows, rows.instances[name]):
         raise RequestError(why)
     return rows.instances[name]
 
 
-def _refusal(rows: Hardwares, instance: Instance) -> str | None:
+def _unknown_instance(rows: Hardwares, instance: Instance) -> str | None:
     if not instance.sagemaker_endpoint:
         return f"SageMaker serves no endpoint on {instance.name}: choose another instance."
     if rows.accelerators[instance.accelerator].vendor != "NVIDIA":
@@ -239,7 +239,7 @@ def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
         )
 
 
-def _quantized(folder: str | None) -> str | None:
+def _weights_quantization(folder: str | None) -> str | None:
     """What the weights' own configuration calls their quantization, which is what the server reads."""
     try:
         document = json.loads((Path(folder or "") / "config.json").read_bytes())
@@ -274,7 +274,7 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
     detail = f"{deployment.artifact} on {deployment.instance}"
     with (
         workspace.changing(Action.DEPLOY, deployment.id, detail=detail),
-        _weights(workspace, deployment) as (folder, files),
+        _weights_to_upload(workspace, deployment) as (folder, files),
     ):
         endpoint = Deployments(deployment.region).deploy(deployment, folder, files, say)
     watched, now = {idle_alarm(endpoint.name): False} if deployment.idle else {}, datetime.now(UTC)
@@ -282,7 +282,7 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
 
 
 @contextmanager
-def _weights(workspace: Workspace, deployment: Deployment) -> Iterator[tuple[Path, dict[str, int]]]:
+def _weights_to_upload(workspace: Workspace, deployment: Deployment) -> Iterator[tuple[Path, dict[str, int]]]:
     """The folder of the artifact, and the sizes of what is uploaded of it."""
     shown = artifacts.show(workspace, deployment.artifact)
     place = locations.of(workspace.settings, shown.path)
@@ -295,7 +295,7 @@ def plan_update(
     workspace: Workspace,
     endpoint_id: str,
     artifact_id: str,
-    changes: Changes,
+    changes: UpdateRequest,
     region: str | None = None,
     *,
     anyway: bool = False,
@@ -313,8 +313,10 @@ def plan_update(
         del kept["tensor_parallel"]
     if changes.container not in (None, kept["container"]):
         del kept["image"]
-    wanted = Wanted(**{**kept, **given}, name=endpoint_id, region=endpoint.region)
-    planned = _planned(workspace, artifact_id, wanted, anyway=anyway).model_copy(update={"owner": endpoint.owner or ""})
+    wanted = DeploymentRequest(**{**kept, **given}, name=endpoint_id, region=endpoint.region)
+    planned = _make_deployment(workspace, artifact_id, wanted, anyway=anyway).model_copy(
+        update={"owner": endpoint.owner or ""}
+    )
     return planned, Rollout(alarms=changes.alarms, bake_s=changes.bake_s, keep_count=changes.instances is None)
 
 
@@ -326,7 +328,7 @@ def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: 
     ):
         endpoints = Deployments(deployment.region)
         _check_own(workspace, endpoints.show(deployment.id), Action.UPDATE_ENDPOINT)
-        with _weights(workspace, deployment) as (folder, files):
+        with _weights_to_upload(workspace, deployment) as (folder, files):
             return endpoints.update(deployment, rollout, folder, files, say)
 
 
@@ -412,7 +414,9 @@ def _view(
     )
 
 
-def servable(workspace: Workspace) -> dict[str, float | None]:
+def deployable_instances(workspace: Workspace) -> dict[str, float | None]:
     """The instances that an endpoint of ours can be on, with their price an hour."""
     rows = targets.hardwares(workspace)
-    return {name: row.sagemaker_usd_per_hour for name, row in rows.instances.items() if _refusal(rows, row) is None}
+    return {
+        name: row.sagemaker_usd_per_hour for name, row in rows.instances.items() if _unknown_instance(rows, row) is None
+    }

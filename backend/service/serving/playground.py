@@ -21,7 +21,7 @@ from backend.domain.roles import Action
 from backend.endpoint import models
 from backend.service.workspace import Workspace
 
-__all__ = ["PromptTooLong", "Question", "Timing", "chats", "model", "models", "stream"]
+__all__ = ["PromptTooLong", "Question", "Timing", "find_model_name", "has_chat_template", "models", "stream"]
 
 TIMEOUT_S, WHOLE_S = 60.0, 900.0
 """For each wait for the server, and for a whole answer."""
@@ -77,14 +77,14 @@ class Timing:
         return (self.tokens - 1) / (self.total_s - self.first_s) if self.tokens > 1 else None
 
 
-def chats(folder: str | Path | None) -> bool | None:
+def has_chat_template(folder: str | Path | None) -> bool | None:
     """Whether the tokenizer in that folder brings a chat template; None where there is no folder to look into."""
     if folder is None or not Path(folder).is_dir():
         return None
     return held_out_text.has_template(Path(folder))
 
 
-def model(workspace: Workspace, url: str, served_name: str | None) -> str:
+def find_model_name(workspace: Workspace, url: str, served_name: str | None) -> str:
     """What to ask for at an endpoint: the name that is known, else the first that it lists.
 
     Raises NotAllowed for whoever may ask nothing, and what `models` does.

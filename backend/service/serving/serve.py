@@ -21,11 +21,11 @@ SERVER_BYTES = 2_600_000_000
 0.32)."""
 SEQUENCES, MAX_CACHE_BYTES = 32, 4 << 30
 """The key-value cache is made for so many full sequences, up to that size."""
-LOOKED_AT = 20
+JOBS_READ = 20
 IDLE_MINUTES = 15.0
 
 
-class Served(Frozen):
+class ServedVariant(Frozen):
     """One variant of a serve job and where it answers. Seconds it took to load; `key_file`, on the machine that serves,
     holds the key that it wants as a bearer token."""
 
@@ -67,7 +67,7 @@ def prepare(
     variants.check_floor(workspace, resolved, anyway=anyway)
     for variant in resolved:
         engines.server_python(workspace.settings, variant)
-    if not holding(workspace):  # else it starts when that has ended and given its memory back
+    if not jobs_in_the_way(workspace):  # else it starts when that has ended and given its memory back
         _check_memory(workspace, resolved)
     return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
 
@@ -77,7 +77,7 @@ def start(
 ) -> JobView:
     """The job that serves these sources: the active one where there is one, else a new one. Raises as `prepare`."""
     wanted = list(sources)
-    job = active(workspace, wanted)
+    job = find_active(workspace, wanted)
     if job is not None:
         return job
     spec = prepare(workspace, wanted, anyway=anyway)
@@ -85,24 +85,24 @@ def start(
     return jobs.submit(workspace, spec, f"Serve {names} for the playground", submission=submission)
 
 
-def active(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
+def find_active(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
     """The queued or live job that serves (at least) these sources and has not been asked to stop."""
-    wanted = _ours(sources)
+    wanted = _own_sources(sources)
     for job in jobs.active(workspace):
         going = job.kind == JobKind.SERVE and not (job.cancel_requested or job.state is JobState.CANCELLING)
-        if wanted and going and wanted.issubset(served(workspace, job.id)):
+        if wanted and going and wanted.issubset(served_sources(workspace, job.id)):
             return job
     return None
 
 
-def latest(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
+def find_latest(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
     """The active job of these sources, else the newest one of just these, stopping or ended."""
-    wanted = _ours(sources)
-    same = (job for job in _newest(workspace) if wanted == set(served(workspace, job.id)))
-    return active(workspace, wanted) or next(same, None)
+    wanted = _own_sources(sources)
+    same = (job for job in _newest_jobs(workspace) if wanted == set(served_sources(workspace, job.id)))
+    return find_active(workspace, wanted) or next(same, None)
 
 
-def endpoints(workspace: Workspace, job_id: str) -> list[Served]:
+def endpoints(workspace: Workspace, job_id: str) -> list[ServedVariant]:
     """Where the variants answer, in the job's order; empty while they are loading. Raises NotFound."""
     since = jobs.show(workspace, job_id).started_at
     announced = [
@@ -110,15 +110,15 @@ def endpoints(workspace: Workspace, job_id: str) -> list[Served]:
     ]
     if not announced or (since is not None and announced[-1].at < since):
         return []
-    return [Served.model_validate(item) for item in announced[-1].data["endpoints"]]
+    return [ServedVariant.model_validate(item) for item in announced[-1].data["endpoints"]]
 
 
-def holding(workspace: Workspace) -> list[JobView]:
+def jobs_in_the_way(workspace: Workspace) -> list[JobView]:
     """The live jobs that a queued serve job waits for: those of the accelerator, and those that measure."""
     return [job for job in jobs.active(workspace) if job.state in LIVE and job.kind != JobKind.INSTALL]
 
 
-def waiting(workspace: Workspace) -> int:
+def count_waiting(workspace: Workspace) -> int:
     """How many queued jobs wait for the accelerator, or to be alone."""
     return sum(job.state is JobState.QUEUED and job.kind != JobKind.INSTALL for job in jobs.active(workspace))
 
@@ -126,27 +126,27 @@ def waiting(workspace: Workspace) -> int:
 def loading_seconds(workspace: Workspace, sources: Iterable[str]) -> float | None:
     """How long these took to load the last time each was; None where that is not known of all."""
     known: dict[str, float] = {}
-    for job in reversed(_newest(workspace)):
+    for job in reversed(_newest_jobs(workspace)):
         known |= job.result.get("ready_seconds", {})
-    wanted = _ours(sources)
+    wanted = _own_sources(sources)
     return sum(known[source] for source in wanted) if wanted and wanted <= known.keys() else None
 
 
-def served(workspace: Workspace, job_id: str) -> list[str]:
+def served_sources(workspace: Workspace, job_id: str) -> list[str]:
     """The sources that a serve job was asked for. Raises NotFound."""
     return [str(variant["source"]) for variant in jobs.specification(workspace, job_id)["variants"]]
 
 
-def _newest(workspace: Workspace) -> list[JobView]:
-    return jobs.listing(workspace, kinds=[JobKind.SERVE], limit=LOOKED_AT)
+def _newest_jobs(workspace: Workspace) -> list[JobView]:
+    return jobs.listing(workspace, kinds=[JobKind.SERVE], limit=JOBS_READ)
 
 
-def _ours(sources: Iterable[str]) -> set[str]:
+def _own_sources(sources: Iterable[str]) -> set[str]:
     return {source for source in sources if not is_address(source)}
 
 
 def _check_memory(workspace: Workspace, wanted: Sequence[Variant]) -> None:
-    needed, free = sum(memory(workspace, variant) for variant in wanted), probe.free_memory()
+    needed, free = sum(estimate_memory(workspace, variant) for variant in wanted), probe.free_memory()
     if needed > free:
         raise NotEnoughMemory(
             f"Serving {' and '.join(variant.name for variant in wanted)} takes about {needed / 1e9:.1f} GB of memory (estimated) "
@@ -154,7 +154,7 @@ def _check_memory(workspace: Workspace, wanted: Sequence[Variant]) -> None:
         )
 
 
-def memory(workspace: Workspace, variant: Variant) -> int:
+def estimate_memory(workspace: Workspace, variant: Variant) -> int:
     """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most
     MAX_CACHE_BYTES)."""
     if variant.kind == "artifact":

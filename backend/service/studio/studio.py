@@ -55,9 +55,9 @@ def check_port(port: int) -> None:
 def check_host(host: str, *, without_sign_in: bool) -> None:
     """Raises RequestError for an address that others reach while nobody has to sign in, and where the sign-in is set
     wrongly."""
-    found = sign_in.configured(settings.load())
+    found = sign_in.read_configuration(settings.load())
     if found is not None:
-        sign_in.secret(found)
+        sign_in.read_secret(found)
     if found is not None or is_loopback(host) or without_sign_in:
         return
     raise RequestError(
@@ -76,10 +76,10 @@ def begin_log() -> None:
         logging.getLogger(name).propagate = True  # it keeps to itself what a page raised
 
 
-def hosts() -> list[str]:
+def allowed_hosts() -> list[str]:
     """Names and origins beside those of loopback that the web server answers to; of a sign-in where it leads back
     to."""
-    found = sign_in.configured(settings.load())
+    found = sign_in.read_configuration(settings.load())
     return [*settings.load().hosts, *([found.origin] if found else [])]
 
 
@@ -93,14 +93,16 @@ def names_elsewhere(chosen: settings.Settings) -> list[str]:
 
 def is_reached_by_others(workspace: Workspace, host: str) -> bool:
     """By any setting: the address it listens at, a sign-in, or the names it answers to."""
-    return not is_loopback(host) or bool(sign_in.configured(workspace.settings) or names_elsewhere(workspace.settings))
+    return not is_loopback(host) or bool(
+        sign_in.read_configuration(workspace.settings) or names_elsewhere(workspace.settings)
+    )
 
 
-def _open_to_whoever(workspace: Workspace, host: str) -> str | None:
+def _open_access_warning(workspace: Workspace, host: str) -> str | None:
     """The sentence for a studio whose names are for others while nobody has to sign in; None where that is not so, or
     was meant (`--without-sign-in` goes with another address)."""
     names = names_elsewhere(workspace.settings)
-    if not names or not is_loopback(host) or sign_in.configured(workspace.settings):
+    if not names or not is_loopback(host) or sign_in.read_configuration(workspace.settings):
         return None
     return (
         f"WHETSTONE_HOSTS names {', '.join(names)}, so this studio is treated as shared, and whoever reaches it there need not "
@@ -108,7 +110,7 @@ def _open_to_whoever(workspace: Workspace, host: str) -> str | None:
     )
 
 
-def uploads() -> tuple[Actor, int | None]:
+def upload_limit() -> tuple[Actor, int | None]:
     """Who uploads where nobody signs in, and the bytes that one person's pages may hold, limited where others reach the
     studio.
 
@@ -125,9 +127,9 @@ def serve(
     if metrics_port is not None:
         workspace = replace(workspace, settings=workspace.settings.model_copy(update={"metrics_port": metrics_port}))
     stopping = Signalled.by((signal.SIGINT, signal.SIGTERM))
-    own = not supervisors.alive(workspace, own=True)
+    own = not supervisors.is_alive(workspace, own=True)
     first = _FirstRun(workspace, say, stopping)
-    if warning := _open_to_whoever(workspace, host):
+    if warning := _open_access_warning(workspace, host):
         say(warning)
     web = _start_web(workspace, host, port, browser=browser)
     try:
@@ -138,17 +140,17 @@ def serve(
         first.start()
         while not stopping.wait(1.0):
             _check_web(web)
-            if not supervisors.alive(workspace, own=True) and not supervisors.drained(workspace):
+            if not supervisors.is_alive(workspace, own=True) and not supervisors.is_drained(workspace):
                 supervisors.start(workspace)
     finally:
         _stop_web(web)
         if own:
             supervisors.stop(workspace)
-            _tell_left(workspace, say)
+            _report_running(workspace, say)
         say("Stopped.")
 
 
-def _tell_left(workspace: Workspace, say: Say) -> None:
+def _report_running(workspace: Workspace, say: Say) -> None:
     """A job outlives the studio."""
     for job in jobs.active(workspace):
         if job.state is JobState.RUNNING:
@@ -215,7 +217,7 @@ def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> 
     command += ["--server.headless", "false" if browser and sys.stdout.isatty() else "true"]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
     if is_reached_by_others(workspace, host):
-        named = [*hosts(), *(() if host in EVERYWHERE else (host,))]
+        named = [*allowed_hosts(), *(() if host in EVERYWHERE else (host,))]
         environment |= {"WHETSTONE_HOSTS": ",".join(named), "WHETSTONE_SHARED": "1"}
     if workspace.read_only:
         environment.pop("DATABASE_URL", None)

@@ -101,4 +101,4 @@ def test_a_drained_supervisor_ends_and_takes_jobs_again_once_started(home: Path)
     called(home, "supervisor", "start")
     workspace = open_home(home)
     assert homes.until_ended(workspace, job).state is JobState.SUCCEEDED
-    jobs.close(workspace)
+    jobs.cancel_all_and_stop(workspace)

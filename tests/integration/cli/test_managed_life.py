@@ -67,7 +67,7 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
             assert told("endpoints", "update", "chat", second)["artifact"] == second
             told("endpoints", "delete", "chat")
         finally:
-            jobs.close(opened)
+            jobs.cancel_all_and_stop(opened)
         assert told("endpoints", "list") == [] and keys(bucket, "weights") == []
         for kind, name in (
             ("Model", "ModelName"),

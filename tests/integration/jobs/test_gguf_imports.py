@@ -30,7 +30,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(home: Workspace, source: str, **asked: str) -> JobView:
     job = imports.submit(home, imports.prepare(home, source, **asked))  # type: ignore[arg-type]
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     return until_ended(home, job.id)
 
 
@@ -52,7 +52,7 @@ def test_a_file_becomes_a_model_that_is_found_by_its_name(home: Workspace, tmp_p
     card = models.resolve(home, "tiny-1m")
     assert card.id == "Tiny-1M" and card.architecture == "LlamaForCausalLM" and card.dtype == "bfloat16"
     assert card.quantized_before is not None and card.quantized_before.sentence in card.notes
-    assert models.licence(card) == "apache-2.0 (README.md)"
+    assert models.find_licence(card) == "apache-2.0 (README.md)"
     same(Path(card.path), meant)
     from transformers import AutoTokenizer
 

@@ -51,7 +51,7 @@ def hub(running_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
 
 def submit(home: Workspace, source: str = ID) -> JobView:
     job = imports.submit(home, imports.prepare(home, source))
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     return job
 
 
@@ -61,7 +61,7 @@ def submit_slow(hub: FakeHub, home: Workspace, ms: int = 100) -> JobView:
     hub.fault(slow_ms=ms)
     hub.forget()
     job = imports.submit(home, prepared)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     return job
 
 
@@ -101,7 +101,7 @@ def test_an_import_goes_by_who_reached_the_studio_where_it_was_asked_for(
     prepared = imports.prepare(home, ID)
     monkeypatch.setenv("WHETSTONE_SHARED", "1")  # the supervisor's: `home` was opened before
     own = imports.submit(home, prepared)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_ended(home, own.id).state is JobState.SUCCEEDED, jobs.show(home, own.id).error
     assert jobs.specification(home, own.id)["shared"] is False
 
@@ -134,7 +134,7 @@ def test_a_cancelled_import_shows_nothing_and_resumes_where_it_stopped(hub: Fake
     hub.fault()
     hub.forget()
     jobs.resume(home, job.id)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
     weights = next(home.settings.models.glob(f"{ID}@*/model.safetensors"))
     ranges = [entry["range"] for entry in hub.served("/cdn/")]
@@ -157,7 +157,7 @@ def test_an_import_whose_worker_is_killed_is_lost_or_failed_and_resumes(hub: Fak
     assert folders(home) == []
     hub.fault()
     jobs.resume(home, job.id)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
     assert len(folders(home)) == 1
 
@@ -168,7 +168,7 @@ def test_a_hub_that_changes_its_mind_about_access_fails_the_job_in_one_sentence(
     prepared = imports.prepare(home, ID)
     hub.settings(ID, gated="auto", licence="apache-2.0")
     job = imports.submit(home, prepared)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED
     assert "is gated: ask for access" in str(ended.error)
@@ -182,7 +182,7 @@ def test_the_same_import_again_is_here_already(hub: FakeHub, home: Workspace) ->
     assert (prepared.present, prepared.to_fetch) == (True, 0)
     hub.forget()
     job = imports.submit(home, prepared)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     again = until_ended(home, job.id)
     assert again.result["model"] == first.result["model"]
     assert hub.served("/cdn/") == []
@@ -299,7 +299,7 @@ def test_a_prefix_of_s3_becomes_a_folder(home: Workspace, model: Path, monkeypat
         client.put_object(Bucket="models", Key="team/tiny/LICENSE", Body=b"changed")
         stale = jobs.clone(home, ended.id)
         shutil.rmtree(ended.result["path"])
-        supervisors.ensure(home)
+        supervisors.ensure_running(home)
         assert "was changed since this import was asked for" in str(until_ended(home, stale.id).error)
     supervisors.stop(home)
     assert [p for p in home.settings.home.rglob("*") if p.is_file() and b"secret-of-aws" in p.read_bytes()] == []

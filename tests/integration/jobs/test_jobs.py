@@ -42,7 +42,7 @@ def submit(workspace: Workspace, chosen: recipe.Recipe, key: str | None = None) 
 
 def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home: Workspace) -> None:
     job = submit(home, QUICK)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     shown = artifacts.verify(home, str(ended.result["artifact"]))
@@ -61,14 +61,14 @@ def test_a_job_that_cannot_be_started_says_why_and_can_be_resumed(home: Workspac
     in_the_way = home.settings.jobs / job.id
     in_the_way.parent.mkdir(parents=True, exist_ok=True)
     in_the_way.write_text("no folder")
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED
     assert ended.error is not None and ended.error.startswith("The job was not started. ") and job.id in ended.error
     assert "check the folder and its permissions" in ended.error
     in_the_way.unlink()
     jobs.resume(home, job.id)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
 
 
@@ -83,14 +83,14 @@ def test_a_queued_job_is_cancelled_at_once_and_can_be_resumed(home: Workspace) -
     with pytest.raises(NotNow):
         jobs.cancel(home, job.id)
     assert jobs.resume(home, job.id).attempt == 2
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
 
 
 def test_the_queue_follows_move_to_front(home: Workspace) -> None:
     first, second = submit(home, QUICK), submit(home, QUICK)
     jobs.move_to_front(home, second.id)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = [until_ended(home, job.id) for job in (first, second)]
     assert ended[1].started_at is not None and ended[0].started_at is not None
     assert ended[1].started_at < ended[0].started_at
@@ -100,7 +100,7 @@ def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds
     home: Workspace,
 ) -> None:
     job = submit(home, LONGER)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     os.kill(worker_pid(home), signal.SIGKILL)
     ended = until_ended(home, job.id)
@@ -109,12 +109,12 @@ def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds
     eventually("no process left", lambda: processes_of(home) == [])
     assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "1" / "work").exists()
     jobs.resume(home, job.id)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     worker = worker_pid(home)
     kill_supervisor(home)
     assert worker_pid(home) == worker
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     again = until_ended(home, job.id)
     assert (again.state, again.attempt) == (JobState.SUCCEEDED, 2), again.error
     artifacts.verify(home, str(again.result["artifact"]))
@@ -123,12 +123,12 @@ def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds
 @pytest.mark.campaign
 def test_a_job_whose_supervisor_and_worker_both_died_is_tried_again_by_itself(home: Workspace) -> None:
     job = submit(home, LONGER)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     kill_supervisor(home)
     os.kill(worker_pid(home), signal.SIGKILL)
     eventually("no process left", lambda: processes_of(home) == [])
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 2), ended.error
     told = [event.message or "" for event in jobs.timeline(home, job.id)]
@@ -139,7 +139,7 @@ def test_a_job_whose_supervisor_and_worker_both_died_is_tried_again_by_itself(ho
 
 def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
     job = submit(home, LONGER)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     jobs.cancel(home, job.id)
     ended = until_state(home, job.id, JobState.CANCELLED)
@@ -152,14 +152,14 @@ def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
 @pytest.mark.campaign
 def test_a_supervisor_that_is_stopped_hands_over_what_runs(home: Workspace) -> None:
     job = submit(home, LONGER)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     worker = worker_pid(home)
     assert supervisors.stop(home)
     left = jobs.show(home, job.id)
     assert (left.state, left.cancel_requested, worker_pid(home)) == (JobState.RUNNING, False, worker)
-    assert not supervisors.alive(home) and "the next one takes it up" in (left.message or "")
-    supervisors.ensure(home)
+    assert not supervisors.is_alive(home) and "the next one takes it up" in (left.message or "")
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
 
@@ -170,7 +170,7 @@ def test_two_homes_on_one_database_share_its_jobs_and_lose_none(home: Workspace,
     queued = [submit(home, QUICK) for _ in range(3)]
     for each in (home, other):
         supervisors.start(each)
-    assert supervisors.alive(home, own=True) and supervisors.alive(other, own=True)
+    assert supervisors.is_alive(home, own=True) and supervisors.is_alive(other, own=True)
     for job in queued:
         ended = until_ended(home, job.id)
         assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
@@ -184,7 +184,7 @@ def test_two_homes_on_one_database_share_its_jobs_and_lose_none(home: Workspace,
 def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_SILENT_S", "6")
     job, behind = submit(home, LONGER), submit(home, QUICK)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     os.kill(worker_pid(home), signal.SIGSTOP)
     ended = until_ended(home, job.id)
@@ -194,7 +194,7 @@ def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch:
 
 def test_a_damaged_channel_ends_its_job_alone(home: Workspace) -> None:
     job, behind = submit(home, LONGER), submit(home, QUICK)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     (home.settings.jobs / job.id / "1" / "result.json").write_text('{"outcome": "succ')
     os.kill(worker_pid(home), signal.SIGKILL)
@@ -205,7 +205,7 @@ def test_a_damaged_channel_ends_its_job_alone(home: Workspace) -> None:
 
 def test_a_flipped_byte_is_found(home: Workspace) -> None:
     job = submit(home, QUICK)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     shown = artifacts.show(home, str(until_ended(home, job.id).result["artifact"]))
     weights = Path(shown.path) / "model" / "model.safetensors"
     weights.chmod(0o644)
@@ -222,7 +222,7 @@ def test_a_quality_floor_fails_the_job_and_registers_nothing(home: Workspace, tm
     step = {"quantize": {"method": "awq", "group_size": 32}}
     floor = recipe.read({"name": "strict", "steps": [step], "limits": {"max_kl": 1e-9}})
     job = optimize.submit(home, homes.prepare(home, str(tiny_llama(tmp_path / "model")), floor))
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED and "max_kl" in (ended.error or "")
     assert artifacts.listing(home) == []
@@ -259,11 +259,11 @@ def test_who_waits_for_a_job_waits_for_a_supervisor_that_is_paused_too(
     home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = submit(home, QUICK)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     monkeypatch.setattr(supervisors, "START_SECONDS", 2.0)
     monkeypatch.setattr(leases, "STALE_SECONDS", 1.0)
     (paused,) = homes.supervisors_of(home)
     paused.suspend()
-    eventually("a heartbeat that is stale", lambda: not supervisors.alive(home))
+    eventually("a heartbeat that is stale", lambda: not supervisors.is_alive(home))
     threading.Timer(4.0, paused.resume).start()
     assert jobs.wait(home, job.id).state is JobState.SUCCEEDED

@@ -27,8 +27,8 @@ def keeping(home: Workspace, state: JobState) -> tuple[str, Path]:
 
 def test_an_ended_job_drops_it_and_can_still_be_resumed(home: Workspace) -> None:
     job, folder = keeping(home, JobState.CANCELLED)
-    assert jobs.kept_bytes(home, job) == jobs.drop_kept(home, job) == 81_920
-    assert not folder.exists() and jobs.kept_bytes(home, job) == jobs.drop_kept(home, job) == 0
+    assert jobs.checkpoint_bytes(home, job) == jobs.drop_checkpoints(home, job) == 81_920
+    assert not folder.exists() and jobs.checkpoint_bytes(home, job) == jobs.drop_checkpoints(home, job) == 0
     assert jobs.resume(home, job).state is JobState.QUEUED
 
 
@@ -37,13 +37,13 @@ def test_a_job_that_has_not_ended_keeps_it(tmp_path: Path, state: JobState) -> N
     home = open_home(tmp_path / "home")  # in which nobody waits for the end of a job that nobody runs
     job, folder = keeping(home, state)
     with pytest.raises(NotNow, match="once it has ended"):
-        jobs.drop_kept(home, job)
+        jobs.drop_checkpoints(home, job)
     assert folder.exists()
 
 
 def test_an_unknown_job_is_said_to_be(home: Workspace) -> None:
     with pytest.raises(NotFound):
-        jobs.drop_kept(home, "j-nothing")
+        jobs.drop_checkpoints(home, "j-nothing")
 
 
 def test_the_command_line_tells_and_drops_it(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

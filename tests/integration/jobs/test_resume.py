@@ -116,7 +116,7 @@ def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted
         return event is not None and event.phase == "optimize" and 2 <= (event.done or 0) < 8
 
     job = submitted()
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     eventually("layer 3", in_layer_3)
     os.kill(worker_pid(home), signal.SIGKILL)
     assert until_ended(home, job).state is JobState.FAILED

@@ -45,7 +45,7 @@ def test_a_killed_training_goes_on_to_the_same_draft(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"prompt": f"def number_{number}(first):"}) + "\n" for number in range(12)))
     spec = training.prepare(home, str(target), OPTIONS, str(path))
     job = training.submit(home, spec)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     kept = home.settings.home / "jobs" / job.id
 
     def learning() -> bool:
@@ -71,5 +71,5 @@ def test_a_killed_training_goes_on_to_the_same_draft(tmp_path: Path) -> None:
     assert sha256 == hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     assert "| greedy |" in (Path(artifact.path) / "draft" / "README.md").read_text()
     recipe = {"speculate": {"method": "draft", "draft": artifact.id, "tokens": 2}}
-    case = cases.resolve(home, models.facts(home, str(target)), read({"name": "with it", "steps": [recipe]}))
+    case = cases.resolve(home, models.resolve_facts(home, str(target)), read({"name": "with it", "steps": [recipe]}))
     assert case.verdict.plan is not None

@@ -27,7 +27,7 @@ def submit(workspace: Workspace, chosen: recipe.Recipe, *, yields: bool = False)
 def running(workspace: Workspace) -> JobView:
     """A job that yields, in the middle of its work."""
     job = submit(workspace, LONGER, yields=True)
-    supervisors.ensure(workspace)
+    supervisors.ensure_running(workspace)
     return until_phase(workspace, job.id, "optimize")
 
 
@@ -54,7 +54,7 @@ def test_a_supervisor_that_is_stopped_puts_it_back_and_the_next_one_starts_it_ag
     demo = running(home)
     assert supervisors.stop(home)
     assert jobs.show(home, demo.id).state is JobState.QUEUED and processes_of(home) == []
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_state(home, demo.id, JobState.RUNNING).attempt == 2
 
 
@@ -67,7 +67,7 @@ def test_a_supervisor_that_dies_while_it_makes_room_changes_nothing(home: Worksp
     until_state(home, demo.id, JobState.CANCELLING)
     kill_supervisor(home)
     os.kill(worker, signal.SIGCONT)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_ended(home, own.id).state is JobState.SUCCEEDED
     assert until_state(home, demo.id, JobState.RUNNING).attempt == 2
 
@@ -78,7 +78,7 @@ def test_lost_with_its_supervisor_it_starts_again_by_itself(home: Workspace) -> 
     kill_supervisor(home)
     os.kill(worker_pid(home), signal.SIGKILL)
     eventually("no process left", lambda: processes_of(home) == [])
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     eventually("its second attempt", lambda: jobs.show(home, demo.id).attempt == 2)
     until_state(home, demo.id, JobState.RUNNING)
 

@@ -33,13 +33,13 @@ NOISY = ("exact_server.py", "--ttft-ms", 5, "--rate", 2000, "--prefix-cache", 16
 def home(tmp_path: Path) -> Iterator[Workspace]:
     opened = open_home(tmp_path / "home")
     yield opened
-    jobs.close(opened)
+    jobs.cancel_all_and_stop(opened)
 
 
 def ended(home: Workspace, spec: EvaluateSpec) -> EvaluationView:
     send = continuation.submit if spec.continues else evaluations.submit
     job = send(home, spec)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     done = until_ended(home, job.id)
     assert done.state is JobState.SUCCEEDED, done.error
     return evaluations.show(home, str(done.result["evaluation"]))
@@ -49,7 +49,7 @@ def ended(home: Workspace, spec: EvaluateSpec) -> EvaluationView:
 def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for(
     home: Workspace, tmp_path: Path
 ) -> None:
-    options = evaluations.options(
+    options = evaluations.read_options(
         concurrency=(1, 2),
         requests=3,
         repeats=5,
@@ -89,7 +89,7 @@ def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for
 
 
 def test_a_continuation_that_fails_leaves_the_evaluation_to_be_continued_again(home: Workspace, tmp_path: Path) -> None:
-    options = evaluations.options(
+    options = evaluations.read_options(
         concurrency=(1,), requests=3, repeats=2, max_tokens=3, quality=False, workload=lines(tmp_path, 90)
     )
     with running(*NOISY) as url:
@@ -98,14 +98,14 @@ def test_a_continuation_that_fails_leaves_the_evaluation_to_be_continued_again(h
     job = continuation.submit(home, spec)
     with pytest.raises(NotContinued, match=f"job {job.id} does so already"):
         continuation.prepare(home, old.id, 1)
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     failed = until_ended(home, job.id)
     assert failed.state is JobState.FAILED and evaluations.count(home) == 1, "the server is gone"
     assert continuation.prepare(home, old.id, 1) == spec
 
 
 def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_path: Path) -> None:
-    options = evaluations.options(
+    options = evaluations.read_options(
         concurrency=(2,),
         requests=4,
         max_tokens=6,

@@ -41,14 +41,14 @@ ASKED = ("one", "two", "three")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     opened = open_home(tmp_path_factory.mktemp("faults") / "home")
     yield opened
-    jobs.close(opened)
+    jobs.cancel_all_and_stop(opened)
 
 
 @pytest.fixture(scope="module")
 def measured(home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, str]:
     """Every fault as a variant of one evaluation, with quality, and its report."""
     workload = write_prompts(tmp_path_factory.mktemp("words"), *({"prompt": word} for word in ASKED))
-    options = evaluations.options(
+    options = evaluations.read_options(
         concurrency=(1,),
         requests=2,
         repeats=1,
@@ -62,7 +62,7 @@ def measured(home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple
     with running("broken_server.py") as url:
         sources = [f"{url}#ok", *(f"{url}#{fault}" for fault in FAULTS), f"{url}#no_usage"]
         job = evaluations.submit(home, evaluations.prepare(home, sources, options))
-        supervisors.ensure(home)
+        supervisors.ensure_running(home)
         ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     shown = evaluations.show(home, str(ended.result["evaluation"]))
@@ -142,10 +142,10 @@ def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: t
 def test_an_endpoint_where_nobody_listens_fails_with_one_sentence(home: Workspace) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        options = evaluations.options(concurrency=(1,), requests=2, repeats=1, quality=False)
+        options = evaluations.read_options(concurrency=(1,), requests=2, repeats=1, quality=False)
         source = f"http://127.0.0.1:{taken.getsockname()[1]}"
         job = evaluations.submit(home, evaluations.prepare(home, [source], options))
-        supervisors.ensure(home)
+        supervisors.ensure_running(home)
         ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED
     assert "cannot be reached (connection refused)" in str(ended.error)

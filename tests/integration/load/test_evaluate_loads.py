@@ -32,14 +32,14 @@ AFTER_WARMING = sum(OPEN_STREAMS)
 def home(tmp_path: Path) -> Iterator[Workspace]:
     opened = open_home(tmp_path / "home")
     yield opened
-    jobs.close(opened)
+    jobs.cancel_all_and_stop(opened)
 
 
 def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluation, Path]:
     """The document of an evaluation that was run to its end, and its folder."""
-    options = evaluations.options(**({"quality": False, "max_tokens": 4, "warmup_seconds": 0.1} | chosen))
+    options = evaluations.read_options(**({"quality": False, "max_tokens": 4, "warmup_seconds": 0.1} | chosen))
     job = evaluations.submit(home, evaluations.prepare(home, urls, options))
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     shown = evaluations.show(home, str(ended.result["evaluation"]))
@@ -84,7 +84,7 @@ def test_a_server_that_dies_leaves_the_levels_done_and_the_other_variant(home: W
     assert any("stopped answering; what was measured before is kept" in warning for warning in document.warnings)
     assert all(row.outcome != "better" for row in document.comparison)
     with pytest.raises(GateFailed, match=r"was measured in only|was not measured"):
-        evaluations.judge(document, evaluations.conditions(["error_share > 99%"], document.options, waits=True))
+        evaluations.check_gates(document, evaluations.read_gates(["error_share > 99%"], document.options, waits=True))
 
 
 def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
@@ -108,7 +108,7 @@ def test_a_search_keeps_what_was_found_when_the_second_server_is_gone_before_its
     assert f"{gone.name} could not be measured. {gone.lost}" in document.warnings
     assert "could not be measured" in (folder / "report.html").read_text()
     with pytest.raises(GateFailed, match="error_share was not measured"):
-        evaluations.judge(document, evaluations.conditions(["error_share > 99%"], document.options, waits=True))
+        evaluations.check_gates(document, evaluations.read_gates(["error_share > 99%"], document.options, waits=True))
 
 
 def test_acceptance_of_a_url_is_read_from_its_own_counters_where_it_tells_them(home: Workspace) -> None:
@@ -133,4 +133,4 @@ def test_a_prompt_longer_than_the_context_is_named_by_its_line(home: Workspace, 
     with pytest.raises(
         InvalidWorkload, match=r"Line 2 of the workload has [\d,]+ tokens .* context of starter \(2,048\)"
     ):
-        evaluations.prepare(home, ["starter"], evaluations.options(workload=str(file)))
+        evaluations.prepare(home, ["starter"], evaluations.read_options(workload=str(file)))

@@ -24,7 +24,7 @@ __all__ = ["aws"]
 def home(aws: Account, tmp_path: Path) -> Iterator[Workspace]:
     opened = open_home(tmp_path / "home")
     yield opened
-    jobs.close(opened)
+    jobs.cancel_all_and_stop(opened)
 
 
 def test_an_endpoint_is_evaluated_beside_its_container(home: Workspace, aws: Account) -> None:

@@ -31,7 +31,7 @@ KEEPING = ("exact_server.py", "--ttft-ms", TTFT_MS, "--rate", 2000, "--prefix-ca
 def home(tmp_path: Path) -> Iterator[Workspace]:
     opened = open_home(tmp_path / "home")
     yield opened
-    jobs.close(opened)
+    jobs.cancel_all_and_stop(opened)
 
 
 def lines(folder: Path, count: int) -> str:
@@ -42,9 +42,9 @@ def lines(folder: Path, count: int) -> str:
 
 
 def measured(home: Workspace, urls: list[str], **chosen: Any) -> Evaluation:
-    asked = evaluations.options(**({"concurrency": (1, 4), "requests": 4, "repeats": 2, "max_tokens": 2} | chosen))
+    asked = evaluations.read_options(**({"concurrency": (1, 4), "requests": 4, "repeats": 2, "max_tokens": 2} | chosen))
     job = evaluations.submit(home, evaluations.prepare(home, urls, asked))
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     return evaluations.show(home, str(ended.result["evaluation"])).document
@@ -94,11 +94,13 @@ def test_a_workload_that_is_too_short_is_refused_before_anything_starts(home: Wo
     with pytest.raises(InvalidWorkload, match=r"asks 72 lines, and the workload 20 has 20\. .* per-run"):
         measured(home, ["http://127.0.0.1:1"], workload=short)
     with pytest.raises(InvalidWorkload, match="asks 16 lines"):
-        bench.run(
+        bench.run_bench(
             home,
             "http://127.0.0.1:1",
             None,
-            evaluations.options(concurrency=(4,), requests=4, repeats=1, quality=False, workload=lines(tmp_path, 15)),
+            evaluations.read_options(
+                concurrency=(4,), requests=4, repeats=1, quality=False, workload=lines(tmp_path, 15)
+            ),
         )
 
 
@@ -125,10 +127,10 @@ def test_a_cache_that_was_said_to_be_off_and_answers_all_the_same_makes_a_level_
 
 def test_a_bench_tells_the_hit_rate_of_its_levels(home: Workspace, tmp_path: Path) -> None:
     with running(*KEEPING) as url:
-        asked = evaluations.options(
+        asked = evaluations.read_options(
             concurrency=(1, 2), requests=3, repeats=2, quality=False, workload=lines(tmp_path, 40)
         )
-        levels = bench.run(home, url, None, asked).levels
+        levels = bench.run_bench(home, url, None, asked).levels
         assert max(Counter(answer["prompt"] for answer in ask(f"{url}/sent")).values()) == 1
     assert [level["prefix_cache_hit_rate"] for level in levels] == [0, 0]
 
@@ -136,9 +138,11 @@ def test_a_bench_tells_the_hit_rate_of_its_levels(home: Workspace, tmp_path: Pat
 def test_an_evaluation_of_which_every_request_failed_has_failed_and_says_why(home: Workspace, tmp_path: Path) -> None:
     """`always_400` refuses whatever it is asked."""
     with running("broken_server.py") as url:
-        asked = evaluations.options(concurrency=(1,), requests=2, repeats=1, quality=False, workload=lines(tmp_path, 8))
+        asked = evaluations.read_options(
+            concurrency=(1,), requests=2, repeats=1, quality=False, workload=lines(tmp_path, 8)
+        )
         job = evaluations.submit(home, evaluations.prepare(home, [f"{url}#always_400"], asked))
-        supervisors.ensure(home)
+        supervisors.ensure_running(home)
         ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED
     assert str(ended.error).startswith("Every one of 2 requests failed (2 http_400; the first: ")

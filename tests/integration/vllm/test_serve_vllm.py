@@ -20,7 +20,7 @@ def test_servers_are_asked_and_stopped_and_nothing_is_left(home: Workspace) -> N
     spec = serve.prepare(home, ["starter"])
     eager = tuple(variant.model_copy(update={"serving": Serving(enforce_eager=True)}) for variant in spec.variants)
     job = jobs.submit(home, spec.model_copy(update={"variants": eager}), "Serve starter for the playground")
-    supervisors.ensure(home)
+    supervisors.ensure_running(home)
     assert until_phase(home, job.id, "serve").progress == 1.0
     assert serve.start(home, ["starter"]).id == job.id
 
@@ -38,4 +38,4 @@ def test_servers_are_asked_and_stopped_and_nothing_is_left(home: Workspace) -> N
     assert (ended.state, ended.error) == (JobState.SUCCEEDED, None)
     assert str(ended.result["summary"]).startswith("Stopped on request. 24 tokens were generated in ")
     eventually("no process left", lambda: processes_of(home) == [])
-    assert serve.active(home, ["starter"]) is None
+    assert serve.find_active(home, ["starter"]) is None

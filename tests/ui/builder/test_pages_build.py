@@ -391,8 +391,8 @@ def test_the_chosen_engine_says_when_to_prefer_it(home: Workspace) -> None:
 def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(home: Workspace) -> None:
     at = studio.open_page("build", model="starter")
     box = next(box for box in at.selectbox if box.label == "Or start from a bundled recipe")
-    assert box.options == [f"{name}: {recipe_files.about(name)}" for name in recipe_files.bundled_names()]
-    box.select(f"sparsegpt-2-4: {recipe_files.about('sparsegpt-2-4')}").run()
+    assert box.options == [f"{name}: {recipe_files.describe(name)}" for name in recipe_files.bundled_names()]
+    box.select(f"sparsegpt-2-4: {recipe_files.describe('sparsegpt-2-4')}").run()
     studio.check(at)
     assert built(at) == recipe_files.read_file(Path("sparsegpt-2-4"))
     at.selectbox(key=field(at, "engine")).select("llm-compressor").run()

@@ -94,7 +94,7 @@ def test_a_place_is_chosen_first_and_keeps_the_instance(home: Workspace) -> None
 
 def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target=CORES, recipe=COMPILE)
-    case = cases.resolve(home, models.facts(home, "starter"), recipe_files.read_text(COMPILE), CORES)
+    case = cases.resolve(home, models.resolve_facts(home, "starter"), recipe_files.read_text(COMPILE), CORES)
     found = neuron_compilation.preview(home, case)
     said = studio.says(at)
     written = [plain(each.value) for each in (*at.markdown, *at.caption)]

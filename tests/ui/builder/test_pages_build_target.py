@@ -179,11 +179,15 @@ def test_an_evaluation_of_the_same_recipe_here_corrects_it_with_its_error(home: 
 
 
 def test_the_bar_shows_all_of_a_device_and_says_it_in_words(home: Workspace) -> None:
-    found = estimates.of(home, cases.resolve(home, known(LLAMA), recipe_files.read_text(AWQ), "ml.g5.12xlarge"))
+    found = estimates.estimate_one(
+        home, cases.resolve(home, known(LLAMA), recipe_files.read_text(AWQ), "ml.g5.12xlarge")
+    )
     assert sum(part.bytes for part in memory_bar.parts(found)) == found.device_bytes
     html = memory_bar.html(found, "dark")
     assert html is not None and "Estimated memory of one of 4 devices" in html and "weights 9.94 GB" in html
-    small = estimates.of(home, cases.resolve(home, models.facts(home, "starter"), recipe_files.read_text(AWQ)))
+    small = estimates.estimate_one(
+        home, cases.resolve(home, models.resolve_facts(home, "starter"), recipe_files.read_text(AWQ))
+    )
     assert memory_bar.html(small, "light") is None, "an empty bar says nothing"
 
 

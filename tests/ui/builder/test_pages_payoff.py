@@ -49,7 +49,7 @@ def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(home: Wor
     _, found = measured(home)
     at = studio.open_page("build", model="starter", recipe="draft")
     said, card = studio.says(at), models.resolve(home, "starter")
-    draft = models.draft_facts(home, card, "auto")
+    draft = models.resolve_draft(home, card, "auto")
     assert draft is not None
     shape = draft_payoff.Shape(parameters=draft.parameters, layers=draft.layers)
     assert all(each in said for each in words.answers(found, shape))

@@ -90,7 +90,7 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
 ) -> None:
     view = evaluations.show(home, keep(home, document, tmp_path))
     (asked,) = request_pairs.loads(view)
-    found = request_pairs.pairs(view, "w8a8", asked)
+    found = request_pairs.read_pairs(view, "w8a8", asked)
     assert len(found) == 8
     for pair in found:
         assert pair.baseline.split()[1:] == pair.variant.split()[1:], "the same session and turn"
@@ -110,7 +110,7 @@ def test_the_page_says_whose_answers_a_conversation_goes_on_from(
     said = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
     assert "From its second turn on, a conversation goes on from the variant's own answers." in said
     view = evaluations.show(home, identity)
-    pair = request_pairs.pairs(view, "w8a8", request_pairs.loads(view)[0])[0]
+    pair = request_pairs.read_pairs(view, "w8a8", request_pairs.loads(view)[0])[0]
     assert requests_view.rows([pair._replace(prompt=4, turn=1, prompt_text=None)])[0]["Prompt"] == "line 5, turn 2"
 
 

@@ -174,7 +174,7 @@ def test_fields_of_unknown_lines_are_shown_and_mapped(home: Workspace) -> None:
     at.selectbox(key="evaluate_column_timestamp").select("at")
     at.button(key="evaluate_columns").click().run()
     studio.check(at)
-    (kept,) = workloads.saved(home).values()
+    (kept,) = workloads.list_saved(home).values()
     line = json.loads(Path(kept).read_text())
     assert (line["turns"], line["system"]) == (["What is it?"], "Be brief.") and line["timestamp"] == 0.0
 
@@ -189,7 +189,7 @@ def test_every_prompt_is_in_one_bar_and_no_bar_is_missing(lengths: list[int]) ->
 
 @given(price=st.floats(0, 1e6), rates=st.lists(st.floats(1e-3, 1e5), min_size=1, max_size=4, unique=True))
 def test_a_number_in_the_command_is_the_number_asked_for(price: float, rates: list[float]) -> None:
-    options = evaluations.options(rate=tuple(rates), price_per_hour=price)
+    options = evaluations.read_options(rate=tuple(rates), price_per_hour=price)
     words = shlex.split(evaluate_command.command([URL], options))
     assert tuple(map(float, words[words.index("--rate") + 1].split(","))) == tuple(rates)
     assert float(words[words.index("--price-per-hour") + 1]) == price
@@ -201,10 +201,10 @@ def test_rows_left_out_of_an_upload_are_told_beside_it_and_times_are_asked_for(h
     content = cases.lines([*rows, {"prompt": ""}]).encode()
     at.file_uploader(key="evaluate_file").set_value(("mine.jsonl", content, "application/json")).run()
     assert "or in milliseconds (over 2.75 s): say which with Unit of the times" in studio.says(at)
-    assert workloads.saved(home) == {}
+    assert workloads.list_saved(home) == {}
     at.selectbox(key="evaluate_time_unit").select("milliseconds").run()
     studio.check(at)
-    assert workloads.saved(home), studio.says(at)
+    assert workloads.list_saved(home), studio.says(at)
     said = studio.says(at).replace("\\", "")
     assert 'is left out (line 13: there is no text in "prompt")' in said
     assert "12 requests over 2.75 s (timestamps read as milliseconds)" in said

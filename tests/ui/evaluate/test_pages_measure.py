@@ -212,7 +212,7 @@ def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
 def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) -> None:
     kept = workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n')
     assert workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n') == kept
-    assert workloads.saved(home)[kept].parent == home.settings.home / "workloads"
+    assert workloads.list_saved(home)[kept].parent == home.settings.home / "workloads"
     at = studio.open_page("evaluate", variants=URL_A, workload=kept)
     assert kept in [box.value for box in at.selectbox]
     gone = studio.open_page("evaluate", variants=URL_A, workload="gone")
@@ -270,7 +270,7 @@ def test_a_workload_is_read_once_until_its_file_changes(home: Workspace, tmp_pat
 def test_a_broken_line_is_named_with_what_is_wrong(home: Workspace, line: bytes, says: str) -> None:
     with pytest.raises(InvalidWorkload, match=says):
         workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n' + line + b"\n")
-    assert workloads.saved(home) == {}
+    assert workloads.list_saved(home) == {}
 
 
 def test_a_broken_file_is_told_through_the_page_and_nothing_is_kept(home: Workspace) -> None:
@@ -280,13 +280,13 @@ def test_a_broken_file_is_told_through_the_page_and_nothing_is_kept(home: Worksp
     for _ in range(2):
         assert "its only line cannot be used" in studio.says(at) and "line 1: it is not JSON" in studio.says(at)
         at.run()
-    assert workloads.saved(home) == {}
+    assert workloads.list_saved(home) == {}
 
 
 def test_a_broken_upload_is_refused_and_nothing_is_kept(home: Workspace) -> None:
     with pytest.raises(InvalidWorkload, match="line 2"):
         workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n{"prompt": \n')
-    assert workloads.saved(home) == {}
+    assert workloads.list_saved(home) == {}
 
 
 def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
@@ -295,7 +295,7 @@ def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
         ("chats.jsonl", b'{"prompt": "hello"}\n', "application/jsonl")
     ).run()
     studio.check(at)
-    (kept,) = workloads.saved(home)
+    (kept,) = workloads.list_saved(home)
     assert param(at, "workload") == kept
 
 
@@ -417,7 +417,7 @@ def test_levels_whose_tokens_were_not_told_are_named(home: Workspace) -> None:
 def test_a_report_that_is_gone_is_told(home: Workspace) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     with pytest.raises(NotFound, match="no longer"):
-        evaluations.report(home, identity)
+        evaluations.report_file(home, identity)
 
 
 def test_nothing_to_compare_says_what_will_stand_there(home: Workspace) -> None:
@@ -578,10 +578,10 @@ def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
     table = b"id,wording,length\n1,What is it?,9\n2,Why?,8\n"
     at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
     studio.check(at)
-    assert workloads.saved(home) == {}
+    assert workloads.list_saved(home) == {}
     at.button(key="evaluate_columns").click().run()
     assert "id of mine.csv holds numbers and no text" in studio.says(at).replace("`", "").replace("\\", "")
-    assert workloads.saved(home) == {}
+    assert workloads.list_saved(home) == {}
 
     at = studio.open_page("evaluate", variants=URL_A)
     at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
@@ -589,9 +589,9 @@ def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
     at.selectbox(key="evaluate_column_tokens").select("length")
     at.button(key="evaluate_columns").click().run()
     studio.check(at)
-    (kept,) = workloads.saved(home)
+    (kept,) = workloads.list_saved(home)
     assert param(at, "workload") == kept
-    lines = workloads.saved(home)[kept].read_text().splitlines()
+    lines = workloads.list_saved(home)[kept].read_text().splitlines()
     assert json.loads(lines[0]) == {"prompt": "What is it?", "max_tokens": 9}
 
 

@@ -79,7 +79,7 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
 def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: str) -> None:
     result = imported_results.add_files(home, [RECORDED / CONCURRENT])
     asked = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
-    text = reports.page(home, stored, asked, [result.id]).decode()
+    text = reports.write_page(home, stored, asked, [result.id]).decode()
     for said in (
         "An hour costs 2.5",
         "Goodput",
@@ -89,12 +89,15 @@ def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: s
     ):
         assert said in text
     with pytest.raises(NotFound, match="b-none"):
-        reports.page(home, stored, asked, ["b-none"])
+        reports.write_page(home, stored, asked, ["b-none"])
 
 
 def test_without_its_requests_the_report_says_so(home: Workspace, stored: str, tmp_path: Path) -> None:
     (tmp_path / "records.parquet").unlink()
-    assert "Single requests were not kept with this report" in reports.page(home, stored, WhatIf(per_hour=1.0)).decode()
+    assert (
+        "Single requests were not kept with this report"
+        in reports.write_page(home, stored, WhatIf(per_hour=1.0)).decode()
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_an_endpoint_asks_for_the_name_of_the_tokens_variable_and_never_for_the_
     at.text_input(key="evaluate_bearer_env").set_value("AWS_SECRET_ACCESS_KEY").run()
     assert "is not sent to an endpoint" in at.error[0].value
     with pytest.raises(InvalidOptions, match="Bearer env is wrong: it must be a variable's name") as refused:
-        evaluations.options(bearer_env="sk-live-123")
+        evaluations.read_options(bearer_env="sk-live-123")
     assert "sk-live" not in str(refused.value)
     models = studio.open_page("evaluate", variants="starter")
     assert not [field for field in models.text_input if field.key == "bearer_env"]

@@ -25,7 +25,7 @@ from backend.worker.measuring.records import MeasuredLevel, write_records
 from tests import simulated, studio
 
 LEVELS, BLOCKS, REQUESTS = (1, 2), 2, 4
-STARTER_FILE = workloads.path("starter-code")
+STARTER_FILE = workloads.find_file("starter-code")
 STARTER = workload.parse("starter-code", STARTER_FILE.read_bytes())
 
 
@@ -86,7 +86,7 @@ def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
 
 
 def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: Workspace, stored: str) -> None:
-    found = request_pairs.pairs(evaluations.show(home, stored), "w8a8", Load("closed", 1))
+    found = request_pairs.read_pairs(evaluations.show(home, stored), "w8a8", Load("closed", 1))
     assert len(found) == BLOCKS * REQUESTS and not any(pair.same for pair in found)
     # "the answer is 0" against "the answer was 0": three of four words.
     assert [pair.worse for pair in found] == pytest.approx([0.25] * len(found))
@@ -97,7 +97,7 @@ def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: 
 def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> None:
     pair = next(
         p
-        for p in request_pairs.pairs(evaluations.show(home, stored), "w8a8", Load("closed", 2))
+        for p in request_pairs.read_pairs(evaluations.show(home, stored), "w8a8", Load("closed", 2))
         if p.block == 1 and p.number == 2
     )
     assert pair.prompt_text == STARTER.prompts[pair.prompt].prompt
@@ -107,15 +107,15 @@ def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: 
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
     records = [MeasuredLevel(v, Load("closed", 1), [run(1, "same")]) for v in range(2)]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
-    found = request_pairs.pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Load("closed", 1))
+    found = request_pairs.read_pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Load("closed", 1))
     assert found and all(pair.prompt_text is None and pair.same for pair in found)
     assert requests_view.rows(found)[0]["Prompt"] == "line 1"
 
 
 def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
     view = evaluations.show(home, stored)
-    assert len(request_pairs.pairs(view, "w8a8", Load("closed", 2))) == BLOCKS * (REQUESTS - 1)
-    one = request_pairs.times(view, Load("closed", 2), "original", 0)
+    assert len(request_pairs.read_pairs(view, "w8a8", Load("closed", 2))) == BLOCKS * (REQUESTS - 1)
+    one = request_pairs.read_run(view, Load("closed", 2), "original", 0)
     figure = charts_requests.timeline("original", "2 streams", one, "here")
     counts = {trace["name"]: len(trace["x"]) for trace in figure["data"]}
     assert counts == {"Warm-up": 2, "Waiting for the first token": 3, "Answering": 3, "Failed": 1}
@@ -147,7 +147,7 @@ def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> Non
 def test_records_that_are_gone_are_told_on_the_page(home: Workspace) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     with pytest.raises(NotFound, match="no longer at"):
-        request_pairs.pairs(evaluations.show(home, identity), "w8a8", Load("closed", 1))
+        request_pairs.read_pairs(evaluations.show(home, identity), "w8a8", Load("closed", 1))
     at = studio.open_page("evaluate", id=identity, evaluate_view="Requests")
     assert "are no longer at" in studio.says(at)
 

@@ -54,7 +54,7 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
 def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
     """The job while it waits or runs, then its evaluation."""
     view = evaluations.show(home, studio.evaluation(home, noisy()))
-    job = continuation.submit(home, continuation.asked(view, 6))
+    job = continuation.submit(home, continuation.continued_spec(view, 6))
     at = studio.open_page("evaluate", id=view.id)
     next(button for button in at.button if button.label == "With more blocks").click().run()
     studio.check(at)
@@ -66,17 +66,17 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
 ) -> None:
     """Of 12, ten stand on the first page; a whole page is not looked through again."""
     read: list[Sequence[str] | None] = []
-    listing = unreadable_rows.listing
+    listing = unreadable_rows.find_all
     monkeypatch.setattr(
         unreadable_rows,
-        "listing",
+        "find_all",
         lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among),
     )
     for number in range(12):
         studio.evaluation(home, noisy(), f"e-{number}", f"Number {number}")
     at = studio.open_page("evaluate")
     assert "Remove" not in [button.label for button in at.button] and read == []
-    shown = evaluations.titles(home, limit=past_evaluations.PER_PAGE)
+    shown = evaluations.list_titles(home, limit=past_evaluations.PER_PAGE)
     with home.store.session() as session:
         row = session.get(EvaluationRow, shown[3].id)
         assert row is not None
@@ -85,7 +85,7 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
     assert read == [[each.id for each in shown]]
     assert f"{shown[3].id}: " in studio.says(at).replace("\\", "")
     next(button for button in at.button if button.label == "Remove").click().run()
-    assert shown[3].id not in [each.id for each in evaluations.titles(home)] and evaluations.count(home) == 11
+    assert shown[3].id not in [each.id for each in evaluations.list_titles(home)] and evaluations.count(home) == 11
 
 
 def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(home: Workspace) -> None:

@@ -140,7 +140,7 @@ def shown(seeded: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
 
 
 def pages(shown: Workspace) -> dict[str, dict[str, str]]:
-    made, measured = artifacts.listing(shown)[0].id, evaluations.titles(shown)[0].id
+    made, measured = artifacts.listing(shown)[0].id, evaluations.list_titles(shown)[0].id
     optimized, evaluated = (jobs.listing(shown, kinds=[kind])[0].id for kind in ("optimize", "evaluate"))
     return {
         "home": {},
@@ -228,7 +228,7 @@ def test_a_folder_cannot_be_imported_and_the_button_says_why(
     assert at.button(key="import_submit").disabled and SENTENCE in at.button(key="import_submit").help
     with pytest.raises(ReadOnly, match=SENTENCE):
         models.remember(shown, str(folder))
-    assert not models.remembered(shown)
+    assert not models.list_remembered(shown)
 
 
 def test_the_forms_say_why_nothing_can_be_submitted(shown: Workspace) -> None:

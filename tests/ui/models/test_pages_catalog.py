@@ -110,7 +110,9 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
     assert (row["8-bit"], row["Prune"], row["Compile"]) == ("✓", "✓", "✓") and row["Cheapest that fits"].startswith(
         "ml."
     )
-    assert sorted(kind for kinds in catalog_table.GROUPS.values() for kind in kinds) == sorted(technique_checks.kinds())
+    assert sorted(kind for kinds in catalog_table.GROUPS.values() for kind in kinds) == sorted(
+        technique_checks.kind_titles()
+    )
     whole = studio.open_page("catalog", catalog_columns="true")
     assert not whole.dataframe[0].proto.column_order
 
@@ -203,7 +205,7 @@ def test_a_file_edited_wrongly_is_told_and_the_studio_still_opens(
 
 def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) -> None:
     line = catalog.listing(home, CatalogFilter(words="phi-2"))[0]
-    assert set(catalog_table.columns()) <= set(catalog_table.row(line)) >= set(technique_checks.kinds().values())
+    assert set(catalog_table.columns()) <= set(catalog_table.row(line)) >= set(technique_checks.kind_titles().values())
 
 
 def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:

@@ -50,11 +50,11 @@ def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(h
     said = studio.says(at)
     assert "mine" in said and "Licence apache-2.0 (README.md)" in said.replace("*", "") and "Parameters" in said
     assert "Technique" in at.dataframe[0].value.columns
-    assert models.remembered(home) == []
+    assert models.list_remembered(home) == []
     at.button(key="import_submit").click().run()
     studio.check(at)
     assert "is in the catalog" in at.success[0].value
-    assert [known.card.path for known in models.remembered(home)] == [str(path)]
+    assert [known.card.path for known in models.list_remembered(home)] == [str(path)]
     catalog = studio.open_page("catalog")
     assert "mine" in list(catalog.dataframe[0].value["Model"])
 
@@ -66,11 +66,11 @@ def test_a_folder_gets_the_name_that_a_person_gives_it(home: Workspace, tmp_path
     assert field.label == "Name (optional)"
     field.input("-no name")
     at.button(key="import_submit").click().run()
-    assert "is no name of a model" in at.error[0].value and models.remembered(home) == []
+    assert "is no name of a model" in at.error[0].value and models.list_remembered(home) == []
     at.text_input(key=f"import_name-{path}").input("my-llama")
     at.button(key="import_submit").click().run()
     studio.check(at)
-    assert [known.card.id for known in models.remembered(home)] == ["my-llama"]
+    assert [known.card.id for known in models.list_remembered(home)] == ["my-llama"]
     assert "my-llama" in list(studio.open_page("catalog").dataframe[0].value["Model"])
 
 
@@ -78,11 +78,11 @@ def test_imported_twice_it_is_listed_once_and_forgotten_it_is_gone(home: Workspa
     path = folder(tmp_path)
     for source in (str(path), f"{path}/../mine"):
         models.remember(home, source)
-    assert len([known for known in models.known(home) if known.card.path == str(path)]) == 1
+    assert len([known for known in models.list_known(home) if known.card.path == str(path)]) == 1
     at = studio.open_page("import")
     at.button(key=f"import_forget-{path}").click().run()
     studio.check(at)
-    assert models.remembered(home) == []
+    assert models.list_remembered(home) == []
     with pytest.raises(NotFound, match="was not imported"):
         models.forget(home, str(path))
 
@@ -92,14 +92,14 @@ def test_a_folder_that_went_away_is_said(home: Workspace, tmp_path: Path) -> Non
     models.remember(home, str(path))
     shutil.rmtree(path)
     assert "the folder is gone" in studio.says(studio.open_page("import"))
-    assert [known.present for known in models.remembered(home)] == [False]
+    assert [known.present for known in models.list_remembered(home)] == [False]
 
 
 def test_a_bundled_model_is_there_already(home: Workspace) -> None:
     at = studio.open_page("import", import_folder="starter")
     assert "comes with Whetstone" in at.success[0].value
     assert models.remember(home, "starter").card.origin == "starter"
-    assert models.remembered(home) == []
+    assert models.list_remembered(home) == []
 
 
 def break_config(path: Path) -> None:

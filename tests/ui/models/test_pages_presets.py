@@ -19,7 +19,7 @@ from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import evaluations
 from backend.service.plans import recipe_files
 from backend.service.presets import presets
-from backend.service.presets.presets import Filter
+from backend.service.presets.presets import PresetFilter
 from backend.store.tables import PresetRow
 from tests import simulated, studio
 from tests.measured import probed
@@ -120,13 +120,13 @@ def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(home: Workspace
     (remove,) = [button for button in at.button if button.label == "Remove"]
     remove.click().run()
     studio.check(at)
-    assert unreadable_rows.listing(home) == [] and "my/own: " not in studio.says(at)
+    assert unreadable_rows.find_all(home) == [] and "my/own: " not in studio.says(at)
 
 
 def test_an_unknown_preset_is_one_sentence_and_so_is_the_unknown_model_of_an_imported_one(home: Workspace) -> None:
     assert "There is no preset" in studio.says(studio.open_page("presets", selected="no/such-preset"))
     fields = {"id": "team/odd", "model": "no:such*model", "goal": "balanced", "recipe": W8A8}
-    presets.take(home, [Preset.model_validate(fields)])
+    presets.put(home, [Preset.model_validate(fields)])
     said = studio.says(studio.open_page("presets", selected="team/odd"))
     assert said.count("There is no model") == 2 and "Nothing: There is no model" in said
 
@@ -193,7 +193,7 @@ def test_a_wrong_file_is_one_sentence_and_nothing_is_written(home: Workspace) ->
     at.file_uploader(key="presets_file").upload("bad.yaml", b"presets:\n\t- a\n", "application/yaml").run()
     click(at, "presets_import")
     assert "indent with spaces" in studio.says(at)
-    assert presets.count(home, Filter(origin="imported")) == 0
+    assert presets.count(home, PresetFilter(origin="imported")) == 0
 
 
 def test_an_own_recipe_is_saved_as_a_preset(home: Workspace) -> None:

@@ -104,8 +104,8 @@ def test_a_job_whose_supervisor_is_silent_says_so(home: Workspace) -> None:
 def test_words_and_people_narrow_it(home: Workspace) -> None:
     live(home)
     live(home, "j-2", owner="bob")
-    assert [each.id for each in running_jobs.running(home, owner="bob")] == ["j-2"]
-    assert [each.id for each in running_jobs.running(home, words="GPU-7 j-1")] == ["j-1"]
+    assert [each.id for each in running_jobs.list_running(home, owner="bob")] == ["j-2"]
+    assert [each.id for each in running_jobs.list_running(home, words="GPU-7 j-1")] == ["j-1"]
     assert "Nothing matches" in studio.says(studio.open_page("activity", activity_words="nowhere"))
 
 

@@ -144,7 +144,7 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
         variants=(target,), probes=draft_payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
     )
     studio.put(home, asked, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
-    draft = models.draft_facts(home, card, made)
+    draft = models.resolve_draft(home, card, made)
     assert draft is not None
     shape = draft_payoff.Shape(parameters=draft.parameters, layers=draft.layers)
     (tokens, _), said = kept.best_known(1, shape, (1.7, 2.1)), payoff_words.predictions(kept, shape, (1.7, 2.1))

@@ -150,10 +150,10 @@ def settings(tmp_path: Path, **written: str) -> Settings:
 
 
 def test_a_file_in_the_home_says_the_same_and_the_environment_counts_more(tmp_path: Path) -> None:
-    assert sign_in.configured(settings(tmp_path)) is None
+    assert sign_in.read_configuration(settings(tmp_path)) is None
     lines = [f'{name} = "{value}"' for name, value in OIDC.items()] + ['operators = ["ann"]']
     (tmp_path / sign_in.FILE).write_text("\n".join(lines))
-    found = sign_in.configured(settings(tmp_path, oidc_client_id="other", sign_in_hours="2"))
+    found = sign_in.read_configuration(settings(tmp_path, oidc_client_id="other", sign_in_hours="2"))
     assert found is not None and (found.oidc_client_id, found.operators, found.sign_in_hours) == (
         "other",
         ("ann",),
@@ -161,7 +161,7 @@ def test_a_file_in_the_home_says_the_same_and_the_environment_counts_more(tmp_pa
     )
     (tmp_path / sign_in.FILE).write_text("client_secret = 'x'")
     with pytest.raises(RequestError, match="client_secret, which nothing reads"):
-        sign_in.configured(settings(tmp_path))
+        sign_in.read_configuration(settings(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -182,23 +182,23 @@ def test_what_is_missing_or_wrong_is_said_before_anything_starts(
 ) -> None:
     written = {name: value for name, value in (OIDC | changes).items() if value is not None}
     with pytest.raises(RequestError, match=said):
-        sign_in.configured(settings(tmp_path, **written))
+        sign_in.read_configuration(settings(tmp_path, **written))
 
 
 def test_the_secret_is_read_from_where_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OIDC_SECRET", "")
     with pytest.raises(RequestError, match="OIDC_SECRET, which should hold the OIDC client's secret"):
-        sign_in.secret(FOUND)
+        sign_in.read_secret(FOUND)
     monkeypatch.setenv("OIDC_SECRET", " known \n")
-    assert sign_in.secret(FOUND) == "known"
+    assert sign_in.read_secret(FOUND) == "known"
     of_file = FOUND.model_copy(update={"oidc_secret_env": None, "oidc_secret_file": str(tmp_path / "none")})
     with pytest.raises(RequestError, match="none, which should hold"):
-        sign_in.secret(of_file)
+        sign_in.read_secret(of_file)
 
 
 def test_the_cookie_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
-    made = sign_in.cookie_secret(settings(tmp_path))
-    assert len(made) > 40 and sign_in.cookie_secret(settings(tmp_path)) == made
+    made = sign_in.read_cookie_secret(settings(tmp_path))
+    assert len(made) > 40 and sign_in.read_cookie_secret(settings(tmp_path)) == made
     assert stat.S_IMODE((tmp_path / sign_in.COOKIE_SECRET).stat().st_mode) == 0o600
 
 
@@ -210,7 +210,7 @@ def test_with_a_sign_in_another_address_is_fine(tmp_path: Path, monkeypatch: pyt
         studio.check_host("0.0.0.0", without_sign_in=False)
     monkeypatch.setenv("OIDC_SECRET", "known")
     studio.check_host("0.0.0.0", without_sign_in=False)
-    assert studio.hosts() == ["https://studio.example.org"]
+    assert studio.allowed_hosts() == ["https://studio.example.org"]
 
 
 class Page:

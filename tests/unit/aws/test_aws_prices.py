@@ -117,13 +117,13 @@ def test_an_unknown_region_is_refused_before_anything_is_asked(api: str, region:
 
 
 def test_without_credentials_it_says_what_to_set(api: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert prices.what_to_set() is None
+    assert prices.missing_credentials() is None
     no_credentials(monkeypatch, tmp_path)
     monkeypatch.setenv("AWS_ENDPOINT_URL", api)
     with pytest.raises(AccessRefused) as caught:
         pricing.hosting_prices()
     sentence(caught, "AWS_ACCESS_KEY_ID", "AWS_PROFILE")
-    assert prices.what_to_set() is not None and "AWS_ACCESS_KEY_ID" in str(prices.what_to_set())
+    assert prices.missing_credentials() is not None and "AWS_ACCESS_KEY_ID" in str(prices.missing_credentials())
 
 
 def test_a_profile_that_is_none_is_a_sentence(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,17 +233,17 @@ def test_the_region_that_was_asked_for_last_is_the_one_that_is_shown(api: str, h
 
 def test_the_planner_uses_and_names_the_refreshed_price(api: str, home: Workspace) -> None:
     model = models.resolve(home, "starter")
-    before = estimates.of(home, cases.resolve(home, model, Recipe(), "ml.g5.12xlarge"))
+    before = estimates.estimate_one(home, cases.resolve(home, model, Recipe(), "ml.g5.12xlarge"))
     assert before.price_per_hour == 7.09 and "bundled snapshot" in str(before.price_note)
     prices.refresh(home)
-    after = estimates.of(home, cases.resolve(home, model, Recipe(), "ml.g5.12xlarge"))
+    after = estimates.estimate_one(home, cases.resolve(home, model, Recipe(), "ml.g5.12xlarge"))
     assert after.price_per_hour == 7.5
     assert str(after.price_note).startswith("on demand, us-east-1, as of 20") and "AWS Pricing API" in str(
         after.price_note
     )
     put(api, "products", [product("ml.p4d.24xlarge", "0.01")])
     prices.refresh(home)
-    assert auto_target.choice(home, model, Recipe()).winner is not None
+    assert auto_target.choose_target(home, model, Recipe()).winner is not None
     assert cases.resolve(home, model, Recipe(), "ml.p4d.24xlarge").works
     assert targets.find(home, "ml.p4d.24xlarge").price_per_hour == 0.01
 

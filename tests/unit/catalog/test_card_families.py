@@ -481,7 +481,7 @@ def test_a_folder_of_an_unknown_architecture_is_refused_and_nothing_is_written(t
     home = open_home(tmp_path / "home")
     with pytest.raises(InvalidModel, match="'OwnCodeForCausalLM'"):
         service_models.remember(home, str(tmp_path / "model"))
-    assert service_models.remembered(home) == []
+    assert service_models.list_remembered(home) == []
 
 
 def test_the_bundled_facts_of_architectures_are_those_of_the_installed_library() -> None:

@@ -59,7 +59,7 @@ def test_the_summary_of_a_preset_and_the_name_of_a_folder_are_shown_and_not_obey
 ) -> None:
     home, folder = open_home(tmp_path / "home"), tmp_path / f"model{CLEARS}{TITLE}"
     fields = {"id": "team/odd", "model": "starter", "goal": "balanced", "recipe": {"name": "x", "steps": []}}
-    presets.take(home, [Preset.model_validate({**fields, "summary": f"Good{CLEARS}{TITLE}."})])
+    presets.put(home, [Preset.model_validate({**fields, "summary": f"Good{CLEARS}{TITLE}."})])
     tiny_llama(folder)
     models.remember(home, str(folder), name="odd")
     for arguments, code in (

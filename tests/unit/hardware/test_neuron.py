@@ -142,7 +142,7 @@ def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for
         8,
         24 << 30,
     ) and neuron.cores() == 8
-    model, recipe = models.facts(home, "meta-textgeneration-llama-3-8b"), read(RECIPE)
+    model, recipe = models.resolve_facts(home, "meta-textgeneration-llama-3-8b"), read(RECIPE)
     case = cases.resolve(home, model, recipe, "local:neuron")
     assert case.facts.place == "neuron" and case.facts.attached and case.verdict.valid, case.verdict
     shown = neuron_compilation.preview(home, case)
@@ -176,7 +176,7 @@ def test_what_was_compiled_is_served_only_where_its_cores_are(
     said: str | None,
 ) -> None:
     install(tmp_path, monkeypatch, f"echo '{json.dumps(attached)}'")
-    why = variants.unserved_on_neuron(
+    why = variants.why_unserved_on_neuron(
         home, {"accelerator": "Trainium2", "tensor_parallel": 4, "stack": "vllm-neuron", **plan}
     )
     assert (why is None) == (said is None) and (said or "") in (why or "")

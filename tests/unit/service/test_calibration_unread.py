@@ -19,9 +19,9 @@ def recipe(*steps: dict[str, object], **more: object) -> Recipe:
 def test_rounding_to_nearest_asks_for_no_calibration_text(home: Workspace) -> None:
     model = studio.optimize_spec(home).model
     missing = {"quantize": {"method": "rtn", "calibration": "nowhere.txt"}}
-    assert calibration.of(model, recipe(missing)) is None
+    assert calibration.check_file(model, recipe(missing)) is None
     with pytest.raises(InvalidWorkload, match="no calibration file"):
-        calibration.of(model, recipe({"quantize": {"method": "awq", "calibration": "nowhere.txt"}}))
+        calibration.check_file(model, recipe({"quantize": {"method": "awq", "calibration": "nowhere.txt"}}))
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def starter(opened: Workspace) -> ModelFacts:
-    return models.facts(opened, "starter")
+    return models.resolve_facts(opened, "starter")
 
 
 def test_nothing_is_measured_for_a_page_and_what_is_unknown_says_so(opened: Workspace) -> None:
-    found = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8))
+    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8))
     assert found.tpot_ms is None and not (opened.settings.cache / speed.FILE).exists()
     assert any(reason.startswith("speed: the memory bandwidth") for reason in found.unknown)
 
@@ -56,9 +56,9 @@ def test_a_measurement_of_the_same_model_recipe_and_machine_corrects_the_estimat
     opened: Workspace,
 ) -> None:
     measured.probed(opened)
-    before = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
+    before = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
     made = measured.store(opened)
-    after = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
+    after = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
     assert before.calibration is None
     held = after.calibration
     assert held is not None and held.evaluation == "e-measured" and held.measured_at == made.measured_at
@@ -72,7 +72,7 @@ def test_a_measurement_of_the_same_model_recipe_and_machine_corrects_the_estimat
 def test_the_measured_acceptance_takes_the_place_of_the_assumed_one(opened: Workspace) -> None:
     measured.probed(opened)
     measured.store(opened)
-    found = estimates.of(opened, cases.resolve(opened, starter(opened), DRAFT))
+    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), DRAFT))
     assert (
         found is not None
         and found.calibration is not None
@@ -89,7 +89,7 @@ def test_other_hardware_and_other_recipes_correct_nothing(
 ) -> None:
     measured.probed(opened)
     measured.store(opened, **hardware)
-    found = estimates.of(opened, cases.resolve(opened, starter(opened), recipe_files.read_file(Path(name))))
+    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), recipe_files.read_file(Path(name))))
     assert found is not None and found.calibration is None
 
 
@@ -98,16 +98,16 @@ def test_the_newest_measurement_counts_and_the_original_has_its_own(opened: Work
     measured.store(opened, "e-new")
     card = models.resolve(opened, "starter")
     for chosen in (Recipe(), W8A8):
-        found = estimates.find(opened, card, chosen)
+        found = estimates.find_evaluation(opened, card, chosen)
         assert found is not None and found.evaluation == "e-new"
     capped = recipe.read({"steps": [], "serving": {"max_num_seqs": 1}})
-    assert estimates.find(opened, card, capped) is None, "served otherwise than it was measured"
+    assert estimates.find_evaluation(opened, card, capped) is None, "served otherwise than it was measured"
 
 
 def test_elsewhere_nothing_is_corrected(opened: Workspace) -> None:
     measured.probed(opened)
     measured.store(opened)
-    found = estimates.of(opened, cases.resolve(opened, starter(opened), W8A8, "ml.g5.xlarge"))
+    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8, "ml.g5.xlarge"))
     assert found is not None and found.calibration is None
 
 
@@ -159,26 +159,26 @@ def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opene
     job too."""
     (step,) = AWQ.steps
     library = AWQ.model_copy(update={"steps": (step.model_copy(update={"engine": "llm-compressor"}),)})
-    found, native = (auto_target.choice(opened, known(LLAMA), chosen) for chosen in (library, AWQ))
+    found, native = (auto_target.choose_target(opened, known(LLAMA), chosen) for chosen in (library, AWQ))
     assert found.job is not None and found.winner is not None
     assert found.winner.job_seconds is None, "the cheapest to serve on has too little memory for the job"
     assert native.winner is not None and native.winner.target == found.winner.target
     assert native.winner.job_seconds is not None
     row = targets.hardwares(opened).instances[found.job.target]
     assert row.ram_gib * 2**30 >= found.winner.memory_bytes
-    assert for_job([]) is None and auto_target.choice(opened, known(LLAMA), Recipe()).job is None
+    assert for_job([]) is None and auto_target.choose_target(opened, known(LLAMA), Recipe()).job is None
 
 
 def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(opened: Workspace) -> None:
-    first = auto_target.choice(opened, known(LLAMA), AWQ)
-    assert auto_target.choice(opened, known(LLAMA), AWQ.model_copy(update={"name": "another"})) is first
-    assert auto_target.choice(opened, known(LLAMA), W8A8) is not first
+    first = auto_target.choose_target(opened, known(LLAMA), AWQ)
+    assert auto_target.choose_target(opened, known(LLAMA), AWQ.model_copy(update={"name": "another"})) is first
+    assert auto_target.choose_target(opened, known(LLAMA), W8A8) is not first
     assert first.winner is not None
     dear = targets.hardwares(opened)
     row = dear.instances[first.winner.target].model_copy(update={"sagemaker_usd_per_hour": 1000.0})
     other = dear._replace(instances={**dear.instances, row.name: row})
-    asked = auto_target._Question(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
-    assert auto_target._choice(asked).winner != first.winner
+    asked = auto_target._ChoiceInputs(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
+    assert auto_target._choose(asked).winner != first.winner
 
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -144,9 +144,9 @@ def test_a_missing_file_in_a_new_home_leaves_what_is_not_published(
     opened = open_home(tmp_path / "home")
     monkeypatch.setattr(published, "MATRIX", tmp_path / "none.csv")
     assert "cannot be read" in (catalog.refresh(opened) or "") and state(opened) is None
-    assert models.facts(opened, "starter").origin == "starter"
+    assert models.resolve_facts(opened, "starter").origin == "starter"
     with pytest.raises(InvalidCatalog, match="cannot be read"):
-        models.facts(opened, "meta-textgeneration-llama-3-70b")
+        models.resolve_facts(opened, "meta-textgeneration-llama-3-70b")
 
 
 SYNC = """
@@ -232,7 +232,7 @@ def test_what_fits_is_what_the_rules_say_of_each_model(home: Workspace, target: 
         fitting = ids(home, target=target, techniques=() if kind == words.ORIGINAL_KIND else (kind,))
         for line in catalog.listing(home, CatalogFilter()):
             model = line.entry.model
-            facts = targets.facts(where, model, catalog_sync.draft_of(home, model))
+            facts = targets.rule_facts(where, model, catalog_sync.find_draft(home, model))
             assert (line.entry.id in fitting) == compat.check(model, steps[kind], facts, suggest=False).valid, (
                 kind,
                 line.entry.id,
@@ -254,7 +254,7 @@ def test_on_this_machine_its_memory_counts(home: Workspace) -> None:
 
 
 @pytest.fixture(scope="module")
-def entries(home: Workspace) -> list[catalog.Entry]:
+def entries(home: Workspace) -> list[catalog.CatalogEntry]:
     return [line.entry for line in catalog.listing(home, CatalogFilter())]
 
 
@@ -273,7 +273,7 @@ NUMBERS = st.one_of(st.none(), st.integers(0, 200_000_000_000))
 )
 def test_the_store_narrows_as_the_columns_say(
     home: Workspace,
-    entries: list[catalog.Entry],
+    entries: list[catalog.CatalogEntry],
     origins: list[str],
     cells: list[str],
     families: list[str],
@@ -301,7 +301,7 @@ def test_the_store_narrows_as_the_columns_say(
     assert catalog.count(home, asked) == len(expected)
 
 
-def holds(entry: catalog.Entry, asked: CatalogFilter) -> bool:
+def holds(entry: catalog.CatalogEntry, asked: CatalogFilter) -> bool:
     model = entry.model
     said = f"{entry.id} {model.architecture} {model.model_type} {entry.family} "
     if isinstance(model, PublishedModel):
@@ -357,7 +357,7 @@ def test_an_unknown_filter_is_one_sentence_with_the_nearest_names(
     home: Workspace, asked: dict[str, object], said: str
 ) -> None:
     with pytest.raises(UnknownFilter) as error:
-        catalog.listing(home, catalog.chosen(home, **asked))
+        catalog.listing(home, catalog.make_filter(home, **asked))
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -367,7 +367,7 @@ def test_an_unknown_instance_is_one_sentence_with_the_nearest_names(home: Worksp
 
 
 def test_families_and_licences_are_found_in_any_case(home: Workspace) -> None:
-    assert len(catalog.listing(home, catalog.chosen(home, families=("llama",), licences=("LLAMA2",)))) == 19
+    assert len(catalog.listing(home, catalog.make_filter(home, families=("llama",), licences=("LLAMA2",)))) == 19
 
 
 def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None:
@@ -416,4 +416,4 @@ def test_the_rules_that_are_hashed_are_all_that_a_check_imports() -> None:
     )
     done = subprocess.run([sys.executable, "-c", loaded], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     seen = {Path(path) for path in done.stdout.split() if not path.endswith("__init__.py")}
-    assert seen == set(catalog_sync.imported_by("backend.domain.rules.check")) and len(seen) > 20
+    assert seen == set(catalog_sync.domain_sources("backend.domain.rules.check")) and len(seen) > 20

@@ -51,7 +51,7 @@ def store(home: Workspace, model: Path, tmp_path: Path) -> Store:
         document = made.model_copy(update={"options": options, **facts, **changes})
         folder = tmp_path / "e-1"
         folder.mkdir()
-        for name in continuation.KEPT:
+        for name in continuation.FILES_NEEDED:
             (folder / name).touch()
         row = EvaluationRow(
             id="e-1", job_id="j-1", title="t", baseline="a", path=str(folder), document=document.model_dump_json()

@@ -32,7 +32,7 @@ AMX, VNNI, PLAIN = ("avx512_vnni", "amx_int8", "amx_bf16"), ("avx2", "avx512_vnn
     ],
 )
 def test_what_is_tried_depends_on_the_processor(features: tuple[str, ...], gpu: bool, tried: tuple[str, ...]) -> None:
-    names = demo.names(starter=False, gpu=gpu, features=features)
+    names = demo.candidate_names(starter=False, gpu=gpu, features=features)
     assert names[: demo.MOST] == tried
     facts = Facts(hardware="cuda" if gpu else "cpu", features=features)
     assert all(check.check(SMOLLM2, demo.RECIPES[name], facts).valid for name in names if not gpu)
@@ -40,16 +40,20 @@ def test_what_is_tried_depends_on_the_processor(features: tuple[str, ...], gpu: 
 
 @pytest.mark.parametrize("features", [AMX, VNNI, PLAIN])
 def test_the_starter_is_tried_with_its_draft_everywhere(features: tuple[str, ...]) -> None:
-    assert demo.names(starter=True, gpu=False, features=features) == ("w8a8", "draft", "w8a8 + draft")
+    assert demo.candidate_names(starter=True, gpu=False, features=features) == ("w8a8", "draft", "w8a8 + draft")
 
 
 def test_only_what_is_valid_here_is_tried(tmp_path: Path) -> None:
     home, odd = open_home(tmp_path / "home"), tiny_llama(tmp_path / "odd", hidden=96, heads=4, intermediate=160)
     card = models.resolve(home, str(odd))
     assert not cases.resolve(home, card, demo.RECIPES["awq 4-bit"]).works
-    tried = [recipe.name for recipe in demo.recipes(home, card)]
+    tried = [recipe.name for recipe in demo.valid_recipes(home, card)]
     assert "awq 4-bit" not in tried and len(tried) == (2 if probe.cores() < demo.FEW_CORES else 3)
-    assert [recipe.name for recipe in demo.recipes(home, demo_model.starter(home))] == ["w8a8", "draft", "w8a8 + draft"]
+    assert [recipe.name for recipe in demo.valid_recipes(home, demo_model.starter_card(home))] == [
+        "w8a8",
+        "draft",
+        "w8a8 + draft",
+    ]
 
 
 def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> None:
@@ -66,13 +70,16 @@ def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> Non
         "chat",
         (1, 4),
     ) and options.may_repeat
-    assert evaluations.options(**options.model_dump()) == options
+    assert evaluations.read_options(**options.model_dump()) == options
 
 
 def test_in_one_line_it_is_said_which_model_it_is_and_why(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home")
-    said = demo_model.why(demo_model.starter(home), "Nothing answers.")
+    said = demo_model.describe_choice(demo_model.starter_card(home), "Nothing answers.")
     assert said.startswith("It runs on the starter model") and said.endswith("could not be fetched: Nothing answers.")
     real = SMOLLM2.model_copy(update={"id": demo_model.NAME})
-    card = demo_model.starter(home).model_copy(update={**real.model_dump(), "origin": "imported"})
-    assert demo_model.why(card) == "It runs on SmolLM2-135M-Instruct, with the weights that its authors published."
+    card = demo_model.starter_card(home).model_copy(update={**real.model_dump(), "origin": "imported"})
+    assert (
+        demo_model.describe_choice(card)
+        == "It runs on SmolLM2-135M-Instruct, with the weights that its authors published."
+    )

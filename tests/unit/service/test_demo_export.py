@@ -39,12 +39,12 @@ CHANGES: dict[str, Callable[[Workspace], object]] = {
     "cancel": lambda home: jobs.cancel(home, first_job(home)),
     "clone": lambda home: jobs.clone(home, first_job(home)),
     "resume": lambda home: jobs.resume(home, first_job(home)),
-    "drop": lambda home: jobs.drop_kept(home, first_job(home)),
+    "drop": lambda home: jobs.drop_checkpoints(home, first_job(home)),
     "move to front": lambda home: jobs.move_to_front(home, first_job(home)),
     "install": lambda home: engines.install(home, "serve"),
     "delete": lambda home: artifacts.delete(home, artifacts.listing(home)[0].id),
-    "optimize": lambda home: demo.prepare(home, demo_model.starter(home), demo.RECIPES["w8a8"]),
-    "evaluate": lambda home: demo.evaluate_spec(home, demo_model.starter(home), [artifacts.listing(home)[0].id]),
+    "optimize": lambda home: demo.prepare(home, demo_model.starter_card(home), demo.RECIPES["w8a8"]),
+    "evaluate": lambda home: demo.evaluate_spec(home, demo_model.starter_card(home), [artifacts.listing(home)[0].id]),
     "workload": lambda home: workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n'),
     "supervisor": supervisors.start,
 }
@@ -68,7 +68,7 @@ def test_whoever_opens_that_home_may_only_read_it(shown: Workspace) -> None:
 def test_what_comes_with_whetstone_is_small_whole_and_of_one_machine(shown: Workspace) -> None:
     assert sum(path.stat().st_size for path in demo_export.FOLDER.iterdir()) < MOST_BYTES
     assert shown.demonstration is not None
-    (latest,) = evaluations.titles(shown)
+    (latest,) = evaluations.list_titles(shown)
     document = evaluations.show(shown, latest.id).document
     assert headline.win(document) is not None and "faster" in headline.line(document), (
         "the first evaluation that a person sees decides something"
@@ -85,7 +85,7 @@ def test_what_comes_with_whetstone_is_small_whole_and_of_one_machine(shown: Work
 
 
 def test_the_report_is_whole_again(shown: Workspace) -> None:
-    report = evaluations.report(shown, evaluations.titles(shown)[0].id).decode()
+    report = evaluations.report_file(shown, evaluations.list_titles(shown)[0].id).decode()
     assert "plotly.js v" in report and demo_export.SCRIPT_TOKEN not in report and report.count("</html>") == 1
 
 
@@ -132,7 +132,7 @@ def test_exported_and_seeded_it_is_the_same_and_names_nobody(measured: Workspace
     assert artifacts.listing(home)[0].manifest == artifacts.listing(measured)[0].manifest
     assert artifacts.listing(home)[0].path == str(home.settings.artifacts / artifacts.listing(home)[0].id)
     assert evaluations.show(home, "e-1").document == evaluations.show(measured, "e-1").document
-    assert evaluations.report(home, "e-1") == evaluations.report(measured, "e-1")
+    assert evaluations.report_file(home, "e-1") == evaluations.report_file(measured, "e-1")
 
 
 def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Workspace, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Actor, Role
 from backend.service import Workspace
 from backend.service.serving import endpoints
-from backend.service.serving.endpoints import Changes, Wanted
+from backend.service.serving.endpoints import DeploymentRequest, UpdateRequest
 from backend.service.studio import audit
 from backend.store.tables import ArtifactRow
 from tests import pauses
@@ -42,7 +42,7 @@ from tests.unit.service.test_unreadable_rows import command
 
 __all__ = ["aws", "bucket", "s3"]
 ROLE = "arn:aws:iam::123456789012:role/serving"
-WANTED = Wanted(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
+WANTED = DeploymentRequest(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
 AWQ = Recipe.model_validate(
     {"name": "int4", "steps": [{"quantize": {"method": "awq"}}], "serving": {"tensor_parallel": 2}}
 )
@@ -282,9 +282,9 @@ def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) ->
     }
     made = artifact(home)
     with pytest.raises(InvalidOptions, match="needs a role: give role, or set WHETSTONE_AWS_ROLE"):
-        endpoints.plan(home, made, Wanted(instance="ml.g6.12xlarge"))
+        endpoints.plan(home, made, DeploymentRequest(instance="ml.g6.12xlarge"))
     there = replace(home, settings=home.settings.model_copy(update={"aws": set_there}))
-    planned = endpoints.plan(there, made, Wanted(instance="ml.g6.12xlarge"))
+    planned = endpoints.plan(there, made, DeploymentRequest(instance="ml.g6.12xlarge"))
     assert (planned.role, planned.bucket, planned.kms_key, planned.region) == (
         ROLE,
         "made/by/us",
@@ -327,7 +327,7 @@ def test_the_command_updates_in_place_with_what_is_there(
     assert command(home, monkeypatch, *asked, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
     bob = home.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):
-        endpoints.update(bob, *endpoints.plan_update(bob, "chat", second, Changes()), print)
+        endpoints.update(bob, *endpoints.plan_update(bob, "chat", second, UpdateRequest()), print)
     assert aws.asked("UpdateEndpoint") == [] and len(aws.tables["models"]) == 1
     assert command(home, monkeypatch, *asked, "--instance", "ml.g6.24xlarge", "--json") == 0
     now = json.loads(capsys.readouterr().out)

@@ -38,7 +38,7 @@ def home(aws: Account, tmp_path: Path) -> Workspace:
 
 
 def of(source: str, home: Workspace) -> Variant:
-    return endpoint_variants.told(home, variants.resolve(home, source))
+    return endpoint_variants.with_aws_facts(home, variants.resolve(home, source))
 
 
 def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(
@@ -46,10 +46,12 @@ def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(
 ) -> None:
     name = in_service(aws, DEPLOYMENT)
     asked = len(aws.log)
-    chosen = evaluations.options(**OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(40))))
+    chosen = evaluations.read_options(
+        **OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(40)))
+    )
     spec = evaluations.prepare(home, [f"sagemaker:{name}"], chosen)
     assert len(aws.log) == asked and spec.variants[0].remote is None
-    (found,) = evaluations.frozen(home, spec).variants
+    (found,) = evaluations.freeze(home, spec).variants
     assert (found.kind, found.url, found.model_path) == ("url", f"sagemaker://us-east-1/{name}", None)
     assert found.remote is not None
     assert found.remote.model_dump(include={"endpoint", "region", "instances", "artifact", "price_region"}) == {
@@ -169,8 +171,10 @@ def test_one_of_somebody_else_is_measured_unproven_and_never_where_others_reach_
 @pytest.mark.process
 def test_a_bench_of_one_is_at_its_own_price(home: Workspace, aws: Account, tmp_path: Path) -> None:
     name = in_service(aws, DEPLOYMENT)
-    chosen = evaluations.options(**OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(9))))
-    outcome = bench.run(home, f"sagemaker:{name}", None, chosen)
+    chosen = evaluations.read_options(
+        **OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(9)))
+    )
+    outcome = bench.run_bench(home, f"sagemaker:{name}", None, chosen)
     assert outcome.failure is None
     (level,) = outcome.levels
     assert (level["invocations"], level["invocation_errors"], level["output_tokens"]) == (2, 0, 3.0)

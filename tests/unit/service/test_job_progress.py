@@ -21,7 +21,7 @@ from backend.domain.recipe import recipe
 from backend.present.charts import alt, resources
 from backend.service import Workspace
 from backend.service.jobs import jobs, progress, view_cache
-from backend.service.jobs.progress import Use
+from backend.service.jobs.progress import ResourceUse
 from backend.store import history
 from tests import studio
 
@@ -46,17 +46,17 @@ def test_resources_are_of_the_latest_attempt_and_no_sign_of_life(home: Workspace
     assert job.started_at is not None
     begun, heard = job.started_at, jobs.show(home, job.id).event_at
     add(home, job.id, used(begun - timedelta(hours=1), rss=9 * 10**9), used(begun + timedelta(seconds=5)))
-    assert progress.resources(home, jobs.show(home, job.id)) == [Use(5.0, 10**9, 50.0)]
+    assert progress.resource_use(home, jobs.show(home, job.id)) == [ResourceUse(5.0, 10**9, 50.0)]
     assert jobs.show(home, job.id).event_at == heard
     assert [event.kind for event in jobs.timeline(home, job.id)] == ["phase"]
 
 
 def test_thousands_of_readings_are_five_hundred_points_with_the_highest_kept() -> None:
-    uses = [Use(float(n), 10**9 + (n == 1234) * 10**9, float(n % 2) * 100) for n in range(3000)]
-    thin = progress.thinned(uses, 500)
+    uses = [ResourceUse(float(n), 10**9 + (n == 1234) * 10**9, float(n % 2) * 100) for n in range(3000)]
+    thin = progress.thin(uses, 500)
     assert len(thin) == 500 and max(use.rss_bytes for use in thin) == 2 * 10**9
     assert {use.cpu_percent for use in thin} == {50.0}
-    assert progress.thinned(uses[:500], 500) == uses[:500]
+    assert progress.thin(uses[:500], 500) == uses[:500]
 
 
 def test_what_is_left_goes_by_its_own_rates_then_by_earlier_jobs_then_is_unknown(home: Workspace) -> None:
@@ -93,13 +93,15 @@ def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(
         finished = begun + timedelta(minutes=minutes)
         studio.put(home, asked(*tasks), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=finished)
 
-    assert progress.expected_evaluation(home, asked("next-line")) is None
+    assert progress.expected_evaluation_time(home, asked("next-line")) is None
     took(10)
-    assert progress.expected_evaluation(home, asked()) == Range(600, 600, "at the pace of an earlier evaluation here")
-    only = progress.expected_evaluation(home, asked("next-line"))
+    assert progress.expected_evaluation_time(home, asked()) == Range(
+        600, 600, "at the pace of an earlier evaluation here"
+    )
+    only = progress.expected_evaluation_time(home, asked("next-line"))
     assert only is not None and only.low == 600 and only.basis.endswith("here, the tasks not counted")
     took(40, "next-line")
-    with_tasks, without = (progress.expected_evaluation(home, asked(*tasks)) for tasks in (("next-line",), ()))
+    with_tasks, without = (progress.expected_evaluation_time(home, asked(*tasks)) for tasks in (("next-line",), ()))
     assert with_tasks is not None and with_tasks.low == with_tasks.high == 2400
     assert without is not None and without.low == without.high == 600
 
@@ -114,10 +116,10 @@ def test_a_job_says_what_it_has_cost_so_far(
     priced = studio.put(
         home, EvaluateSpec(variants=(url,), options=options), "Evaluate", JobState.RUNNING, started_at=start
     )
-    found = progress.cost(home, priced, start + timedelta(minutes=30))
+    found = progress.find_cost(home, priced, start + timedelta(minutes=30))
     assert found == (0.5, 1.0) and found is not None and found.words == "0.500 at 1.00 an hour"
     other = studio.install_job(home, JobState.RUNNING, started_at=start)
-    assert progress.cost(home, other) is None and progress.cost(home, studio.install_job(home)) is None
+    assert progress.find_cost(home, other) is None and progress.find_cost(home, studio.install_job(home)) is None
     verbs.show(other.id)
     assert "Cost" not in capsys.readouterr().out
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
@@ -143,9 +145,9 @@ def test_only_blocks_that_are_still_to_be_measured_take_time(home: Workspace) ->
     ended = begun + timedelta(minutes=6)
     rule = spec(until_decided=True, max_blocks=20)
     studio.put(home, rule, "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=ended, result='{"blocks": 6}')
-    left = progress.expected_evaluation(home, spec(more, repeats=11))
+    left = progress.expected_evaluation_time(home, spec(more, repeats=11))
     assert left is not None and (left.low, left.high) == (360, 360), "6 of 11 blocks"
-    again = progress.expected_evaluation(home, rule)
+    again = progress.expected_evaluation_time(home, rule)
     assert again is not None and again.low == 360 and again.high > 2 * 360
 
 
@@ -163,7 +165,7 @@ def test_more_requests_take_longer(home: Workspace) -> None:
     studio.put(
         home, asked(8), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=1)
     )
-    same, many = (progress.expected_evaluation(home, asked(requests)) for requests in (8, 1_000_000))
+    same, many = (progress.expected_evaluation_time(home, asked(requests)) for requests in (8, 1_000_000))
     assert same is not None and (same.low, same.high) == (60, 60)
     assert many is not None and many.low > 86400 / 2 and many.high > many.low
 
@@ -175,10 +177,10 @@ def test_jobs_of_other_models_count_by_what_they_had_to_do(home: Workspace) -> N
     spec = OptimizeSpec.model_validate(jobs.specification(home, done.id))
     heavy = recipe.read({"steps": [{"quantize": {"method": "awq", "samples": 512}}]})
     light, other = spec, spec.model_copy(update={"recipe": heavy})
-    same = progress.expected(home, JobKind.OPTIMIZE, done.title, spec=light)
+    same = progress.expected_time(home, JobKind.OPTIMIZE, done.title, spec=light)
     assert same is not None and (same.low, same.high) == (540, 540)
-    alike = progress.expected(home, JobKind.OPTIMIZE, "another title", spec=light)
-    more = progress.expected(home, JobKind.OPTIMIZE, "another title", spec=other)
+    alike = progress.expected_time(home, JobKind.OPTIMIZE, "another title", spec=light)
+    more = progress.expected_time(home, JobKind.OPTIMIZE, "another title", spec=other)
     assert alike is not None and more is not None
     assert alike.high == pytest.approx(540) and more.low > 1.5 * alike.high and "what each had to do" in more.basis
 
@@ -197,22 +199,22 @@ def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
         ",90.0"
     )
     assert resources.resources([])["data"] == []
-    assert "At most 2.5 GB" in in_words([Use(5.0, 4e8, 90.0), Use(600.0, 2.5e9, 180.0)])
+    assert "At most 2.5 GB" in in_words([ResourceUse(5.0, 4e8, 90.0), ResourceUse(600.0, 2.5e9, 180.0)])
 
 
 def test_fifty_pages_that_watch_a_job_read_it_once_until_it_is_to_be_read_again(
     home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, statements = 100.0, list[str]()
-    monkeypatch.setattr(view_cache, "_now", lambda: now)
+    monkeypatch.setattr(view_cache, "_clock", lambda: now)
     job = studio.optimize_job(home, JobState.RUNNING, events=[Event(kind="phase", phase="load", message="Loading")])
     event.listen(home.store.engine, "before_cursor_execute", lambda *found: statements.append(found[2]))
 
     def look(phases: int, reads: bool) -> None:
         statements.clear()
-        view, events, _ = view_cache.moving(home, job.id)
-        view_cache.expected(home, view)
-        view_cache.uses(home, view)
+        view, events, _ = view_cache.read_snapshot(home, job.id)
+        view_cache.read_time_and_cost(home, view)
+        view_cache.read_resource_use(home, view)
         assert len(events) == phases and any(each.startswith("SELECT") for each in statements) == reads
 
     look(1, reads=True)
@@ -222,7 +224,7 @@ def test_fifty_pages_that_watch_a_job_read_it_once_until_it_is_to_be_read_again(
     view_cache.forget(home, job.id)
     look(2, reads=True)
     add(home, job.id, Event(kind="note", message="there"))
-    now += view_cache.MOVING_S + 0.01
+    now += view_cache.SNAPSHOT_MAX_AGE_S + 0.01
     look(3, reads=True)
     with pytest.raises(NotFound):
-        view_cache.moving(home, "j-none")
+        view_cache.read_snapshot(home, "j-none")

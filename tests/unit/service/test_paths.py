@@ -73,16 +73,16 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def test_only_listed_folders_are_read_for_others(shared: Workspace, tmp_path: Path) -> None:
     for at in ("listed", "other"):
         (tmp_path / at / "prompts.jsonl").write_text("{}")
-    assert paths.file(f"{tmp_path}/listed/prompts.jsonl") == tmp_path / "listed" / "prompts.jsonl"
+    assert paths.find_file(f"{tmp_path}/listed/prompts.jsonl") == tmp_path / "listed" / "prompts.jsonl"
     (tmp_path / "listed" / "link").symlink_to(tmp_path / "other")
     for named in ("other/prompts.jsonl", "listed/../other/prompts.jsonl", "listed/link/prompts.jsonl"):
         with pytest.raises(
             RequestError, match=r"lies outside of the folders that this studio reads .*listed, /mnt/none\)"
         ):
-            paths.file(f"{tmp_path}/{named}")
+            paths.find_file(f"{tmp_path}/{named}")
     with pytest.raises(RequestError, match="WHETSTONE_IMPORT_FOLDERS"):
-        paths.folder("/etc")
-    assert paths.folder("/nowhere") is None
+        paths.find_folder("/etc")
+    assert paths.find_folder("/nowhere") is None
 
 
 def test_a_model_elsewhere_is_not_imported_by_others(shared: Workspace, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_hub_id_that_is_a_folder_here_too_is_a_hub_id(
 ) -> None:
     (tmp_path / "other" / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "other")
-    assert paths.folder("org/name") is None and imports.is_remote(shared, "org/name")
+    assert paths.find_folder("org/name") is None and imports.is_remote(shared, "org/name")
 
 
 def test_a_head_elsewhere_is_no_draft_of_others_however_it_is_written(
@@ -118,12 +118,12 @@ def test_a_head_elsewhere_is_no_draft_of_others_however_it_is_written(
     head(tmp_path / "other" / "head", {"hidden_size": 64, "vocab_size": 64, "model_type": "eagle"})
     monkeypatch.chdir(tmp_path / "listed")
     with pytest.raises(RequestError, match="lies outside"):
-        models.head(shared, "../other/head")
+        models.read_head(shared, "../other/head")
     with pytest.raises(UnknownModel, match="give the folder of a head"):
-        models.head(shared, f"x/../../..{tmp_path}/other/head")
+        models.read_head(shared, f"x/../../..{tmp_path}/other/head")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownModel, match="give the folder of a head"):
-        models.head(shared, "listed/../other/head")
+        models.read_head(shared, "listed/../other/head")
 
 
 def test_a_tasks_rows_lie_where_others_may_name_files(shared: Workspace, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_evaluation_of_a_private_address_is_not_repeated_by_others(
 ) -> None:
     monkeypatch.setenv("WHETSTONE_SHARED", "0")
     chosen = Variant(name="own", source="http://127.0.0.1:9/v1", kind="url", url="http://127.0.0.1:9/v1")
-    spec = EvaluateSpec(variants=(chosen,), options=evaluations.options())
+    spec = EvaluateSpec(variants=(chosen,), options=evaluations.read_options())
     job = jobs.submit(shared, spec, "Evaluate")
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     with pytest.raises(RequestError, match="WHETSTONE_ALLOWED_ADDRESSES"):
@@ -201,17 +201,17 @@ def test_the_homes_own_files_are_named_by_nobody_else(
     monkeypatch.setenv("WHETSTONE_IMPORT_FOLDERS", f"{tmp_path},{home}")
     for written in (str(secret), f"{home}/workloads/../{name}", str(link)):
         with pytest.raises(RequestError, match="lies outside"):
-            paths.file(written)
+            paths.find_file(written)
     with pytest.raises(RequestError, match="lies outside"):
-        paths.folder(str(home))
+        paths.find_folder(str(home))
 
 
 def test_what_people_bring_into_the_home_is_named_by_everybody(shared: Workspace) -> None:
-    for room in (*paths.ROOMS, "artifacts"):
+    for room in (*paths.HOME_FOLDERS, "artifacts"):
         file = shared.settings.home / room / "x" / "file"
         file.parent.mkdir(parents=True)
         file.touch()
-        assert paths.file(str(file)) == file and paths.folder(str(file.parent)) == file.parent
+        assert paths.find_file(str(file)) == file and paths.find_folder(str(file.parent)) == file.parent
 
 
 def test_no_field_that_takes_a_file_takes_the_homes_secret(shared: Workspace) -> None:
@@ -220,13 +220,13 @@ def test_no_field_that_takes_a_file_takes_the_homes_secret(shared: Workspace) ->
     gguf = f"{shared.settings.home}/secret.gguf"
     Path(gguf).symlink_to(secret)
     starter = models.resolve(shared, "starter")
-    options = evaluations.options(quality_text=secret)
+    options = evaluations.read_options(quality_text=secret)
     for act in (
         lambda: evaluations.prepare(shared, ["starter"], options),
-        lambda: workloads.path(secret),
+        lambda: workloads.find_file(secret),
         lambda: tasks.find(secret),
         lambda: training.prepare(shared, "starter", Training(), secret),
-        lambda: calibration.named(
+        lambda: calibration.find_file(
             Recipe.model_validate({"name": "x", "steps": [{"quantize": {"method": "awq", "calibration": secret}}]})
         ),
         lambda: imports.is_remote(shared, gguf),
@@ -261,19 +261,19 @@ def test_a_file_that_the_kernel_makes_is_no_text_of_a_recipe(path: str, tmp_path
     with pytest.raises(
         RequestError, match=r"is no file on a disk but made by the kernel \((proc|sysfs)\): copy what you mean"
     ):
-        calibration.of(models.resolve(home, "starter"), recipe)
+        calibration.check_file(models.resolve(home, "starter"), recipe)
     with pytest.raises(RequestError, match="made by the kernel"):
-        paths.file(path)
+        paths.find_file(path)
     link = tmp_path / "text.txt"
     link.symlink_to(path)
     with pytest.raises(RequestError, match="made by the kernel"):
-        paths.file(str(link))
+        paths.find_file(str(link))
 
 
 def test_a_device_is_no_file_either_and_a_file_in_memory_is_one(tmp_path: Path) -> None:
-    assert paths.file("/dev/zero") is None and paths.file("/dev/null") is None
+    assert paths.find_file("/dev/zero") is None and paths.find_file("/dev/null") is None
     (tmp_path / "text.txt").write_text("x")
-    assert paths.file(str(tmp_path / "text.txt")) == (tmp_path / "text.txt").resolve()
+    assert paths.find_file(str(tmp_path / "text.txt")) == (tmp_path / "text.txt").resolve()
 
 
 @pytest.mark.parametrize("read", [recipe_files.read_file, preset_text.read_file], ids=["recipe", "presets"])

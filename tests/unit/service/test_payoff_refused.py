@@ -51,7 +51,7 @@ def test_a_target_that_speculates_already_is_refused(home: Workspace) -> None:
     with pytest.raises(
         RequestError, match="fast speculates already: give the model, or an artifact without a speculate step"
     ):
-        measuring.original(home, guessing)
+        measuring.require_original(home, guessing)
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_what_is_no_number_of_parameters_is_refused(written: str) -> None:
 
 
 def test_a_map_of_anything_else_is_not_found(home: Workspace) -> None:
-    assert payoff_maps.kept(home, KEY) is None
+    assert payoff_maps.find_by_key(home, KEY) is None
     assert draft_payoff.key(KEY.model, KEY.weights, KEY.serving, {}, {}).vllm == "unknown"

@@ -38,7 +38,7 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
         for each, variant in zip(made.variants, chosen, strict=True)
     ]
     document = made.model_copy(update={"variants": results})
-    assert predicted_gains.predicted(home, document) == {}, "no map yet"
+    assert predicted_gains.predict(home, document) == {}, "no map yet"
     key = draft_payoff.key(
         card.revision, draft_payoff.weights_of(ORIGINAL), target.serving, document.versions, document.hardware
     )
@@ -47,7 +47,7 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
         variants=(target,), probes=draft_payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
     )
     studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
-    ((name, load), found), *others = predicted_gains.predicted(home, document).items()
+    ((name, load), found), *others = predicted_gains.predict(home, document).items()
     assert (name, load, others) == ("draft", results[1].levels[0].load.key, [])
     assert found.interval is not None
     assert found.gain == pytest.approx(found.interval[0] * 1.08) == pytest.approx(found.interval[1] / 1.08)

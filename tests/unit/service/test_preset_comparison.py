@@ -38,7 +38,7 @@ def of(name: str) -> list[bundled.Preset]:
 def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
     workspace: Workspace, name: str, concurrency: int
 ) -> None:
-    found = beside.of(workspace, of(name), concurrency)
+    found = beside.compare(workspace, of(name), concurrency)
     assert found.original is not None and (name == STARTER) == (found.original.price_per_million_output is None)
     for row, preset in zip(found.rows, of(name), strict=True):
         if preset.goal in {"lower-cost", "lower-latency"}:
@@ -59,22 +59,24 @@ def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every
     workspace: Workspace, name: str
 ) -> None:
     chosen = of(name)
-    at_loads = [beside.of(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
-    for preset, named in zip(chosen, beside.names(workspace, chosen), strict=True):
+    at_loads = [beside.compare(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
+    for preset, named in zip(chosen, beside.short_names(workspace, chosen), strict=True):
         holds = [row.holds for at in at_loads if (row := at.row(preset.id))]
         if preset.goal in {"lower-cost", "lower-latency"}:
             called = named in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
             assert called == all(holds), (preset.id, named, holds)
-            assert called or named.startswith(beside.made_of(preset.recipe))
+            assert called or named.startswith(beside.recipe_title(preset.recipe))
         else:
             assert named == GOALS[preset.goal].title
     cheap = next(preset for preset in of(LLAMA_70B) if preset.goal == "lower-cost")
-    assert beside.names(workspace, [cheap]) == ["INT4 (AWQ)"], "dearer than the original at 64 streams"
+    assert beside.short_names(workspace, [cheap]) == ["INT4 (AWQ)"], "dearer than the original at 64 streams"
 
 
 def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
     original, cheap = (
-        token_prices.estimated(workspace, models.facts(workspace, LLAMA_8B), made, None, token_prices.load(16, 8192))
+        token_prices.estimate_tokens(
+            workspace, models.resolve_facts(workspace, LLAMA_8B), made, None, token_prices.load(16, 8192)
+        )
         for made in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
     )
     rows = standings(
@@ -93,12 +95,15 @@ def test_presets_are_priced_in_one_region(workspace: Workspace) -> None:
 
 
 def test_a_model_has_a_price_a_million_tokens_with_its_region_and_load(workspace: Workspace) -> None:
-    model = models.facts(workspace, LLAMA_8B)
-    best, named = token_prices.of(workspace, model), token_prices.of(workspace, model, target="ml.g5.12xlarge")
+    model = models.resolve_facts(workspace, LLAMA_8B)
+    best, named = (
+        token_prices.find_price(workspace, model),
+        token_prices.find_price(workspace, model, target="ml.g5.12xlarge"),
+    )
     assert best is not None and named is not None and named.chosen and not best.chosen
     assert best.per_million_output[1] <= named.per_million_output[1]
     assert best.region and best.region in best.words and "16 streams" in best.words and "estimated" in best.words
-    assert token_prices.of(workspace, model, target="ml.nothing") is None
-    assert token_prices.of(workspace, models.facts(workspace, LLAMA_70B), target="ml.g5.xlarge") is None, (
-        "it does not fit"
-    )
+    assert token_prices.find_price(workspace, model, target="ml.nothing") is None
+    assert (
+        token_prices.find_price(workspace, models.resolve_facts(workspace, LLAMA_70B), target="ml.g5.xlarge") is None
+    ), "it does not fit"

@@ -19,7 +19,7 @@ from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.plans import cases
 from backend.service.presets import preset_figures, presets
-from backend.service.presets.presets import Filter
+from backend.service.presets.presets import PresetFilter
 from backend.service.studio import demo_export
 from backend.store import made
 from tests import simulated, studio
@@ -50,7 +50,7 @@ def own(preset_id: str = "mine/fast", **changes: object) -> Preset:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
 def test_every_bundled_preset_is_valid_on_its_model_and_target(home: Workspace, preset: Preset) -> None:
-    verdict = cases.resolve(home, models.facts(home, preset.model), preset.recipe, preset.target).verdict
+    verdict = cases.resolve(home, models.resolve_facts(home, preset.model), preset.recipe, preset.target).verdict
     assert verdict.valid, [reason.message for reason in verdict.reasons]
 
 
@@ -65,7 +65,7 @@ def test_each_of_the_eleven_pre_optimized_models_has_a_preset_for_every_goal() -
 def test_a_goal_is_what_the_estimates_and_prices_say(home: Workspace, model: str) -> None:
     own = {preset.goal: preset for preset in PUBLISHED if preset.model == model}
     hours = {goal: targets.find(home, preset.target).price_per_hour or math.inf for goal, preset in own.items()}
-    waits = {goal: preset_figures.estimated(home, preset, (1,)).levels[0].tpot_ms for goal, preset in own.items()}
+    waits = {goal: preset_figures.estimate(home, preset, (1,)).levels[0].tpot_ms for goal, preset in own.items()}
     assert min(hours, key=lambda goal: hours[goal]) == "lower-cost"
     middles = {goal: math.sqrt(ends[0] * ends[1]) for goal, ends in waits.items() if ends}
     assert min(middles, key=lambda goal: middles[goal]) == "lower-latency"
@@ -93,7 +93,7 @@ def test_published_figures_are_the_announcements_and_todays_prices_stand_beside_
 
 
 def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Workspace) -> None:
-    evaluated = preset_figures.Evaluated(home)
+    evaluated = preset_figures.PresetEvaluations(home)
     starters = [preset for preset in PRESETS if preset not in PUBLISHED]
     assert [preset.goal for preset in starters] == ["lower-cost", "lower-latency", "highest-quality"]
     for preset in starters:
@@ -105,7 +105,7 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
 
 def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> None:
     """Times to the first token of prompts that came round were shown as measured."""
-    evaluated = preset_figures.Evaluated(home)
+    evaluated = preset_figures.PresetEvaluations(home)
     levels = {
         (known.id, result.name): result.levels for known in evaluations.load() for result in known.document.variants
     }
@@ -120,7 +120,7 @@ def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> 
 
 def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Path) -> None:
     opened = probed_home(tmp_path)
-    presets.take(opened, [own(model="starter-draft"), own("mine/original", recipe=Recipe(), model="starter-draft")])
+    presets.put(opened, [own(model="starter-draft"), own("mine/original", recipe=Recipe(), model="starter-draft")])
     document = simulated.evaluation()
     variants = list(document.variants)
     first = variants[0].model_copy(update={"name": "starter-draft"})
@@ -148,7 +148,7 @@ def test_a_demonstration_lists_presets_and_refuses_new_ones(tmp_path: Path) -> N
     found = presets.show(shown, "starter/lower-cost").measured
     assert found and len({one.evaluation for one in found}) == len(found)
     with pytest.raises(ReadOnly):
-        presets.take(shown, [own()])
+        presets.put(shown, [own()])
     with pytest.raises(ReadOnly):
         presets.save(shown, "mine/fast", model="starter", goal="balanced", recipe=W8A8)
 
@@ -163,7 +163,7 @@ def test_the_store_follows_the_file_by_content_hash(tmp_path: Path) -> None:
         for preset in (changed, gone):
             presets.kept.put(session, presets._row(preset, "bundled", 1))
         made.set_state(session, "presets", "an earlier version's")
-    presets.take(opened, [own()])
+    presets.put(opened, [own()])
     after = presets.listing(opened, limit=1000)
     assert [known.preset for known in after] == [own(), *PRESETS]
     assert after[1].created_at >= before[0].created_at and after[2].created_at == before[1].created_at
@@ -171,7 +171,7 @@ def test_the_store_follows_the_file_by_content_hash(tmp_path: Path) -> None:
 
 def test_filters_and_pages(home: Workspace) -> None:
     def ids(**fields: str) -> list[str]:
-        return [known.preset.id for known in presets.listing(home, Filter(**fields), limit=1000)]
+        return [known.preset.id for known in presets.listing(home, PresetFilter(**fields), limit=1000)]
 
     assert ids(model="meta-llama/Meta-Llama-3-8B") == [f"llama-3-8b/{goal}" for goal in GOALS]
     assert len(ids(goal="balanced")) == 11 and ids(target="sagemaker:ml.g5.12xlarge", goal="balanced") == [
@@ -203,18 +203,18 @@ def test_applied_to_another_model_it_is_valid_or_says_why_and_what_would_be(home
 )
 def test_an_id_that_is_taken_is_refused_and_nothing_is_written(tmp_path: Path, preset: Preset, said: str) -> None:
     opened = open_home(tmp_path)
-    presets.take(opened, [own("taken/one")])
+    presets.put(opened, [own("taken/one")])
     with pytest.raises(InvalidPreset, match=said):
-        presets.take(opened, [own("first/new"), preset])
-    assert presets.count(opened, Filter(origin="imported")) == 1
+        presets.put(opened, [own("first/new"), preset])
+    assert presets.count(opened, PresetFilter(origin="imported")) == 1
 
 
 def test_take_again_replace_and_remove(tmp_path: Path) -> None:
     opened = open_home(tmp_path)
-    assert presets.take(opened, [own(), PRESETS[0]]) == [("mine/fast", "new"), (PRESETS[0].id, "unchanged")]
+    assert presets.put(opened, [own(), PRESETS[0]]) == [("mine/fast", "new"), (PRESETS[0].id, "unchanged")]
     assert presets.find(opened, PRESETS[0].id).origin == "bundled"
-    assert presets.take(opened, [own()]) == [("mine/fast", "unchanged")]
-    assert presets.take(opened, [own(summary="new")], replace=True) == [("mine/fast", "replaced")]
+    assert presets.put(opened, [own()]) == [("mine/fast", "unchanged")]
+    assert presets.put(opened, [own(summary="new")], replace=True) == [("mine/fast", "replaced")]
     presets.remove(opened, "mine/fast")
     with pytest.raises(NotFound, match="the nearest are"):
         presets.find(opened, "mine/fast")

@@ -27,7 +27,7 @@ def spec(name: str, size: int) -> ImportSpec:
 
 def held(workspace: Workspace) -> int:
     with workspace.store.read() as session:
-        return quotas.imported(workspace, session, workspace.actor.name)
+        return quotas.imported_bytes(workspace, session, workspace.actor.name)
 
 
 def test_one_persons_imports_are_counted_by_jobs_under_way_and_by_disk(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ def test_one_persons_imports_are_counted_by_jobs_under_way_and_by_disk(tmp_path:
 def test_a_home_holds_so_many_bytes_of_uploads(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home", max_uploads_gb=3e-6)
     workloads.save(home, "mine.jsonl", ROWS)
-    assert 1500 < quotas.uploaded(home) < 3000
+    assert 1500 < quotas.uploaded_bytes(home) < 3000
     for act in (
         lambda: workloads.save(home, "more.jsonl", ROWS + ROWS),
         lambda: calibration.save(home, "words.txt", b"Words of a text that calibrates. " * 60),
     ):
         with pytest.raises(TooMuch, match="WHETSTONE_MAX_UPLOADS_GB"):
             act()
-    assert len(workloads.saved(home)) == 1 and not list((home.settings.home / "calibration").glob("*"))
+    assert len(workloads.list_saved(home)) == 1 and not list((home.settings.home / "calibration").glob("*"))
     assert any("uploads take 0.00 of 3e-06 GB" in each.finding for each in doctor._quotas(home))
 
 

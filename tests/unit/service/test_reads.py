@@ -34,18 +34,18 @@ def selects(home: Workspace, ask: Callable[[], Any]) -> tuple[int, Any]:
 def test_the_newest_installations_are_read_together(home: Workspace) -> None:
     for name in ("serve", "compress", "serve"):
         studio.put(home, InstallSpec(engine=name), f"Install the engine {name}", JobState.FAILED)
-    times, newest = selects(home, lambda: engines.latest(home))
+    times, newest = selects(home, lambda: engines.latest_jobs(home))
     assert set(newest) == {"serve", "compress"} and times == 2
 
 
 def test_several_loads_ask_for_what_was_measured_as_often_as_one(home: Workspace) -> None:
     measured.store(home)
-    case = cases.resolve(home, models.facts(home, "starter"), recipe_files.read_file(Path("w8a8")))
+    case = cases.resolve(home, models.resolve_facts(home, "starter"), recipe_files.read_file(Path("w8a8")))
     loads = [ExpectedLoad(concurrency=number) for number in (1, 4, 16)]
-    estimates.at(home, case, loads)  # documents are read once a process
-    once, (first,) = selects(home, lambda: estimates.at(home, case, loads[:1]))
-    often, found = selects(home, lambda: estimates.at(home, case, loads))
-    assert found == [estimates.of(home, case, load) for load in loads] and found[0] == first
+    estimates.estimate_loads(home, case, loads)  # documents are read once a process
+    once, (first,) = selects(home, lambda: estimates.estimate_loads(home, case, loads[:1]))
+    often, found = selects(home, lambda: estimates.estimate_loads(home, case, loads))
+    assert found == [estimates.estimate_one(home, case, load) for load in loads] and found[0] == first
     assert once == often > 0
 
 
@@ -54,8 +54,8 @@ def test_what_never_changes_is_worked_out_once(home: Workspace) -> None:
     (first,), (again,) = artifacts.listing(home), artifacts.listing(home)
     assert first.manifest is again.manifest
     model, here = models.resolve(home, "starter"), targets.find(home, "local")
-    assert technique_checks.cells(home, model, here) is technique_checks.cells(home, model, here)
+    assert technique_checks.check_quickly(home, model, here) is technique_checks.check_quickly(home, model, here)
     other = model.model_copy(update={"layers": model.layers * 1000, "parameters": 10**13})
-    assert technique_checks.cells(home, other, here) != technique_checks.cells(home, model, here), (
+    assert technique_checks.check_quickly(home, other, here) != technique_checks.check_quickly(home, model, here), (
         "of one path and revision, but not alike"
     )

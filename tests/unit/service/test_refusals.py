@@ -18,9 +18,9 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def test_the_nearest_names_the_option_that_differs(workspace: Workspace) -> None:
     """ "AWQ no, nearest AWQ": only the group size differs."""
-    card = models.facts(workspace, "starter")
+    card = models.resolve_facts(workspace, "starter")
     odd = card.model_copy(
         update={"hidden_size": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "intermediate_size": 1536}
     )
-    awq = next(check for check in technique_checks.checks(workspace, odd) if check.kind == "awq")
+    awq = next(check for check in technique_checks.check_all(workspace, odd) if check.kind == "awq")
     assert not awq.works and awq.nearest == "quantize awq (group_size 64)"

@@ -49,21 +49,21 @@ INSTALL = InstallSpec(engine="serve")
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
 Try = Callable[[Workspace, str], object]
 ATTEMPTS: dict[str, Try] = {
-    "unreadable_rows.remove": lambda w, _: unreadable_rows.remove(w, unreadable_rows.Damaged("preset", "x", "")),
+    "unreadable_rows.remove": lambda w, _: unreadable_rows.remove(w, unreadable_rows.UnreadableRow("preset", "x", "")),
     "evaluations.continuation.prepare": lambda w, _: continuation.prepare(w, "e-1", 1),
-    "evaluations.evaluations.of_variants": lambda w, _: evaluations.of_variants(w, [], EvaluateOptions()),
-    "evaluations.evaluations.frozen": lambda w, _: evaluations.frozen(w, EvaluateSpec.model_construct()),
+    "evaluations.evaluations.make_spec": lambda w, _: evaluations.make_spec(w, [], EvaluateOptions()),
+    "evaluations.evaluations.freeze": lambda w, _: evaluations.freeze(w, EvaluateSpec.model_construct()),
     "evaluations.imported_results.add": lambda w, _: imported_results.add(w, []),
     "evaluations.imported_results.remove": lambda w, _: imported_results.remove(w, "b-1"),
-    "evaluations.tasks.kept": lambda w, _: tasks.kept(w, []),
-    "evaluations.workload_files.keep": lambda w, _: workload_files.keep(w, "x", b"{}"),
-    "evaluations.workload_files.store": lambda w, _: workload_files.store(w, "x", b"{}"),
+    "evaluations.tasks.keep_copies": lambda w, _: tasks.keep_copies(w, []),
+    "evaluations.workload_files.keep_by_hash": lambda w, _: workload_files.keep_by_hash(w, "x", b"{}"),
+    "evaluations.workload_files.store_upload": lambda w, _: workload_files.store_upload(w, "x", b"{}"),
     "evaluations.workloads.save": lambda w, _: workloads.save(w, "x.jsonl", b'{"prompt": "x"}'),
     "jobs.artifacts.delete": lambda w, _: artifacts.delete(w, "a-1"),
-    "jobs.artifact_storage.collect": lambda w, _: artifact_storage.collect(w),
-    "jobs.limits.check_engine": lambda w, _: limits.check_engine(w, {"kind": "install", "action": "remove"}),
+    "jobs.artifact_storage.collect_garbage": lambda w, _: artifact_storage.collect_garbage(w),
+    "jobs.limits.check_engine_role": lambda w, _: limits.check_engine_role(w, {"kind": "install", "action": "remove"}),
     "jobs.jobs.submit": lambda w, _: jobs.submit(w, INSTALL, "x"),
-    "jobs.jobs.drop_kept": lambda w, job: jobs.drop_kept(w, job),
+    "jobs.jobs.drop_checkpoints": lambda w, job: jobs.drop_checkpoints(w, job),
     "jobs.jobs.cancel": lambda w, job: jobs.cancel(w, job),
     "jobs.jobs.resume": lambda w, job: jobs.resume(w, job),
     "jobs.jobs.release": lambda w, job: jobs.release(w, job),
@@ -88,7 +88,7 @@ ATTEMPTS: dict[str, Try] = {
     "plans.optimize.prepare": lambda w, _: optimize.prepare(w, cases.resolve(w, models.resolve(w, "starter"), W8A8)),
     "plans.training.prepare": lambda w, _: training.prepare(w, "starter", Training()),
     "presets.presets.remove": lambda w, _: presets.remove(w, "my/own"),
-    "presets.presets.take": lambda w, _: presets.take(w, []),
+    "presets.presets.put": lambda w, _: presets.put(w, []),
     "serving.endpoints.deploy": lambda w, _: endpoints.deploy(
         w, Deployment.model_construct(id="x", artifact="a", instance="i"), print
     ),
@@ -97,7 +97,7 @@ ATTEMPTS: dict[str, Try] = {
     ),
     "serving.endpoints.delete": lambda w, _: endpoints.delete(w, "x"),
     "serving.endpoints.prove": lambda w, _: endpoints.prove(w, "x"),
-    "serving.playground.model": lambda w, _: playground.model(w, "http://127.0.0.1:9", "x"),
+    "serving.playground.find_model_name": lambda w, _: playground.find_model_name(w, "http://127.0.0.1:9", "x"),
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
     "studio.backup.back_up": lambda w, _: backup.back_up(w, Path("/nowhere/x")),
     "studio.backup.restore": lambda w, _: backup.restore(w, Path("/nowhere/x")),
@@ -106,10 +106,10 @@ ATTEMPTS: dict[str, Try] = {
 UPKEEP = {
     "workspace.Workspace.change",
     "studio.demo_export._fill",
-    "models.catalog_sync.fitted",
+    "models.catalog_sync.check_fits",
     # a look that is rolled back, and what a change leaves to do
-    "jobs.artifact_storage.collect",
-    "jobs.artifact_storage.remove_given_up",
+    "jobs.artifact_storage.collect_garbage",
+    "jobs.artifact_storage.remove_abandoned_files",
 }
 """Those that write without a person: the one way itself, a demonstration's own home, the catalog made anew from its
 files."""
@@ -117,14 +117,14 @@ WRITES = {"session", "run", "upkeep"}
 """Of a store."""
 FILES = {"write", "staged_file", "staged_folder", "unlink", "rmtree", "write_text", "write_bytes", "copyfile"}
 ON_DISK = {
-    "evaluations.evaluations._kept_text",  # of `frozen`
-    "evaluations.tasks._keep",
-    "evaluations.tasks._copy",  # of `kept`
-    "evaluations.bench.run",
-    "evaluations.reports._rendered",  # a temporary folder
+    "evaluations.evaluations._copy_held_out_text",  # of `freeze`
+    "evaluations.tasks._keep_copy",
+    "evaluations.tasks._copy",  # of `keep_copies`
+    "evaluations.bench.run_bench",
+    "evaluations.reports._render",  # a temporary folder
     "jobs.artifacts.archive",
     "studio.backup._put_files",  # of `restore`
-    "models.preflight._of",  # a cache of what was seen of a model's files
+    "models.preflight._cached_preflight",  # a cache of what was seen of a model's files
     # a folder that the caller names
     "studio.demo_export.export",
     "studio.demo_export.seed",
@@ -199,7 +199,7 @@ def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home: Worksp
         with pytest.raises(NotAllowed, match=r"ann@example\.org's"):
             change(bob, own.id)
     assert jobs.cancel(ann, own.id).cause == "ann@example.org"
-    for change in (jobs.resume, jobs.drop_kept):
+    for change in (jobs.resume, jobs.drop_checkpoints):
         with pytest.raises(NotAllowed):
             change(bob, own.id)
     assert jobs.resume(person(home, Role.ADMIN, "eve"), own.id).owner == "ann@example.org"
@@ -312,7 +312,7 @@ def test_the_second_of_two_jobs_counts_against_a_persons_limit_and_is_in_the_tra
     home = open_home(tmp_path / "home", max_jobs=2)
     ann = person(home, Role.OPERATOR)
     first = jobs.submit(ann, INSTALL, "x", submission="once", then=(lambda _: INSTALL, "y"))
-    second = jobs.follower(home, first.id)
+    second = jobs.find_follower(home, first.id)
     assert second is not None
     assert jobs.submit(ann, INSTALL, "x", submission="once", then=(lambda _: INSTALL, "y")).id == first.id
     found = [(each.who, each.action, each.target, each.detail) for each in reversed(audit.listing(home))]

@@ -69,7 +69,7 @@ def test_a_ruined_artifact_is_asked_for_before_it_is_served_or_measured(home: Wo
     ruined = {"kl_mean": 1.66, "below_floor": "The result is ruined."}
     job = studio.optimize_job(home, JobState.SUCCEEDED)
     made = studio.artifact(home, job, studio.optimize_spec(home).model, ruined)
-    assert variants.below_floor(home, ["starter", made, made, "a-0123"]) == [f"w8a8 ({made}): The result is ruined."]
+    assert variants.floor_warnings(home, ["starter", made, made, "a-0123"]) == [f"w8a8 ({made}): The result is ruined."]
     with pytest.raises(BelowFloor, match=r"The result is ruined\. To use it all the same, give anyway"):
         evaluations.prepare(home, ["starter", made], EvaluateOptions())
     folder = Path(artifacts.show(home, made).path) / "model"
@@ -99,23 +99,23 @@ def test_the_estimate_is_server_weights_and_cache(home: Workspace, starter_targe
         name="s", source="starter", kind="model", model_path=str(starter_target), serving=serving, bytes_on_disk=7
     )
     card = studio.optimize_spec(home).model
-    assert serve.memory(home, variant) == serve.SERVER_BYTES + 7 + 10_000 * card.kv_bytes_per_token
+    assert serve.estimate_memory(home, variant) == serve.SERVER_BYTES + 7 + 10_000 * card.kv_bytes_per_token
 
 
 def test_a_job_that_serves_what_is_asked_is_used_again(home: Workspace) -> None:
     both = jobs.submit(home, spec("a", "b"), "Serve a and b")
     for wanted in (["a", "b"], ["b", "a"], ["b"], ["a", "http://127.0.0.1:1"]):
         assert serve.start(home, wanted).id == both.id
-    assert serve.active(home, ["a", "c"]) is None and serve.active(home, ["http://127.0.0.1:1"]) is None
+    assert serve.find_active(home, ["a", "c"]) is None and serve.find_active(home, ["http://127.0.0.1:1"]) is None
     assert jobs.count(home, kinds=[JobKind.SERVE]) == 1
 
 
 def test_a_job_that_is_stopping_or_ended_is_not_used_again(home: Workspace) -> None:
     stopping = studio.put(home, spec("a"), "Serve a", JobState.RUNNING, cancel_requested=True)
-    assert serve.active(home, ["a"]) is None and serve.latest(home, ["a"]) == stopping
+    assert serve.find_active(home, ["a"]) is None and serve.find_latest(home, ["a"]) == stopping
     ended = studio.put(home, spec("a", "b"), "Serve a and b", JobState.FAILED, error="no")
-    assert serve.active(home, ["a", "b"]) is None and serve.latest(home, ["b", "a"]) == ended
-    assert serve.latest(home, ["b"]) is None, "how another pair ended says nothing of this one"
+    assert serve.find_active(home, ["a", "b"]) is None and serve.find_latest(home, ["b", "a"]) == ended
+    assert serve.find_latest(home, ["b"]) is None, "how another pair ended says nothing of this one"
 
 
 def test_the_endpoints_are_those_of_the_latest_attempt(home: Workspace) -> None:

@@ -196,7 +196,7 @@ AWAY = Variant(name="there", source="http://there/v1", kind="url", url="http://t
 
 def test_without_the_environment_it_is_said_how_to_get_it(tmp_path: Path) -> None:
     bare = open_home(tmp_path / "home", engines=tmp_path / "none")
-    assert "whetstone engines install quality" in (tasks.missing(bare) or "")
+    assert "whetstone engines install quality" in (tasks.missing_packages(bare) or "")
     with pytest.raises(EngineMissing, match="whetstone engines install quality"):
         tasks.check(bare, EvaluateOptions(tasks=("next-line",)), [LOCAL])
     assert tasks.check(bare, EvaluateOptions(), [LOCAL]) == []
@@ -213,8 +213,8 @@ def test_two_tasks_of_one_name_and_addresses_alone_are_refused(quality: Workspac
 
 def test_a_job_works_with_a_copy_that_stays_as_it_was(quality: Workspace, write: Callable[..., Path]) -> None:
     found = [task_files.read(write())]
-    (folder,) = tasks.kept(quality, found)
-    assert tasks.kept(quality, found) == (folder,)
+    (folder,) = tasks.keep_copies(quality, found)
+    assert tasks.keep_copies(quality, found) == (folder,)
     (found[0].source.parent / "sums.jsonl").unlink()
     kept = json.loads((Path(folder) / "task.json").read_text())
     assert kept["sha256"] == found[0].sha256 and folder.endswith(found[0].sha256[:32])
@@ -224,4 +224,4 @@ def test_a_job_works_with_a_copy_that_stays_as_it_was(quality: Workspace, write:
 
 def test_a_limit_of_none_is_refused_in_the_options_own_words() -> None:
     with pytest.raises(InvalidOptions, match="Task limit is wrong: it must be at least 1"):
-        evaluations.options(tasks=("next-line",), task_limit=0)
+        evaluations.read_options(tasks=("next-line",), task_limit=0)

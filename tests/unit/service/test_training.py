@@ -38,7 +38,7 @@ def test_a_training_is_queued_with_its_claim(opened: Workspace) -> None:
     spec = training.prepare(opened, "starter", Training(minutes=2))
     job = training.submit(opened, spec)
     assert (job.kind, job.title) == ("train", "Train a draft for starter: small model, LK hybrid")
-    assert claims.of(spec, job.terms).memory_bytes > spec.model.weights_bytes
+    assert claims.make_claim(spec, job.terms).memory_bytes > spec.model.weights_bytes
     assert set(jobs.specification(opened, job.id)["seen"]) == {spec.model.path}
 
 
@@ -123,7 +123,7 @@ def test_a_draft_of_another_model_is_refused(made: tuple[Workspace, dict[str, st
     with pytest.raises(
         RequestError, match="was trained for starter, not for tiny: train one with `whetstone train tiny`"
     ):
-        models.draft_of(home, models.resolve(home, str(tiny)), recipe)
+        models.find_draft(home, models.resolve(home, str(tiny)), recipe)
 
 
 def test_the_fields_of_the_specification_are_the_options(opened: Workspace) -> None:

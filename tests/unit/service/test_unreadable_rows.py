@@ -69,8 +69,10 @@ def command(home: Workspace, monkeypatch: pytest.MonkeyPatch, *arguments: str) -
 
 def test_one_bad_row_hides_no_other(spoilt: Workspace) -> None:
     assert len(presets.listing(spoilt)) > 10 and "my/own" not in [known.preset.id for known in presets.listing(spoilt)]
-    assert artifacts.listing(spoilt) == [] and evaluations.listing(spoilt) == [] and models.remembered(spoilt) == []
-    found = unreadable_rows.listing(spoilt)
+    assert (
+        artifacts.listing(spoilt) == [] and evaluations.listing(spoilt) == [] and models.list_remembered(spoilt) == []
+    )
+    found = unreadable_rows.find_all(spoilt)
     assert [(each.kind, each.id) for each in found] == [
         (kind, row.model_dump()["path" if kind == "model" else "id"]) for kind, row in ROWS.items()
     ]
@@ -78,9 +80,9 @@ def test_one_bad_row_hides_no_other(spoilt: Workspace) -> None:
 
 
 def test_each_can_be_removed(spoilt: Workspace) -> None:
-    for each in unreadable_rows.listing(spoilt):
+    for each in unreadable_rows.find_all(spoilt):
         unreadable_rows.remove(spoilt, each)
-    assert unreadable_rows.listing(spoilt) == []
+    assert unreadable_rows.find_all(spoilt) == []
 
 
 def test_the_commands_of_a_bad_preset_answer_in_sentences(
@@ -95,7 +97,7 @@ def test_the_commands_of_a_bad_preset_answer_in_sentences(
     said = [finding for finding in json.loads(capsys.readouterr().out) if finding["subject"].startswith("Stored")]
     assert [finding["subject"] for finding in said] == ["Stored evaluation e-1", "Stored model /models/x"]
     command(spoilt, monkeypatch, "doctor", "--remove-damaged")
-    assert unreadable_rows.listing(spoilt) == []
+    assert unreadable_rows.find_all(spoilt) == []
 
 
 @given(value=ANY, against=ANY, statement=st.text(max_size=20), conditions=st.text(max_size=20))
@@ -152,7 +154,7 @@ def test_a_figure_that_is_no_number_is_not_known() -> None:
     assert Recipe.model_validate({"name": "x", "steps": []}).name == "x"
 
 
-def newer_rows() -> dict[unreadable_rows.Kind, PresetRow | ArtifactRow | EvaluationRow | ModelRow]:
+def newer_rows() -> dict[unreadable_rows.DocumentKind, PresetRow | ArtifactRow | EvaluationRow | ModelRow]:
     """Rows as the next version may write them: the same schema of the database, one field more in the document."""
     preset = Preset.model_validate(
         {"id": "my/own", "model": "starter", "goal": "balanced", "recipe": {"name": "x", "steps": []}}
@@ -160,7 +162,7 @@ def newer_rows() -> dict[unreadable_rows.Kind, PresetRow | ArtifactRow | Evaluat
     manifest = Manifest(
         job="j-1", parent=STARTER, recipe=preset.recipe, recipe_hash="0", files=[], bytes_before=1, bytes_after=1
     )
-    documents: dict[unreadable_rows.Kind, BaseModel] = {
+    documents: dict[unreadable_rows.DocumentKind, BaseModel] = {
         "preset": preset,
         "artifact": manifest,
         "evaluation": evaluation(),
@@ -185,7 +187,7 @@ def newer(home: Workspace) -> Workspace:
 def test_what_a_newer_version_wrote_is_called_so_and_never_removed(
     newer: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = unreadable_rows.listing(newer)
+    rows = unreadable_rows.find_all(newer)
     assert [row.kind for row in rows] == list(ROWS) and all(row.newer for row in rows)
     assert all(
         "was written by a newer version of Whetstone" in row.why and "`of_the_next_version`" in row.why for row in rows
@@ -193,7 +195,7 @@ def test_what_a_newer_version_wrote_is_called_so_and_never_removed(
     command(newer, monkeypatch, "doctor", "--remove-damaged", "--json")
     findings = [each for each in json.loads(capsys.readouterr().out) if each["subject"].startswith("Stored")]
     assert [each["fix"] for each in findings] == [doctor.NEWER] * 4
-    assert unreadable_rows.listing(newer) == rows
+    assert unreadable_rows.find_all(newer) == rows
     for row in rows:
         with pytest.raises(NotNow, match="is not damaged"):
             unreadable_rows.remove(newer, row)
@@ -241,14 +243,16 @@ def test_a_job_of_a_newer_version_is_refused_in_a_sentence_and_spoils_no_estimat
             session.add(row)
     with pytest.raises(WrittenByNewer, match="Job j-1 was written by a newer version"):
         jobs.retry(home, "j-1")
-    assert progress.expected(home, "optimize", "another") is None
+    assert progress.expected_time(home, "optimize", "another") is None
 
 
 @given(
     st.sampled_from(list(ROWS)),
     st.sets(st.text(string.ascii_lowercase, min_size=9, max_size=12), min_size=1, max_size=3),
 )
-def test_a_document_with_any_field_more_is_of_a_newer_version(kind: unreadable_rows.Kind, names: set[str]) -> None:
+def test_a_document_with_any_field_more_is_of_a_newer_version(
+    kind: unreadable_rows.DocumentKind, names: set[str]
+) -> None:
     row = newer_rows()[kind]
     text = next(value for name, value in row.model_dump().items() if name in {"document", "manifest", "card"})
     document = json.loads(text)

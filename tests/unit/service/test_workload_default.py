@@ -30,13 +30,13 @@ def test_the_load_fits_the_models(
     tmp_path: Path, given: dict[str, str], others: bool, expected: tuple[str, str]
 ) -> None:
     found = [variant(tmp_path / "one", chat=True), variant(tmp_path / "two", chat=others)]
-    chosen = workloads.fitting(EvaluateOptions.model_validate(given), found)
+    chosen = workloads.fit_to_variants(EvaluateOptions.model_validate(given), found)
     assert (chosen.workload, chosen.endpoint) == expected
 
 
 def test_an_address_alone_keeps_what_was_chosen() -> None:
     address = Variant(name="x", source="http://x", kind="url", url="http://x")
-    assert workloads.fitting(EvaluateOptions(), [address]) == EvaluateOptions()
+    assert workloads.fit_to_variants(EvaluateOptions(), [address]) == EvaluateOptions()
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,16 @@ def test_chat_prompts_that_are_too_few_come_round_in_runs_that_keep_their_own_pr
     tmp_path: Path, given: dict[str, object], expected: str
 ) -> None:
     """The last asks for more in one run than there are, which `check` refuses."""
-    chosen = workloads.fitting(EvaluateOptions.model_validate(given), [variant(tmp_path / "one", chat=True)])
+    chosen = workloads.fit_to_variants(EvaluateOptions.model_validate(given), [variant(tmp_path / "one", chat=True)])
     assert chosen.prefix_cache == expected
 
 
 def test_what_an_address_serves_is_not_asked_for_prefixes_of_its_own(tmp_path: Path) -> None:
     """Its server need not know vLLM's cache_salt."""
     address = Variant(name="x", source="http://x", kind="url", url="http://x")
-    chosen = workloads.fitting(EvaluateOptions(concurrency=(1, 4)), [variant(tmp_path / "one", chat=True), address])
+    chosen = workloads.fit_to_variants(
+        EvaluateOptions(concurrency=(1, 4)), [variant(tmp_path / "one", chat=True), address]
+    )
     assert chosen.prefix_cache == "recipe"
 
 
@@ -81,5 +83,5 @@ def test_answers_to_a_generated_load_have_its_length_where_all_servers_are_ours(
     second = Variant(name="b", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
     variants = (first, second if others == "url" else first.model_copy(update={"name": "b"}))
     options = EvaluateOptions(workload=workload, ignore_eos=asked, quality=False)
-    kept = evaluations.frozen(home, evaluations.EvaluateSpec(variants=variants, options=options))
+    kept = evaluations.freeze(home, evaluations.EvaluateSpec(variants=variants, options=options))
     assert kept.options.ignore_eos is expected

@@ -201,7 +201,7 @@ class Collecting(RuleBasedStateMachine):
         self.left = -1 if crash_after is None else crash_after
         FolderPlace.remove = between  # type: ignore[assignment,method-assign]
         try:
-            artifact_storage.collect(self.home, unused_for=NOW if unused else None, grace=NOW)
+            artifact_storage.collect_garbage(self.home, unused_for=NOW if unused else None, grace=NOW)
         except Crash:
             self.home.store.engine.dispose()
         finally:
@@ -232,7 +232,7 @@ class Collecting(RuleBasedStateMachine):
         for job in list(self.published):
             ended(self.home, job, JobState.LOST)
             del self.published[job]
-        artifact_storage.collect(self.home, grace=NOW)
+        artifact_storage.collect_garbage(self.home, grace=NOW)
         with self.home.store.read() as session:
             paths = {row.path for row in session.exec(select(ArtifactRow))}
         at = self.home.settings.artifacts
@@ -286,7 +286,7 @@ def at_once(home: Workspace, job: str, artifact: str) -> bool:
     reader = threading.Thread(target=start)
     reader.start()
     barrier.wait()
-    artifact_storage.collect(home, unused_for=NOW, grace=NOW)
+    artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW)
     reader.join()
     return bool(refused)
 
@@ -295,7 +295,7 @@ def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_p
     submit(home, "j-1", state=JobState.RUNNING)
     first = publish(home, "j-1", tmp_path / "a")
     ended(home, "j-1", JobState.LOST)
-    artifact_storage.collect(home, grace=NOW)
+    artifact_storage.collect_garbage(home, grace=NOW)
     assert not Path(first.address).exists()
     ended(home, "j-1", JobState.RUNNING)
     second = publish(home, "j-1", tmp_path / "b")
@@ -308,13 +308,13 @@ def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_p
 def test_a_dry_run_says_what_would_go_and_leaves_it(home: Workspace, tmp_path: Path) -> None:
     submit(home, "j-1", state=JobState.RUNNING)
     register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
-    assert artifact_storage.collect(home, grace=NOW).contents == 0
-    dry = artifact_storage.collect(home, unused_for=NOW, grace=NOW, dry_run=True)
+    assert artifact_storage.collect_garbage(home, grace=NOW).contents == 0
+    dry = artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW, dry_run=True)
     assert (dry.artifacts, dry.contents, dry.dry_run) == ([made.manifest.id], 1, True) and dry.bytes > 0
     artifact_folder.verify(Path(made.address), made.manifest)
-    done = artifact_storage.collect(home, unused_for=NOW, grace=NOW)
+    done = artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW)
     assert (done.artifacts, done.bytes) == (dry.artifacts, dry.bytes) and not Path(made.address).exists()
-    assert artifact_storage.collect(home, unused_for=NOW, grace=NOW).contents == 0
+    assert artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW).contents == 0
 
 
 def test_what_a_job_reads_is_not_deleted(home: Workspace, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_what_a_job_reads_is_not_deleted(home: Workspace, tmp_path: Path) -> Non
     with pytest.raises(NotNow, match=r"is read by job r-1 \(t\): cancel that one first"):
         artifacts.delete(home, made.manifest.id)
     ended(home, "r-1", JobState.CANCELLED)
-    assert artifact_storage.collect(home, unused_for=NOW, grace=NOW).artifacts == []
+    assert artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW).artifacts == []
     artifacts.delete(home, made.manifest.id)
     assert not Path(made.address).exists()
     with pytest.raises(NotFound):

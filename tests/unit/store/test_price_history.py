@@ -31,14 +31,14 @@ def keep(home: Workspace, found: PriceList) -> None:
 
 def test_the_last_refresh_counts_and_what_changed_is_kept(tmp_path: Path) -> None:
     home = open_home(tmp_path)
-    assert prices.changes(home) == []
+    assert prices.list_changes(home) == []
     keep(home, refreshed(DAYS[0], "eu-west-1", ml_g5_12xlarge=7.0, ml_g6_xlarge=1.0))
     keep(home, refreshed(DAYS[1], "eu-west-1", ml_g5_12xlarge=7.0, ml_g6_xlarge=0.9))
     keep(home, refreshed(DAYS[2], "eu-west-1", ml_g5_12xlarge=8.4))
     rows = targets.hardwares(home).instances
     assert rows["ml.g5.12xlarge"].sagemaker_usd_per_hour == 8.4
     assert not rows["ml.g6.xlarge"].price_refreshed, "the last refresh had none of it: the snapshot's counts"
-    large, small = prices.changes(home)
+    large, small = prices.list_changes(home)
     assert (large.instance, large.before, large.after) == ("ml.g5.12xlarge", 7.0, 8.4)
     assert (large.before_as_of, large.as_of) == (DAYS[1], DAYS[2]) and f"{large.share:+.0%}" == "+20%"
     assert (small.instance, small.before, small.after) == ("ml.g6.xlarge", 1.0, 0.9)
@@ -48,4 +48,4 @@ def test_prices_of_two_regions_are_not_compared(tmp_path: Path) -> None:
     home = open_home(tmp_path)
     keep(home, refreshed(DAYS[0], "eu-west-1", ml_g5_12xlarge=7.0))
     keep(home, refreshed(DAYS[1], "us-east-1", ml_g5_12xlarge=6.0))
-    assert prices.changes(home) == []
+    assert prices.list_changes(home) == []

@@ -19,6 +19,6 @@ from backend.worker.measuring.tasks import TaskScoring
 def test_an_address_is_not_scored_for_others(tmp_path: Path) -> None:
     address = "https://models.example.org/v1"
     variant = Variant(name="theirs", source=address, kind="url", url=address)
-    spec = EvaluateSpec(variants=(variant,), options=evaluations.options(), shared=True)
+    spec = EvaluateSpec(variants=(variant,), options=evaluations.read_options(), shared=True)
     with pytest.raises(WorkError, match="others reach this studio, and lm-eval follows redirects"):
         TaskScoring(spec, settings.load(), tmp_path, Silent())._server(variant, Endpoint(address, None, None))

@@ -13,7 +13,7 @@ from backend.domain.errors import RequestError
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner.footprint import Footprint
 from backend.service.models import catalog, technique_checks
-from backend.service.models.catalog import Entry, Line
+from backend.service.models.catalog import CatalogEntry, CatalogLine
 from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.presets import presets
 from backend.service.presets.presets import KnownPreset
@@ -63,7 +63,7 @@ def list_models(
 ) -> None:
     """The models: published, those that come with Whetstone, your own."""
     workspace = service.open_workspace()
-    catalog_filter = catalog.chosen(
+    catalog_filter = catalog.make_filter(
         workspace,
         origins=tuple(origin or ()),
         techniques=tuple(technique or ()),
@@ -91,7 +91,7 @@ def _billions(value: float | None) -> int | None:
     return round(value * 1e9)
 
 
-def _document(line: Line, instance: str | None) -> dict[str, Any]:
+def _document(line: CatalogLine, instance: str | None) -> dict[str, Any]:
     entry = line.entry
     return _facts(entry) | {"checked_on": instance or "local", "checked": _checked(line.checks), "fits": line.fits}
 
@@ -108,7 +108,7 @@ def _checked(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
     }
 
 
-def _facts(entry: Entry) -> dict[str, Any]:
+def _facts(entry: CatalogEntry) -> dict[str, Any]:
     model = entry.model
     return {
         "id": entry.id,
@@ -127,8 +127,8 @@ def _facts(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _text(lines: list[Line], instance: str | None) -> str:
-    kinds = technique_checks.kinds()
+def _text(lines: list[CatalogLine], instance: str | None) -> str:
+    kinds = technique_checks.kind_titles()
     rows = [
         (
             line.entry.id,
@@ -164,14 +164,14 @@ def show(
     presets."""
     workspace = service.open_workspace()
     entry = catalog.show(workspace, model)
-    checks = technique_checks.checks(workspace, entry.model, instance)
+    checks = technique_checks.check_all(workspace, entry.model, instance)
     memory = catalog.memory(workspace, entry.model)
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
     document |= {
         "checked": _checked(checks, "sources", "nearest", "kernel"),
         "memory": [_memory(each) for each in memory],
     }
-    known = presets.listing(workspace, presets.Filter(model=entry.source))
+    known = presets.listing(workspace, presets.PresetFilter(model=entry.source))
     document["presets"] = [
         {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin}
         for each in known
@@ -194,7 +194,7 @@ def _memory(each: Footprint) -> dict[str, Any]:
     }
 
 
-def _card(entry: Entry, checks: list[TechniqueCheck], memory: list[Footprint], instance: str) -> str:
+def _card(entry: CatalogEntry, checks: list[TechniqueCheck], memory: list[Footprint], instance: str) -> str:
     card = _facts(entry) | entry.model.model_dump(mode="json", exclude={"sources", "license", "max_positions", "draft"})
     lines = [f"{name:22} {value}" for name, value in card.items() if name != "published" and value not in (None, {})]
     cells = entry.published.model_dump().items()

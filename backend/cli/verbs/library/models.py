@@ -37,7 +37,7 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
     """A model's card before any download: read from config.json and the safetensors headers alone."""
     workspace = service.open_workspace()
     if not imports.is_remote(workspace, source):
-        card = models.inspected(workspace, source)
+        card = models.resolve_with_notes(workspace, source)
         emit(_card(card), as_json=json, text=_lines(_card(card)))
         return
     found = imports.inspect(workspace, source, revision=revision)
@@ -74,7 +74,9 @@ def import_model(
         emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}{notes}")
         return
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence, name=name)
-    submit = partial(imports.submit, workspace, prepared, submission=jobs.key(workspace, life.key), terms=life.terms)
+    submit = partial(
+        imports.submit, workspace, prepared, submission=jobs.submission_key(workspace, life.key), terms=life.terms
+    )
     ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
     called = ended.result["name"]
     next_step = next_command("optimize", called, "--recipe", "awq")
@@ -86,7 +88,7 @@ def import_model(
 def list_models(json: Json = False) -> None:
     """The models that were imported, latest first."""
     workspace = service.open_workspace()
-    cards = models.remembered(workspace)
+    cards = models.list_remembered(workspace)
     say_left_out(workspace, "model")
     rows = [
         (known_model.card.id, "yes" if known_model.present else "no", known_model.card.path) for known_model in cards

@@ -18,7 +18,7 @@ from backend.domain.rules.plan import Verdict
 from backend.present.presets import Measurement
 from backend.service.plans import recipe_files
 from backend.service.presets import preset_text, presets
-from backend.service.presets.presets import Applied, Filter, PresetView
+from backend.service.presets.presets import AppliedPreset, PresetFilter, PresetView
 
 app = typer.Typer(no_args_is_help=True)
 Id = Annotated[str, typer.Argument(help="The id of a preset, such as llama-3-70b-instruct/lower-cost.")]
@@ -42,7 +42,7 @@ def list_presets(
     _one_of("goal", goal, list(GOALS))
     _one_of("origin", origin, list(get_args(Origin)))
     workspace = service.open_workspace()
-    chosen = Filter(model=model, goal=goal, origin=origin, target=target, words=search)
+    chosen = PresetFilter(model=model, goal=goal, origin=origin, target=target, words=search)
     preset_views = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
     say_left_out(workspace, "preset")
     emit(
@@ -157,7 +157,7 @@ def apply(
     emit(_applied(applied), as_json=json, text=written if output else said)
 
 
-def _applied(applied: Applied) -> dict[str, Any]:
+def _applied(applied: AppliedPreset) -> dict[str, Any]:
     case, verdict = applied.case, applied.case.verdict
     return {
         "preset": applied.preset,
@@ -243,7 +243,7 @@ def import_presets(
     json: Json = False,
 ) -> None:
     """Take presets from a file: all of them, or none where one is wrong."""
-    taken = presets.take(service.open_workspace(), preset_text.read_file(file), replace=replace)
+    taken = presets.put(service.open_workspace(), preset_text.read_file(file), replace=replace)
     document = [{"preset": name, "outcome": outcome} for name, outcome in taken]
     emit(document, as_json=json, text="\n".join(f"{name}: {outcome}" for name, outcome in taken))
 

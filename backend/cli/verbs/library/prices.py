@@ -9,7 +9,7 @@ import typer
 from backend import service
 from backend.cli.output import Json, emit, table
 from backend.service.machines import prices
-from backend.service.machines.prices import PricedInstance, Refreshed
+from backend.service.machines.prices import PricedInstance, RefreshResult
 
 app = typer.Typer(no_args_is_help=True)
 Region = Annotated[str | None, typer.Option(help="An AWS region; else that of the environment, else us-east-1.")]
@@ -48,7 +48,7 @@ def refresh(
 @app.command()
 def changes(json: Json = False) -> None:
     """What each refresh found other than the one before it, the newest first."""
-    found = prices.changes(service.open_workspace())
+    found = prices.list_changes(service.open_workspace())
     rows = [
         (
             one.instance,
@@ -90,7 +90,7 @@ def _usd(value: float | None) -> str:
     return "-" if value is None else f"{value:,.4f}"
 
 
-def _told(refreshed: Refreshed) -> str:
+def _told(refreshed: RefreshResult) -> str:
     lines = [f"{refreshed.prices} prices of {refreshed.region}, as of {refreshed.as_of}, from the AWS Pricing API."]
     if refreshed.missing:
         lines.append(f"Not offered or not priced there, the snapshot stays: {', '.join(refreshed.missing)}.")

@@ -33,7 +33,9 @@ Target = Annotated[
 def list_recipes(json: Json = False) -> None:
     """The bundled recipes, a sentence each; `recipe show NAME` prints one as YAML to copy."""
     found = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
-    emit(found, as_json=json, text=table(("name", "what it is"), [(name, recipe_files.about(name)) for name in found]))
+    emit(
+        found, as_json=json, text=table(("name", "what it is"), [(name, recipe_files.describe(name)) for name in found])
+    )
 
 
 @app.command("show")
@@ -47,9 +49,9 @@ def show_recipe(recipe: File, json: Json = False) -> None:
 def check(recipe: File, model: Model = "starter", target: Target = "local", json: Json = False) -> None:
     """The plan, or every reason why not with the nearest valid recipe; exit 0 when valid, 2 when not."""
     workspace = service.open_workspace()
-    card, chosen = models.facts(workspace, model), recipe_files.read_file(recipe)
-    calibration.named(chosen)
-    case = cases.resolve(workspace, card, chosen, auto_target.settled(workspace, card, chosen, target))
+    card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
+    calibration.find_file(chosen)
+    case = cases.resolve(workspace, card, chosen, auto_target.resolve_target(workspace, card, chosen, target))
     verdict, where = case.verdict, case.asked
     document = {
         "valid": verdict.valid,
@@ -102,16 +104,16 @@ def estimate_recipe(
 ) -> None:
     """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
     workspace = service.open_workspace()
-    card, chosen = models.facts(workspace, model), recipe_files.read_file(recipe)
-    calibration.named(chosen)
+    card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
+    calibration.find_file(chosen)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     if target != "auto":
         case = cases.resolve(workspace, card, chosen, target, probe=True)
-        estimate = estimates.of(workspace, case, load, acceptance=acceptance, price_per_hour=price_per_hour)
+        estimate = estimates.estimate_one(workspace, case, load, acceptance=acceptance, price_per_hour=price_per_hour)
         emit(estimate, as_json=json, text=estimate_text(estimate))
         return
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
-    choice = auto_target.choice(
+    choice = auto_target.choose_target(
         workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load
     )
     winner = choice.winner.model_dump(mode="json") if choice.winner else {}

@@ -204,29 +204,29 @@ def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, 
 
 def test_the_service_reads_conditions_before_and_judges_after(document: Evaluation) -> None:
     options = EvaluateOptions(concurrency=(1, 4), quality=False)
-    assert evaluations.conditions([], options, waits=False) == []
+    assert evaluations.read_gates([], options, waits=False) == []
     with pytest.raises(InvalidGate, match="leave out detach"):
-        evaluations.conditions(["ttft_p95 > 1ms"], options, waits=False)
+        evaluations.read_gates(["ttft_p95 > 1ms"], options, waits=False)
     with pytest.raises(InvalidGate, match="needs quality"):
-        evaluations.conditions(["kl_mean > 1"], options, waits=True)
+        evaluations.read_gates(["kl_mean > 1"], options, waits=True)
     with pytest.raises(InvalidGate, match="add it"):
-        evaluations.conditions(["ttft_p95 > 1ms at 16"], options, waits=True)
-    asked = evaluations.conditions(["ttft_p95 > 0ms at 4"], options, waits=True)
+        evaluations.read_gates(["ttft_p95 > 1ms at 16"], options, waits=True)
+    asked = evaluations.read_gates(["ttft_p95 > 0ms at 4"], options, waits=True)
     with pytest.raises(GateFailed, match=r"3 figures are not as asked: w8a8 at 4 streams: ttft_p95 is"):
-        evaluations.judge(document, asked)
-    evaluations.judge(document, [])
+        evaluations.check_gates(document, asked)
+    evaluations.check_gates(document, [])
 
 
 def test_the_rates_of_an_open_load_are_known_before_and_the_levels_of_a_search_are_not() -> None:
     rates = EvaluateOptions(rate=(2.0, 4.0))
-    evaluations.conditions(["ttft_p95 > 1ms at 4", "ttft_p95 > 1ms at 2/s"], rates, waits=True)
+    evaluations.read_gates(["ttft_p95 > 1ms at 4", "ttft_p95 > 1ms at 2/s"], rates, waits=True)
     with pytest.raises(InvalidGate, match="measured: 2 requests/s, 4 requests/s"):
-        evaluations.conditions(["ttft_p95 > 1ms at 16"], rates, waits=True)
+        evaluations.read_gates(["ttft_p95 > 1ms at 16"], rates, waits=True)
     with pytest.raises(InvalidGate, match="measured: 1 stream, 4 streams"):
-        evaluations.conditions(["ttft_p95 > 1ms at 4/s"], EvaluateOptions(), waits=True)
+        evaluations.read_gates(["ttft_p95 > 1ms at 4/s"], EvaluateOptions(), waits=True)
     with pytest.raises(InvalidGate, match="measured: the trace"):
-        evaluations.conditions(["ttft_p95 > 1ms at 4"], EvaluateOptions(trace=True), waits=True)
-    evaluations.conditions(["ttft_p95 > 1ms at 16"], EvaluateOptions(sweep=("ttft_p95<=1s",)), waits=True)
+        evaluations.read_gates(["ttft_p95 > 1ms at 4"], EvaluateOptions(trace=True), waits=True)
+    evaluations.read_gates(["ttft_p95 > 1ms at 16"], EvaluateOptions(sweep=("ttft_p95<=1s",)), waits=True)
 
 
 def test_the_command_says_the_rate_that_was_asked_for(document: Evaluation) -> None:

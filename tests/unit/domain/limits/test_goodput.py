@@ -86,11 +86,11 @@ def test_counts_are_those_of_every_request_looked_at_alone(
         counted = [record for run in own for record in run if not record.warm]
         if counted:
             expected["ab"[variant], load] = Counted(sum(within(record, limits) for record in counted), len(counted))
-    assert latencies.counts(view(folder), limits) == expected
+    assert latencies.count_within(view(folder), limits) == expected
     for (variant, load), own in zip(keys, runs, strict=True):
         for metric in LIMITABLE_METRICS:
             values = [latency_ms(metric, record) for run in own for record in run if not record.warm]
-            shown = latencies.spread(view(folder), "ab"[variant], load, metric)
+            shown = latencies.sorted_latencies(view(folder), "ab"[variant], load, metric)
             assert shown == sorted(value for value in values if value is not None)
 
 

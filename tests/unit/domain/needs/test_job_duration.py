@@ -106,8 +106,8 @@ def test_an_accelerator_is_counted_where_there_is_one() -> None:
     assert where is not None
     context = Context(
         target=where.name,
-        facts=targets.facts(where, LLAMA_70B, None),
-        runs=targets.runs(where),
+        facts=targets.rule_facts(where, LLAMA_70B, None),
+        runs=targets.job_rates(where),
         price_per_hour=where.price_per_hour,
     )
     found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
@@ -121,8 +121,8 @@ def test_a_layer_must_fit_on_the_accelerator() -> None:
     assert where is not None and job_memory.on_device(LLAMA_70B, quantizing(method="awq")) > where.device.memory_bytes
     context = Context(
         target=where.name,
-        facts=targets.facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
-        runs=targets.runs(where),
+        facts=targets.rule_facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
+        runs=targets.job_rates(where),
     )
     found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
     assert found.job_seconds is None and any("a layer takes about" in reason for reason in found.unknown)

@@ -57,7 +57,7 @@ def known(name: str) -> ModelFacts:
 def facts(name: str, model: ModelFacts) -> Facts:
     target = instances.load().find(f"neuron:{name}")
     assert target is not None
-    return targets.facts(target, model, published.find(model.draft) if model.draft else None)
+    return targets.rule_facts(target, model, published.find(model.draft) if model.draft else None)
 
 
 HEADS = st.builds(

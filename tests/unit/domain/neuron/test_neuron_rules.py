@@ -39,7 +39,7 @@ def check(
     target = instances.load().find(where)
     assert target is not None
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
-    facts = targets.facts(target, card, draft).model_copy(update={"attached": attached})
+    facts = targets.rule_facts(target, card, draft).model_copy(update={"attached": attached})
     verdict = compat.check(card, chosen, facts)
     if verdict.suggestion is not None:
         assert compat.check(card, verdict.suggestion, facts).valid

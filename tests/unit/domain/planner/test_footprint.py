@@ -28,7 +28,7 @@ def test_fits_where_the_memory_rule_says_so(kind: str) -> None:
     fitting = set(chain.from_iterable(each.names for each in of(kind) if each.fits))
     for where in instances.load().targets():
         refused = any(
-            reason.rule == "memory" for reason in rules.reasons(LLAMA, recipe, targets.facts(where, LLAMA, None))
+            reason.rule == "memory" for reason in rules.reasons(LLAMA, recipe, targets.rule_facts(where, LLAMA, None))
         )
         assert refused == (where.name not in fitting), where.name
 

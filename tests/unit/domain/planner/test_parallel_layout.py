@@ -36,7 +36,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def estimated(workspace: Workspace, name: str, chosen: Recipe, where: str = FOUR, streams: int = 16) -> Estimate:
     case = cases.resolve(workspace, known(name), chosen, where)
-    return estimates.of(workspace, case, ExpectedLoad(concurrency=streams))
+    return estimates.estimate_one(workspace, case, ExpectedLoad(concurrency=streams))
 
 
 def over(degree: int) -> Recipe:
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_an_outcome_of_its_own_with_what_would(workspace: W
     (reason,) = case.verdict.reasons
     assert reason.rule == "memory" and "811.7 GB of weights" in reason.message and "this machine" in reason.message
     assert reason.source == serving_memory.FORMULA
-    found = auto_target.fitting(workspace, case.model, case.recipe)
+    found = auto_target.fitting_instances(workspace, case.model, case.recipe)
     prices = [each.price_per_hour for each in found if each.price_per_hour is not None]
     assert found and prices == sorted(prices)
     assert all(cases.resolve(workspace, case.model, case.recipe, each.target).works for each in found)
@@ -105,7 +105,7 @@ def test_a_smaller_recipe_is_suggested_where_one_fits(workspace: Workspace) -> N
 def test_what_is_wrong_besides_is_refused_and_what_works_is_valid(workspace: Workspace) -> None:
     wrong = recipe.read({"steps": [{"quantize": {"method": "awq", "group_size": 100}}]})
     assert cases.resolve(workspace, known(LLAMA_70B), wrong, "ml.g5.xlarge").verdict.outcome == "refused"
-    assert cases.resolve(workspace, models.facts(workspace, "starter"), Recipe()).verdict.outcome == "valid"
+    assert cases.resolve(workspace, models.resolve_facts(workspace, "starter"), Recipe()).verdict.outcome == "valid"
 
 
 def test_no_estimate_has_a_negative_cache() -> None:
@@ -115,7 +115,7 @@ def test_no_estimate_has_a_negative_cache() -> None:
 
 def test_what_is_served_elsewhere_need_not_fit_here(workspace: Workspace) -> None:
     """A job reads a layer at a time, so a small machine makes what a large one serves."""
-    card = models.facts(workspace, "starter")
+    card = models.resolve_facts(workspace, "starter")
     layers = int(1.02 * probe.total_memory() / BYTES_A_LAYER)
     large = card.model_copy(update={"layers": layers, "parameters": layers * 2_400_000})
     here = cases.resolve(workspace, large, AWQ)

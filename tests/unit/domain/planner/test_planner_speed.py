@@ -269,7 +269,7 @@ def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:
 
 
 def test_a_managed_70b_job_takes_hours_and_speculation_takes_none(workspace: Workspace) -> None:
-    found = estimates.of(
+    found = estimates.estimate_one(
         workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), AWQ, "sagemaker:ml.g5.12xlarge")
     )
     assert (
@@ -277,14 +277,14 @@ def test_a_managed_70b_job_takes_hours_and_speculation_takes_none(workspace: Wor
         and found.job_seconds[0] < 2 * 3600 < found.job_seconds[1]
         and found.job_cost is None
     )
-    none = estimates.of(
+    none = estimates.estimate_one(
         workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-8b"), DRAFT, "sagemaker:ml.g5.12xlarge")
     )
     assert none.job_seconds == none.job_cost == (0.0, 0.0)
 
 
 def choice(workspace: Workspace, name: str, chosen: Recipe, **goal: Any) -> Choice:
-    return auto_target.choice(workspace, known(name), chosen, Goal(**goal))
+    return auto_target.choose_target(workspace, known(name), chosen, Goal(**goal))
 
 
 def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspace: Workspace) -> None:
@@ -330,7 +330,7 @@ def test_quantizing_lets_a_cheaper_instance_win(workspace: Workspace) -> None:
 
 def test_an_invalid_recipe_is_not_estimated(workspace: Workspace) -> None:
     with pytest.raises(ImpossibleStack, match="does not fit"):
-        estimates.of(
+        estimates.estimate_one(
             workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), Recipe(), "ml.g5.xlarge")
         )
 
@@ -343,5 +343,5 @@ def test_a_refusal_names_the_cheapest_instance_where_the_recipe_works(workspace:
 
 def test_an_unknown_model_is_refused_with_the_nearest_names(workspace: Workspace) -> None:
     with pytest.raises(UnknownModel, match="meta-textgeneration-llama-3-70b"):
-        models.facts(workspace, "meta-textgeneration-llama-3-70")
-    assert models.facts(workspace, "starter").origin == "starter"
+        models.resolve_facts(workspace, "meta-textgeneration-llama-3-70")
+    assert models.resolve_facts(workspace, "starter").origin == "starter"

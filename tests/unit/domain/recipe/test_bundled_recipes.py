@@ -50,5 +50,5 @@ def test_each_is_valid_on_the_starter_and_says_what_it_is(name: str) -> None:
     card = models.card("starter")
     verdict = check.check(card, EVERY[name], Facts(draft=card))
     assert verdict.valid, [reason.message for reason in verdict.reasons]
-    sentence = recipe_files.about(name)
+    sentence = recipe_files.describe(name)
     assert sentence.endswith(".") and 20 < len(sentence) < 130

@@ -33,7 +33,7 @@ def known(name: str) -> ModelFacts:
 def facts(where: str, model: ModelFacts) -> Facts:
     found = instances.load().find(where)
     assert found is not None
-    return targets.facts(found, model, None)
+    return targets.rule_facts(found, model, None)
 
 
 def verdict(where: str, step: dict[str, Any], model: str | ModelFacts = LLAMA, **serving: Any) -> Verdict:

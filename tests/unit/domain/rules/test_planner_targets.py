@@ -46,7 +46,7 @@ def target(name: str) -> Target:
 
 def facts(name: str, model: ModelFacts) -> Facts:
     draft = published.find(model.draft) if model.draft else None
-    return targets.facts(target(name), model, draft)
+    return targets.rule_facts(target(name), model, draft)
 
 
 def check(where: str, steps: list[Any], model: str = LLAMA, **serving: Any) -> Verdict:
