@@ -7,7 +7,7 @@ from html import escape
 
 from app.formatting import seconds
 from backend.domain.figures import figure
-from backend.present.words.differences import MAX_COMPARED, Piece, Words, differences, shared, words
+from backend.present.words.text_differences import MAX_COMPARED, Piece, Words, differences, shared, words
 from backend.service.serving.playground import Timing
 
 __all__ = ["MAX_COMPARED", "Piece", "differences", "markup", "shared", "speed", "verdict", "words"]

@@ -13,8 +13,8 @@ import streamlit as st
 from app.navigation import own
 from backend.domain.figures import figure as number
 from backend.domain.figures import streams
-from backend.present.charts import alt
-from backend.present.charts.parts import looks
+from backend.present.charts import alt_text
+from backend.present.charts.markers import looks
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, legend_at, style, text
 
 TITLE = "Output tokens/s so far (approximate)"
@@ -30,13 +30,13 @@ def theme() -> Theme:
 def show(figure: Figure, key: str, words: str | None = None, *, file: bool = True) -> None:
     """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file, unless that is
     elsewhere."""
-    name = alt.file_name(figure)
+    name = alt_text.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
-    st.plotly_chart(trusted(figure), key=own(key), theme=None, config=config, alt=words or alt.alt(figure))
+    st.plotly_chart(trusted(figure), key=own(key), theme=None, config=config, alt=words or alt_text.alt(figure))
     if figure["data"] and file:
         st.download_button(
             "CSV",
-            lambda: alt.csv(figure),
+            lambda: alt_text.csv(figure),
             f"{name}.csv",
             "text/csv",
             type="tertiary",

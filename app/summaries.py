@@ -10,7 +10,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
 from backend.domain.machine import lines
 from backend.domain.model.facts import ModelCard
-from backend.present.words import search
+from backend.present.words import load_search
 from backend.present.words import verdicts as wording
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs.artifacts import ArtifactView
@@ -19,8 +19,8 @@ from backend.service.jobs.artifacts import ArtifactView
 def verdicts(evaluation: Evaluation) -> list[str]:
     """One sentence a variant, at the highest load that was measured: where serving is decided. Of a search, what it
     found."""
-    if search.is_search(evaluation):
-        return search.sentences(evaluation)
+    if load_search.is_search(evaluation):
+        return load_search.sentences(evaluation)
     latest = {verdict.variant: verdict for verdict in sorted(wording.verdicts(evaluation), key=lambda v: v.load)}
     names = [result.name for result in evaluation.variants]
     return [latest[name].text for name in names if name in latest]

@@ -29,7 +29,7 @@ from backend.domain.recipe.recipe import read
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.hardware import probe
-from backend.present.words import loss
+from backend.present.words import quality_loss
 from backend.service.models import models
 from backend.service.plans import cases
 from backend.settings import Settings
@@ -115,7 +115,7 @@ def _line(row: dict[str, Any], scored: dict[str, Any]) -> str:
     low, high = scored["kl_ci95"]
     tail = ", ".join(f"{scored[name]:.3g}" for name in ("kl_median", "kl_p99", "kl_p999"))
     before, after = scored["perplexity_original"], scored["perplexity"]
-    said = loss.of_manifest({**scored, "perplexity_before": before, "perplexity_after": after})
+    said = quality_loss.of_manifest({**scored, "perplexity_before": before, "perplexity_after": after})
     return (
         f"| {row['method']} | {row['bytes'] / 1e6:.0f} MB | {scored['kl_mean']:.4f} ({low:.4f} to {high:.4f}) | {tail} | "
         f"{scored['same_top']:.1%} | {before:.2f} to {after:.2f} | {said} |"

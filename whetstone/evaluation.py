@@ -10,7 +10,7 @@ from backend.present.charts import evaluation as charts
 from backend.present.charts import tradeoffs
 from backend.present.charts.theme import Theme
 from backend.present.tables import evaluation as tables
-from backend.present.words import headline, search, verdicts
+from backend.present.words import headline, load_search, verdicts
 from backend.service import Workspace
 from backend.service.evaluations import reports
 from backend.service.evaluations.evaluations import EvaluationView
@@ -34,7 +34,7 @@ class Evaluation:
     @property
     def verdict(self) -> str:
         """The whole of it in one line, quality beside speed; where nothing wins, why and what to try."""
-        return " ".join(search.sentences(self.document)) or headline.line(self.document)
+        return " ".join(load_search.sentences(self.document)) or headline.line(self.document)
 
     @property
     def verdicts(self) -> list[str]:

@@ -14,7 +14,7 @@ from backend.domain.figures import figure
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.validation import first_flaw
-from backend.present.words import loss
+from backend.present.words import quality_loss
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.jobs.artifacts import ArtifactView
@@ -104,7 +104,7 @@ class Artifact:
             "Artifact": self.id,
             "Weights": f"{before:,.1f} to {after:,.1f} MB",
             "Mean KL divergence": None if kl is None else figure(kl),
-            "Quality": loss.of_manifest(self.quality),
+            "Quality": quality_loss.of_manifest(self.quality),
             "Below the floor": self.quality.get("below_floor"),
             "Job": self.view.job_id,
         }

@@ -11,9 +11,9 @@ from app import charts, navigation
 from app.formatting import plain
 from app.presets import preset_page
 from app.presets import preset_rows as preset_rows
-from backend.present import presets as preset_figures
+from backend.present import preset_figures as preset_figures
 from backend.present.charts import presets as charts_presets
-from backend.present.charts.parts import looks
+from backend.present.charts.markers import looks
 from backend.present.charts.presets import Series
 from backend.present.tables.evaluation import sheet
 from backend.service import Workspace

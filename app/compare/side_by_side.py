@@ -20,8 +20,8 @@ from backend.domain.limits import chart_selection
 from backend.domain.load.load import Load
 from backend.domain.machine.lines import hardware_line
 from backend.present.tables import evaluation as tables
-from backend.present.words import blocks
-from backend.present.words.measured import PREFIX_CACHE, load_asked
+from backend.present.words import repeat_counts
+from backend.present.words.measurements import PREFIX_CACHE, load_asked
 from backend.service.evaluations.evaluations import EvaluationView
 
 MOST = 8
@@ -138,8 +138,8 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Workload hash": document.workload.sha256[:12],
         "Variants": ", ".join(result.name for result in document.variants),
         "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
-        "Repeats": blocks.measured(document),
-        "Tests": blocks.tests(document),
+        "Repeats": repeat_counts.measured(document),
+        "Tests": repeat_counts.tests(document),
         "Endpoint": options.endpoint,
         "Longest answer (tokens)": str(options.max_tokens),
         "Length of answers": "as asked" if options.ignore_eos else "the model may end them",

@@ -19,7 +19,7 @@ from backend.domain.planner.draft_payoff import PayoffMap, Shape
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.present.charts.drafts.payoff import payoff_map
-from backend.present.words import payoff as words
+from backend.present.words import payoff_map as words
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs.jobs import JobView

@@ -23,8 +23,8 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.present import command as evaluate_command
-from backend.present.words import blocks
+from backend.present import evaluate_command as evaluate_command
+from backend.present.words import repeat_counts
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, progress
@@ -215,7 +215,7 @@ def extent(spec: EvaluateSpec) -> str:
         return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
     levels = len(chosen.loads)
     runs = len(spec.variants) * levels * chosen.most_blocks
-    parts = f"{variants_} x {counted(levels, 'level')} x {blocks.planned(chosen)}"
+    parts = f"{variants_} x {counted(levels, 'level')} x {repeat_counts.planned(chosen)}"
     most = "at most " if chosen.until_decided else ""
     return f"{parts} = {most}{counted(runs, 'run')}. It runs alone on the machine."
 

@@ -15,8 +15,8 @@ from backend.domain.roles import Action
 from backend.domain.workload.generators import KINDS
 from backend.domain.workload.row_parser import PROMPT_COLUMNS
 from backend.domain.workload.trace_times import NAMES, TimeUnit
-from backend.present.charts.lengths import token_histogram
-from backend.present.words import workloads as words
+from backend.present.charts.prompt_lengths import token_histogram
+from backend.present.words import workload_reading as words
 from backend.service import Workspace
 from backend.service.evaluations import workload_files, workloads
 from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts

@@ -23,8 +23,8 @@ from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.roles import Action
-from backend.present.charts.layers import layer_errors
-from backend.present.words import layers, loss
+from backend.present.charts.layer_errors import layer_errors
+from backend.present.words import layer_summary, quality_loss
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, view_cache
@@ -235,7 +235,7 @@ def optimized(opened: Workspace, job: JobView) -> None:
     if ruined := quality.get("below_floor"):
         st.error(plain(ruined), icon=":material/warning:")
     shell.figures(figures(job.result))
-    if said := loss.of_manifest(quality):
+    if said := quality_loss.of_manifest(quality):
         st.caption(
             f"{said[:1].upper()}{said[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
         )
@@ -255,9 +255,9 @@ def optimized(opened: Workspace, job: JobView) -> None:
 
 def _layers(manifest: Manifest) -> None:
     """Which layers suffer, as a chart and in words."""
-    if verbs := layers.done(manifest.recipe):
+    if verbs := layer_summary.done(manifest.recipe):
         charts.show(layer_errors(manifest.layers, charts.theme(), verbs), "layer-errors")
-    for sentence in layers.sentences(manifest.recipe, manifest.layers, manifest.kept_16bit):
+    for sentence in layer_summary.sentences(manifest.recipe, manifest.layers, manifest.kept_16bit):
         st.markdown(f"- {plain(sentence)}")
 
 

@@ -13,8 +13,8 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import FIGURES, Standing
 from backend.domain.planner.presets import GOALS, Claim, Goal
 from backend.present.charts.presets import SIGNS
-from backend.present.presets import Measurement
-from backend.present.words.measured import quality_cost
+from backend.present.preset_figures import Measurement
+from backend.present.words.measurements import quality_cost
 from backend.service.presets.presets import PresetView
 
 PUBLISHED = "”"

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.formatting import message, plain
 from backend.domain.evaluation.document import Evaluation
-from backend.present.words import proven
+from backend.present.words import evidence
 
 SIGNS = {
     "as asked": ":material/check_circle:",
@@ -17,15 +17,15 @@ SIGNS = {
 
 def say_off(document: Evaluation) -> None:
     """In red, before the verdict; nothing where everything that could be seen was done."""
-    found = proven.off_sentences(document)
+    found = evidence.off_sentences(document)
     if found:
-        said = [f"**{proven.TITLE}.** {message(found[0])}", *(message(each) for each in found[1:])]
+        said = [f"**{evidence.TITLE}.** {message(found[0])}", *(message(each) for each in found[1:])]
         st.error("\n\n".join(said), icon=":material/power_off:")
 
 
 def say_line(document: Evaluation) -> None:
     """In one line what was proven."""
-    if words := proven.line(document):
+    if words := evidence.line(document):
         st.caption(f":material/verified: {plain(words)}")
 
 
@@ -35,7 +35,7 @@ def show(document: Evaluation) -> None:
     if not any(result.findings for result in document.variants):
         return
     st.subheader("Was it served as asked?")
-    rows = proven.rows(document)
+    rows = evidence.rows(document)
     for name in dict.fromkeys(row["Variant"] for row in rows):
         lines = [_line(row) for row in rows if row["Variant"] == name]
         st.markdown("\n".join([f"**{plain(name)}**", "", *lines]))

@@ -26,8 +26,8 @@ from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources, tradeoffs
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import csv
-from backend.present.words import headline, loss, search
-from backend.present.words.measured import answers_agreement, quality_scores, scored
+from backend.present.words import headline, load_search, quality_loss
+from backend.present.words.measurements import answers_agreement, quality_scores, scored
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 
@@ -87,7 +87,7 @@ def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, price
     document = view.document
     first = tradeoffs.pareto(document, charts.theme(), [result.name for result in shown.variants])
     charts.show(charts.of_height(first, FIRST), "evaluation-pareto")
-    if not search.is_search(document):
+    if not load_search.is_search(document):
         with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
             verdict_panel.say_sentences(shown)
     draw_lines(shown)
@@ -155,7 +155,7 @@ def quality_rows(document: Evaluation) -> list[dict[str, str]]:
     return [
         {
             "Variant": f"**{plain(result.name)}**",
-            "In words": loss.words(result.quality) or "not scored",
+            "In words": quality_loss.words(result.quality) or "not scored",
             "Quality": quality_scores(result.quality) or "not scored",
             "Answers": _answers(result) if number else "the baseline's own",
             "Scored on": plain(scored(result)),

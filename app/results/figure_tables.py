@@ -13,7 +13,7 @@ from app.navigation import own
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure, rounded
 from backend.present.tables.evaluation import distribution_table, table
-from backend.present.words import search
+from backend.present.words import load_search
 
 
 def show(document: Evaluation, key: str) -> None:
@@ -42,7 +42,7 @@ def readable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def show_search(document: Evaluation) -> None:
     """How each load kept the limits; nothing where loads were not searched for."""
-    searched = search.rows(document)
+    searched = load_search.rows(document)
     if searched:
         st.dataframe(
             searched, hide_index=True, alt="How each load of the search kept the limits, one row a variant and load"

@@ -13,7 +13,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
 from backend.domain.roles import Action
-from backend.present.charts import imported as charts_imported
+from backend.present.charts import imported_results as charts_imported
 from backend.service import Workspace
 from backend.service.evaluations import imported_results
 

@@ -12,7 +12,7 @@ from app.formatting import plain, size, strong
 from app.results import verdict_panel
 from app.summaries import provenance
 from backend.present.charts import evaluation as drawn
-from backend.present.words import headline, search
+from backend.present.words import headline, load_search
 from backend.present.words.headline import Win
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
@@ -28,8 +28,8 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
     with st.container(border=True, key="home_hero-box"):
         if found:
             _won(view, found[1])
-        elif search.is_search(view.document):
-            st.markdown(strong(search.sentences(view.document)[0]))
+        elif load_search.is_search(view.document):
+            st.markdown(strong(load_search.sentences(view.document)[0]))
         else:
             verdict_panel.say_line(view.document)
         with st.container(horizontal=True, vertical_alignment="center"):

@@ -22,9 +22,9 @@ from backend.domain.evaluation.soundness import (
 )
 from backend.domain.figures import counted, figure
 from backend.domain.machine.lines import hardware_line, versions_line
-from backend.present.words import blocks, search
-from backend.present.words import workloads as workload_words
-from backend.present.words.measured import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked
+from backend.present.words import load_search, repeat_counts
+from backend.present.words import workload_reading as workload_words
+from backend.present.words.measurements import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked
 
 
 def show(document: Evaluation) -> None:
@@ -61,9 +61,9 @@ def say_provenance(document: Evaluation) -> None:
 
 def say_blocks(document: Evaluation) -> None:
     """How many, how it came to them, and at what level its verdicts stand."""
-    if search.is_search(document):
+    if load_search.is_search(document):
         return
-    st.caption(plain(f"Repeats: {blocks.measured(document)}. Tests: {blocks.tests(document)}."))
+    st.caption(plain(f"Repeats: {repeat_counts.measured(document)}. Tests: {repeat_counts.tests(document)}."))
     if document.continues:
         navigation.link("evaluate", "The evaluation that it continues", ":material/history:", id=document.continues)
 

@@ -10,7 +10,7 @@ from app.formatting import when
 from app.navigation import own, paged
 from app.session import mine
 from app.shell import damaged_rows
-from backend.present.words import headline, search
+from backend.present.words import headline, load_search
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
@@ -59,7 +59,9 @@ def show(opened: Workspace) -> None:
 def row(view: EvaluationView) -> dict[str, str]:
     """Names between backticks in the words of the verdict are left bare: a cell shows no code."""
     said = (
-        " ".join(search.sentences(view.document)) if search.is_search(view.document) else headline.line(view.document)
+        " ".join(load_search.sentences(view.document))
+        if load_search.is_search(view.document)
+        else headline.line(view.document)
     )
     return {
         "Evaluation": view.title.removeprefix("Evaluate "),

@@ -17,8 +17,8 @@ from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.present.charts import requests as charts_requests
-from backend.present.charts.parts import places, provenance
-from backend.present.report import LATENCIES
+from backend.present.charts.markers import places, provenance
+from backend.present.report_content import LATENCIES
 from backend.service.evaluations import latencies, request_pairs
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.evaluations.request_pairs import RequestPair

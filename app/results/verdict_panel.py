@@ -15,7 +15,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.soundness import SHARED_PROCESSORS
 from backend.domain.figures import counted
-from backend.present.words import headline, search
+from backend.present.words import headline, load_search
 from backend.present.words.verdicts import Verdict, verdicts
 from backend.service import Workspace
 from backend.service.evaluations import continuation
@@ -26,7 +26,7 @@ from backend.service.jobs import progress
 def show(document: Evaluation, shown: Evaluation) -> None:
     """The line, what to mind, the grid of the variants that are `shown`; of a search, what it found."""
     configuration_check.say_off(document)
-    if search.is_search(document):
+    if load_search.is_search(document):
         say_search(document)
         say_warnings(document)
     else:
@@ -71,7 +71,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
         way = {"id": found} if found else {"job": later.id}
         navigation.link("evaluate", "With more blocks", ":material/add_chart:", **way)
         return
-    more = None if search.is_search(document) else headline.more_blocks(headline.calls(document))
+    more = None if load_search.is_search(document) else headline.more_blocks(headline.calls(document))
     if more is None:
         return
     took = progress.expected_evaluation_time(opened, continuation.continued_spec(view, more))
@@ -105,14 +105,14 @@ def verdict_icon(verdict: Verdict) -> str:
 
 def say_search(document: Evaluation) -> None:
     """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
-    said = (f":material/search: {message(sentence)}" for sentence in search.sentences(document))
+    said = (f":material/search: {message(sentence)}" for sentence in load_search.sentences(document))
     st.markdown("\n\n".join(said))
-    st.caption(search.MEANING)
+    st.caption(load_search.MEANING)
 
 
 def say_sentences(document: Evaluation) -> None:
     """With every latency."""
-    if search.is_search(document):
+    if load_search.is_search(document):
         say_search(document)
         return
     found: list[Verdict] = verdicts(document)

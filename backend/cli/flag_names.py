@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from backend.cli.options import job_options
 from backend.domain.errors import WhetstoneError
-from backend.present import command
+from backend.present import evaluate_command
 
 FLAGS = {
     # load options, of a switch the end that may be wrong
-    **command.FLAGS,
+    **evaluate_command.FLAGS,
     **job_options.FLAGS,
     "endpoint": "--chat",
     "stream": "--no-stream",

@@ -285,7 +285,7 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     write("app/results/costs.py", "from app.jobs import cards\n")
     write("backend/cli/main.py", "import torch\n")
     write("backend/catalog/hub.py", "from huggingface_hub.utils._http import get_session\n")
-    write("backend/present/report.py", "import plotly\n")
+    write("backend/present/report_content.py", "import plotly\n")
     write("pages/home.py", "\n" * (LINES_OF_A_PAGE + 1))
     for number in range(MODULES_A_FOLDER + 1):
         write(f"backend/aws/part_{number}.py", "")
@@ -296,5 +296,5 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     ]
     assert private_breaks(tmp_path) == ["backend.catalog.hub imports huggingface_hub.utils._http.get_session"]
     assert circles(tmp_path, "app") and not circles(tmp_path, "backend.service")
-    assert vendor_breaks(tmp_path) == ["backend/cli/main.py imports torch", "backend/present/report.py imports plotly"]
+    assert vendor_breaks(tmp_path) == ["backend/cli/main.py imports torch", "backend/present/report_content.py imports plotly"]
     assert size_breaks(tmp_path) == ["backend/aws holds 16 modules", f"pages/home.py has {LINES_OF_A_PAGE + 1} lines"]

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from backend.cli.options.parameter_expansion import Command, option, replaced
 from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
-from backend.present.command import flag
+from backend.present.evaluate_command import flag
 from backend.service.evaluations import evaluations
 
 METAVARS = {

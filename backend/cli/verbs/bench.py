@@ -14,7 +14,7 @@ from backend.cli.output import Json, emit, say
 from backend.cli.text.levels import levels_table
 from backend.cli.verbs import bench_import
 from backend.domain.evaluation.document import EvaluateOptions
-from backend.present.words import workloads as workload_words
+from backend.present.words import workload_reading as workload_words
 from backend.service.evaluations import bench
 from backend.service.evaluations.workloads import PreparedLoad
 

@@ -17,9 +17,9 @@ from backend.domain.evaluation.document import Comparison, EvaluateOptions, Eval
 from backend.domain.figures import share
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.present.speculation import words
-from backend.present.words import blocks, headline, loss, proven
-from backend.present.words import workloads as workload_words
-from backend.present.words.measured import agreed_shares
+from backend.present.words import evidence, headline, quality_loss, repeat_counts
+from backend.present.words import workload_reading as workload_words
+from backend.present.words.measurements import agreed_shares
 from backend.present.words.verdicts import task_verdict, verdict
 from backend.service.evaluations import continuation, evaluations, workloads
 from backend.service.jobs import jobs
@@ -110,8 +110,8 @@ def summary(document: Evaluation) -> str:
 
 def _proven(document: Evaluation) -> list[str]:
     """What was not served as asked, before any verdict; then what was."""
-    wrong = [f"{proven.TITLE}: {each}" for each in proven.off_sentences(document)]
-    line = proven.line(document)
+    wrong = [f"{evidence.TITLE}: {each}" for each in evidence.off_sentences(document)]
+    line = evidence.line(document)
     return [*wrong, line, ""] if line else []
 
 
@@ -126,7 +126,7 @@ def _speculation(document: Evaluation) -> list[str]:
 def _verdicts(document: Evaluation) -> list[str]:
     """None in a search: each variant has levels of its own."""
     said = [_verdict(row) for row in document.comparison]
-    repeats = f"Repeats: {blocks.measured(document)}. Tests: {blocks.tests(document)}."
+    repeats = f"Repeats: {repeat_counts.measured(document)}. Tests: {repeat_counts.tests(document)}."
     return [f"Against {document.variants[0].name}:", *said, repeats, ""] if said else []
 
 
@@ -153,7 +153,7 @@ def _quality(document: Evaluation) -> list[str]:
         top = q.same_top if q else None
         scores = (q and q.perplexity, q and q.kl_mean, None if top is None else f"{top:.1%}")
         rows.append((result.name, *scores, *agreed, answers, result.ready_seconds))
-    said = [f"{each.name}: {found}" for each in document.variants[1:] if (found := loss.words(each.quality))]
+    said = [f"{each.name}: {found}" for each in document.variants[1:] if (found := quality_loss.words(each.quality))]
     return [table(("variant", "perplexity", "mean KL", "same top", *AGREED, "answers", "ready s"), rows), *said]
 
 

@@ -16,7 +16,7 @@ from backend.cli.text.estimates import compilation_text, preview_text
 from backend.cli.verbs import sagemaker_optimize
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gained
-from backend.present.words import loss
+from backend.present.words import quality_loss
 from backend.service.evaluations import follow_up
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
@@ -128,7 +128,7 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
         match = quality.get("same_top")
         same = "" if match is None else f", the same top token at {match:.1%} of positions"
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
-        lines.append(f"  {loss.of_manifest(quality)}, scored on the held-out text `{quality.get('text')}`")
+        lines.append(f"  {quality_loss.of_manifest(quality)}, scored on the held-out text `{quality.get('text')}`")
     if ruined := quality.get("below_floor"):
         lines.append(f"  WARNING: {ruined}")
     if document["recovery"]:

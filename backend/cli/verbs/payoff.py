@@ -20,7 +20,7 @@ from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import BreakEven, PayoffMap, Shape
 from backend.domain.recipe.recipe import ORIGINAL
-from backend.present.words import payoff as words
+from backend.present.words import payoff_map as words
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import artifacts, jobs

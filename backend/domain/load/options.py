@@ -1,7 +1,7 @@
 """The options of a load: which levels there are, and how each of their requests is asked. Pure.
 
 The command line has an option for each field, in this order and with these words, where `{rate}` stands for how the
-field is written there; the page shows the same as a command (`present.command`).
+field is written there; the page shows the same as a command (`present.evaluate_command`).
 """
 
 from __future__ import annotations

@@ -24,19 +24,19 @@ from backend.evaluate.report import tables
 from backend.evaluate.report.facts import facts, moment, variant_facts
 from backend.evaluate.report.tables import table_data
 from backend.present.charts import evaluation as charts
-from backend.present.charts import imported as charts_imported
+from backend.present.charts import imported_results as charts_imported
 from backend.present.charts import requests, tradeoffs
-from backend.present.charts.alt import alt
-from backend.present.charts.parts import places, provenance
+from backend.present.charts.alt_text import alt
+from backend.present.charts.markers import places, provenance
 from backend.present.charts.theme import COLOURS, Figure, Theme, pale, upright
-from backend.present.report import LATENCIES, Changed, Extras, Requests, Run, Within
+from backend.present.report_content import LATENCIES, Changed, Extras, Requests, Run, Within
 from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import Row, csv
 from backend.present.words import costs as cost_words
-from backend.present.words import proven, search
-from backend.present.words.differences import differences
-from backend.present.words.measured import quality_cost, throughput
+from backend.present.words import evidence, load_search
+from backend.present.words.measurements import quality_cost, throughput
+from backend.present.words.text_differences import differences
 from backend.present.words.verdicts import plain_sameness, verdicts
 
 REPORT_PERCENTILES = ("p50", "p90", "p99")
@@ -75,10 +75,10 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "measured_at": moment(evaluation.measured_at),
         "hardware": hardware_line(evaluation.hardware),
         "cards": cards(evaluation),
-        "search": search.sentences(evaluation),
-        "search_meaning": search.MEANING,
+        "search": load_search.sentences(evaluation),
+        "search_meaning": load_search.MEANING,
         "lossless_meaning": speculation.MEANING,
-        "off": proven.off_sentences(evaluation),
+        "off": evidence.off_sentences(evaluation),
         "warnings": evaluation.warnings,
         "percentiles": REPORT_PERCENTILES,
         "sections": _sections(shown),

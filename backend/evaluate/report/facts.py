@@ -11,8 +11,8 @@ from typing import Any
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Remote, VariantResult
 from backend.domain.figures import figure
 from backend.domain.machine import pricelist
-from backend.present.words import blocks, workloads
-from backend.present.words.measured import (
+from backend.present.words import repeat_counts, workload_reading
+from backend.present.words.measurements import (
     INTERLEAVE,
     PREFIX_CACHE,
     answer_length,
@@ -36,7 +36,7 @@ def facts(evaluation: Evaluation) -> dict[str, Facts]:
     return {
         "Workload": [
             *_plain(evaluation.workload.model_dump(exclude={"reading"})),
-            *(("How it was read", sentence) for sentence in workloads.of_document(evaluation)),
+            *(("How it was read", sentence) for sentence in workload_reading.of_document(evaluation)),
         ],
         "Load": _load(evaluation),
         "Hardware": _plain(evaluation.hardware),
@@ -60,8 +60,8 @@ def _load(evaluation: Evaluation) -> Facts:
         ("Measured", moment(evaluation.measured_at)),
         ("Order of variants", INTERLEAVE.get(evaluation.interleave, evaluation.interleave)),
         load_asked(options),
-        ("Repeats of each level", blocks.measured(evaluation)),
-        ("Tests", blocks.tests(evaluation)),
+        ("Repeats of each level", repeat_counts.measured(evaluation)),
+        ("Tests", repeat_counts.tests(evaluation)),
         *([("Continues", evaluation.continues)] if evaluation.continues else []),
         ("Requests a repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
         ("Warm-up requests a stream", str(options.warmup_requests))

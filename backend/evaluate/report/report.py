@@ -17,7 +17,7 @@ from backend import files
 from backend.domain.errors import DiskFull, WorkError
 from backend.domain.evaluation.document import Evaluation
 from backend.evaluate.report.content import content
-from backend.present.report import Extras
+from backend.present.report_content import Extras
 from backend.settings import ASSETS
 
 if TYPE_CHECKING:

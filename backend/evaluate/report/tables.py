@@ -23,9 +23,9 @@ from backend.present.tables.evaluation import (
     latency_columns,
     rows,
 )
-from backend.present.words import proven, search
-from backend.present.words.loss import words
-from backend.present.words.measured import agreed_shares, cache_hits, scored
+from backend.present.words import evidence, load_search
+from backend.present.words.measurements import agreed_shares, cache_hits, scored
+from backend.present.words.quality_loss import words
 from backend.present.words.verdicts import title, verdict
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
@@ -47,11 +47,11 @@ def rows_by_table(evaluation: Evaluation) -> dict[str, list[Row]]:
         "distributions": distribution_table(evaluation),
         "quality": [_quality(result) for result in evaluation.variants],
         "tasks": tasks.rows(evaluation),
-        "sweep": search.rows(evaluation),
+        "sweep": load_search.rows(evaluation),
         "energy": [*energy.rows(evaluation)],
         "acceptance": [*speculation.rows(evaluation)],
         "lossless": [*speculation.lossless_rows(evaluation)],
-        "proven": [*proven.rows(evaluation)] if any(result.findings for result in evaluation.variants) else [],
+        "proven": [*evidence.rows(evaluation)] if any(result.findings for result in evaluation.variants) else [],
         "validity": [_validity(result, level) for result in evaluation.variants for level in result.levels],
     }
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure, finite
 from backend.domain.maths.intervals import factor_ci95
-from backend.present.charts.parts import (
+from backend.present.charts.markers import (
     at,
     flags,
     folded,
@@ -39,7 +39,7 @@ from backend.present.charts.theme import (
     whiskers,
 )
 from backend.present.tables.evaluation import part
-from backend.present.words.measured import typical
+from backend.present.words.measurements import typical
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 LATENCIES = {

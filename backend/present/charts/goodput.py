@@ -8,7 +8,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import figure
 from backend.domain.limits.goodput import Counted, Key, goodputs
-from backend.present.charts.parts import at, flags, legend_name, levels, marker, places, provenance, whisker_key
+from backend.present.charts.markers import at, flags, legend_name, levels, marker, places, provenance, whisker_key
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
 
 TITLE = "Goodput: requests/s within the limits"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from backend.domain.figures import figure, streams
-from backend.present.charts.parts import legend_name
+from backend.present.charts.markers import legend_name
 from backend.present.charts.theme import (
     COLOURS,
     Figure,
@@ -25,7 +25,7 @@ from backend.present.charts.theme import (
     text,
     whiskers,
 )
-from backend.present.presets import Estimated, Measurement
+from backend.present.preset_figures import Estimated, Measurement
 
 Kind = Literal["estimated", "measured"]
 SIGNS: dict[Kind, str] = {"estimated": "≈", "measured": "●"}

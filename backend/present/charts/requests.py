@@ -9,9 +9,9 @@ from typing import Any
 from backend.domain.evaluation.metrics import steady_window
 from backend.domain.figures import figure
 from backend.domain.load.records import RequestRecord
-from backend.present.charts.parts import inert, legend_name
+from backend.present.charts.markers import inert, legend_name
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text, upright
-from backend.present.report import LATENCIES, Spread, evenly
+from backend.present.report_content import LATENCIES, Spread, evenly
 
 Records = Sequence[RequestRecord]
 MOST_POINTS, LEAST_POINTS = 1600, 100

@@ -9,7 +9,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.startup import KINDS, PHASES, Startup
 from backend.domain.figures import figure
-from backend.present.charts.parts import legend_name, provenance
+from backend.present.charts.markers import legend_name, provenance
 from backend.present.charts.theme import COLOURS, Figure, Theme, curve, empty, layout, style, text
 
 TITLE = "Memory and processor of this job"

@@ -11,7 +11,7 @@ from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure, finite
 from backend.domain.limits.chart_selection import ParetoPoint, only, pareto_points
 from backend.domain.load.load import Load
-from backend.present.charts.parts import (
+from backend.present.charts.markers import (
     at,
     flags,
     folded,

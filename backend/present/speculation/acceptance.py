@@ -16,7 +16,7 @@ from backend.domain.evaluation.evidence.speculation_gains import (
 )
 from backend.domain.figures import figure
 from backend.domain.load.load import Load
-from backend.present.charts.parts import legend_name, places, provenance, whisker_key
+from backend.present.charts.markers import legend_name, places, provenance, whisker_key
 from backend.present.charts.theme import COLOURS, Figure, Theme, curve, empty, layout, style, text, whiskers
 
 NOTHING = "Nothing was guessed ahead, or the server did not tell."

@@ -14,8 +14,8 @@ from backend.domain.figures import code, counted, factor_and_bounds, figure, lis
 from backend.domain.limits.quality_loss import Grade, grade, nats
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, pricing_of
-from backend.present.words import loss
-from backend.present.words.measured import typical
+from backend.present.words import quality_loss
+from backend.present.words.measurements import typical
 from backend.present.words.verdicts import IN_SHORT, TOO_NOISY, obstacle, plain_sameness, same_within, upright
 
 MOST_BLOCKS = 60
@@ -153,7 +153,7 @@ def quality_in_short(quality: Quality | None) -> str:
     loss is."""
     if quality is None or quality.kl_mean is None:
         return "quality not measured"
-    kept = loss.words(quality) if quality.same_top is None else f"keeps {quality.same_top:.0%} of the words"
+    kept = quality_loss.words(quality) if quality.same_top is None else f"keeps {quality.same_top:.0%} of the words"
     return f"KL {small(quality.kl_mean)}{f': {kept}' if kept else ''}"
 
 
@@ -223,7 +223,7 @@ def tiles(evaluation: Evaluation, found: Win, size: Sequence[str]) -> list[Tile]
     factor, bounds = short_factor(found.row.ratio or 1.0, found.row.ci95)
     before, after = (typical(level) for level in found.levels)
     quality = quality_in_short(found.after.quality).partition(": ")[0]
-    more = loss.words(found.after.quality)
+    more = quality_loss.words(found.after.quality)
     return [
         Tile(
             f"Speed, {found.row.load.words}",

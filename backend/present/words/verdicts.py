@@ -16,8 +16,8 @@ from backend.domain.evaluation.outcome import EQUIVALENCE, NOT_THE_SERVERS, Caus
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.figures import code, factor_and_bounds, figure, times
 from backend.domain.load.load import Load
-from backend.present.words import loss
-from backend.present.words.measured import quality_cost, quality_scores, throughput
+from backend.present.words import quality_loss
+from backend.present.words.measurements import quality_cost, quality_scores, throughput
 
 NO_DIFFERENCE = "no significant difference"
 TOO_NOISY = "too noisy to tell"
@@ -233,7 +233,7 @@ def _row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int, resu
 def in_words(quality: Quality | None) -> str:
     """How grave the loss is with its figures: `answers change in 1 of 14 places; loss hardly measurable (KL 0.0004,
     ...)`."""
-    said, scores = loss.words(quality), quality_scores(quality)
+    said, scores = quality_loss.words(quality), quality_scores(quality)
     return f"{said} ({scores})" if said and scores else quality_cost(quality)
 
 

@@ -19,7 +19,7 @@ from backend.domain.evaluation.document import Level
 from backend.domain.limits.goodput import Limits
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
-from backend.present.report import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, spread_of
+from backend.present.report_content import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, spread_of
 from backend.service.evaluations import evaluations, imported_results, latencies, request_pairs
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.workspace import Workspace

@@ -13,8 +13,8 @@ from backend.domain.machine import pricelist
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner import presets
 from backend.domain.planner.presets import CONCURRENCIES, Claim, Preset
-from backend.present import presets as preset_figures
-from backend.present.presets import Estimated, Measurement
+from backend.present import preset_figures as preset_figures
+from backend.present.preset_figures import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models
 from backend.service.plans import auto_target, cases, estimates

@@ -18,7 +18,7 @@ from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.domain.validation import first_flaw, read_stored, readable
-from backend.present.presets import Estimated, Measurement
+from backend.present.preset_figures import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.plans import auto_target, cases

@@ -8,7 +8,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Leve
 from backend.domain.load import order
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload.workload import Workload
-from backend.present.report import Extras, Pair, Spread, gather, spreads
+from backend.present.report_content import Extras, Pair, Spread, gather, spreads
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.records import MeasuredLevel
 

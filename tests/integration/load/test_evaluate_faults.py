@@ -17,7 +17,7 @@ from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.intervals import wilson
 from backend.present.tables import evaluation as tables
-from backend.present.words.measured import quality_cost
+from backend.present.words.measurements import quality_cost
 from backend.present.words.verdicts import verdict
 from backend.service import Workspace
 from backend.service.evaluations import evaluations

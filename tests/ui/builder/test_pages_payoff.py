@@ -11,7 +11,7 @@ from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import PayoffMap
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.hardware import engines, probe
-from backend.present.words import payoff as words
+from backend.present.words import payoff_map as words
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import jobs

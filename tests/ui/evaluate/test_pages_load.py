@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from app.evaluate import load_fields
 from backend.cli.main import app
-from backend.present import command as evaluate_command
-from backend.present.charts.lengths import histogram
+from backend.present import evaluate_command as evaluate_command
+from backend.present.charts.prompt_lengths import histogram
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, workloads
 from backend.service.jobs import jobs

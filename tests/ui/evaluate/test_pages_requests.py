@@ -15,7 +15,7 @@ from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.workload import workload
-from backend.present.charts import alt
+from backend.present.charts import alt_text
 from backend.present.charts import requests as charts_requests
 from backend.present.words.costs import NEVER
 from backend.service import Workspace
@@ -119,7 +119,7 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
     figure = charts_requests.timeline("original", "2 streams", one, "here")
     counts = {trace["name"]: len(trace["x"]) for trace in figure["data"]}
     assert counts == {"Warm-up": 2, "Waiting for the first token": 3, "Answering": 3, "Failed": 1}
-    header, *rows = alt.csv(figure).splitlines()
+    header, *rows = alt_text.csv(figure).splitlines()
     assert header.startswith("Series,Sent after (s)") and len(rows) == 9
     silent = [
         record.model_copy(update={"first_content": None, "chunk_times": ()})
@@ -127,7 +127,7 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
         if record.ok and not record.warm
     ]
     drawn = charts_requests.timeline("original", "2 streams", silent, "here")
-    assert [trace["name"] for trace in drawn["data"]] == ["Empty answer"] and "Empty answer" in alt.alt(drawn)
+    assert [trace["name"] for trace in drawn["data"]] == ["Empty answer"] and "Empty answer" in alt_text.alt(drawn)
     assert (
         requests_view.words("original", one)
         == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."

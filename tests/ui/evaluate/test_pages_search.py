@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.present.words.search import MEANING
+from backend.present.words.load_search import MEANING
 from backend.service import Workspace
 from tests import studio
 from tests.unit.present.test_sweep_words import search, tried

@@ -14,7 +14,7 @@ from app.presets import preset_rows as preset_rows
 from app.presets.preset_rows import AT
 from backend.domain.planner.presets import GOALS, Preset
 from backend.domain.recipe.recipe import Recipe
-from backend.present.charts.parts import places
+from backend.present.charts.markers import places
 from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import evaluations
 from backend.service.plans import recipe_files

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from backend.domain.evaluation.document import Evaluation
 from backend.evaluate.report.report import write_report
-from backend.present.charts.parts import LEGEND_WIDTH
+from backend.present.charts.markers import LEGEND_WIDTH
 from tests.browser.accessibility import violations
 from tests.simulated import evaluation
 from tests.unit.present.test_report_extras import whole

@@ -17,7 +17,7 @@ from backend.domain.planner import draft_payoff
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import ORIGINAL, read
 from backend.hardware import engines, probe
-from backend.present.words import payoff as payoff_words
+from backend.present.words import payoff_map as payoff_words
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView

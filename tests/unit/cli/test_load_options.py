@@ -15,7 +15,7 @@ from backend.cli.flag_names import sentence
 from backend.cli.options import load_options
 from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
-from backend.present.command import command, flag
+from backend.present.evaluate_command import command, flag
 
 NOT_DEFAULT: dict[str, Any] = {
     "sweep_to": 64.0,

@@ -13,7 +13,7 @@ from backend.domain.evaluation.evidence.speculation_gains import (
     drafted_loads,
     measured_gains,
 )
-from backend.present.charts import alt
+from backend.present.charts import alt_text
 from backend.present.speculation import acceptance, words
 from tests import simulated
 
@@ -62,8 +62,8 @@ def test_every_chart_is_one_that_plotly_takes_and_has_words(theme: str) -> None:
         *(draw(evaluation, load, theme) for draw in (acceptance.by_position, acceptance.lengths, acceptance.by_kind)),
     ):
         plotly.graph_objects.Figure(figure["data"], figure["layout"])
-        assert alt.alt(figure).endswith(".")
-        assert alt.csv(figure)
+        assert alt_text.alt(figure).endswith(".")
+        assert alt_text.csv(figure)
 
 
 def test_what_acceptance_allows_stands_beside_what_it_gave() -> None:
@@ -78,7 +78,7 @@ def test_what_acceptance_allows_stands_beside_what_it_gave() -> None:
     (mark,) = [trace for trace in drawn["data"] if trace["name"] == "predicted by the payoff map"]
     assert mark["y"] == [1.6] and mark["error_y"]["array"] == pytest.approx([0.1])
     alone = evaluation.model_copy(update={"variants": evaluation.variants[1:], "comparison": []})
-    assert "was not measured beside it" in alt.alt(acceptance.gain(alone))
+    assert "was not measured beside it" in alt_text.alt(acceptance.gain(alone))
 
 
 def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:

@@ -7,7 +7,7 @@ import pytest
 from app.compare.side_by_side import conditions
 from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.present.words import blocks
+from backend.present.words import repeat_counts
 from tests.simulated import evaluation
 
 
@@ -50,11 +50,11 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
     ids=["untested", "once", "continued", "rule", "cap"],
 )
 def test_blocks_and_tests_in_words(made: Evaluation, measured: str, tests: str) -> None:
-    assert (blocks.measured(made), blocks.tests(made)) == (measured, tests)
+    assert (repeat_counts.measured(made), repeat_counts.tests(made)) == (measured, tests)
     beside = conditions(made)
     assert (beside["Repeats"], beside["Tests"]) == (measured, tests)
 
 
 def test_what_is_planned() -> None:
-    assert blocks.planned(EvaluateOptions(repeats=1)) == "1 repeat"
-    assert blocks.planned(EvaluateOptions(until_decided=True)) == "6 to 20 repeats, until it is decided"
+    assert repeat_counts.planned(EvaluateOptions(repeats=1)) == "1 repeat"
+    assert repeat_counts.planned(EvaluateOptions(until_decided=True)) == "6 to 20 repeats, until it is decided"

@@ -23,10 +23,10 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure as number
 from backend.domain.limits.chart_selection import MOST, foremost, only, pareto_points
 from backend.domain.maths import student_t
-from backend.present.charts import alt, tradeoffs
+from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
-from backend.present.charts.layers import layer_errors
-from backend.present.charts.parts import LEGEND_WIDTH, looks, places
+from backend.present.charts.layer_errors import layer_errors
+from backend.present.charts.markers import LEGEND_WIDTH, looks, places
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
 from backend.present.tables import evaluation as tables
 from tests.simulated import evaluation, level, result
@@ -173,7 +173,7 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(
         for said in trace["hovertext"]:
             assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in said
     for name in ("original", "w8a8", "draft", "w8a8-draft"):
-        assert f"{name}: " in alt.alt(figure)
+        assert f"{name}: " in alt_text.alt(figure)
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
@@ -205,7 +205,7 @@ LAYERS = [
 )
 def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
     assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
-    assert alt.alt(figure)
+    assert alt_text.alt(figure)
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
@@ -216,12 +216,12 @@ def test_a_figure_without_figures_says_why(draw: Any) -> None:
     for document in (empty, nothing):
         figure = draw(document)
         assert figure["data"] == []
-        assert re.search(r"No price was given|not measured|No request|No throughput", alt.alt(figure))
+        assert re.search(r"No price was given|not measured|No request|No throughput", alt_text.alt(figure))
 
 
 def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -> None:
     figure = before_after(measured)
-    said = alt.alt(figure)
+    said = alt_text.alt(figure)
     assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in said
     assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
     ratios = [after / before for before, after in zip(*(trace["y"] for trace in _marked(figure)), strict=True)]
@@ -258,20 +258,20 @@ def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says
 
 
 def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Evaluation) -> None:
-    said = alt.alt(charts.throughput(measured))
+    said = alt_text.alt(charts.throughput(measured))
     fastest = measured.variants[3].levels[-1].output_tokens_per_s
     assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in said
     assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", said)
     assert said.endswith(f"Higher is better: at concurrency 16 w8a8-draft is highest, {number(fastest)}.")
-    assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in alt.alt(charts.latency(measured))
-    assert "is better" not in alt.alt(tradeoffs.pareto(measured))
-    assert "at concurrency 16" in alt.alt(tradeoffs.pareto(measured))
+    assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in alt_text.alt(charts.latency(measured))
+    assert "is better" not in alt_text.alt(tradeoffs.pareto(measured))
+    assert "at concurrency 16" in alt_text.alt(tradeoffs.pareto(measured))
 
 
 def test_words_let_no_level_lead_that_is_not_the_servers_figure() -> None:
     fast = result("fast", [level(1, 2.0), level(4, 9.0, client_limited=True)])
     document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4)]), fast]})
-    said = alt.alt(charts.throughput(document))
+    said = alt_text.alt(charts.throughput(document))
     assert "fast: 2 points, 1 of them not the server's figures from" in said
     assert "at concurrency 1 fast is highest" in said
 
@@ -287,15 +287,15 @@ def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Eva
         "marker": {"symbol": "circle-open"},
     }
     ringed = {**figure, "data": [*figure["data"], ring]}
-    assert alt.rows(ringed) == alt.rows(figure)
-    assert "; ring: " in alt.alt(ringed)
-    assert "not the server's" not in alt.alt(ringed)
+    assert alt_text.rows(ringed) == alt_text.rows(figure)
+    assert "; ring: " in alt_text.alt(ringed)
+    assert "not the server's" not in alt_text.alt(ringed)
 
 
 def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
     slow = level(16, client_limited=True)
     document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4), slow])]})
-    rows = alt.rows(charts.throughput(document))
+    rows = alt_text.rows(charts.throughput(document))
     assert [(row["Series"], row["Concurrency (streams)"], row["Valid"]) for row in rows] == [
         ("original", 1, "yes"),
         ("original", 4, "yes"),
@@ -313,7 +313,7 @@ def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenanc
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
 def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evaluation, draw: Any) -> None:
     figure = draw(measured)
-    read = list(csv.DictReader(io.StringIO(alt.csv(figure), newline="")))
+    read = list(csv.DictReader(io.StringIO(alt_text.csv(figure), newline="")))
     assert len(read) == sum(len(trace["x"]) for trace in _marked(figure)) > 0
     for axis in ("x", "y"):
         drawn = [value for trace in _marked(figure) for value in trace[axis]]
@@ -321,18 +321,18 @@ def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evalua
 
 
 def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: Evaluation) -> None:
-    rows = [row for row in alt.rows(tradeoffs.pareto(measured)) if row["Series"] == "original"]
+    rows = [row for row in alt_text.rows(tradeoffs.pareto(measured)) if row["Series"] == "original"]
     assert {row["Concurrency (streams)"] for row in rows} == {"1", "4", "16"}
     quality = measured.variants[1].quality
     assert quality and quality.kl_ci95
-    row = alt.rows(tradeoffs.quality_speed(measured))[1]
+    row = alt_text.rows(tradeoffs.quality_speed(measured))[1]
     assert row["Mean KL divergence (nats a token), 95% from"] == pytest.approx(quality.kl_ci95[0])
 
 
 def test_a_chart_without_figures_has_no_rows_and_an_empty_file() -> None:
     nothing = charts.price(evaluation(per_hour=None))
-    assert alt.rows(nothing) == []
-    assert alt.csv(nothing).strip() == ""
+    assert alt_text.rows(nothing) == []
+    assert alt_text.csv(nothing).strip() == ""
 
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=30)
@@ -347,7 +347,7 @@ def test_a_charts_csv_reads_back_and_holds_no_formula(name: str, points: list[tu
     trace: dict[str, Any] = {"customdata": [text(name)] * len(points), "marker": {"symbol": "circle"}}
     trace |= {"x": [x for x, _ in points], "y": [y for _, y in points]}
     drawn = layout("Any", {"label": "x (s)"}, {"label": "y (ms)"}, "light", provenance="here")
-    header, *read = csv.reader(io.StringIO(alt.csv({"data": [trace], "layout": drawn}), newline=""))
+    header, *read = csv.reader(io.StringIO(alt_text.csv({"data": [trace], "layout": drawn}), newline=""))
     assert header == ["Series", "x (s)", "y (ms)", "Provenance"]
     assert [(float(row[1]), float(row[2])) for row in read] == points
     for row in read:
@@ -356,14 +356,14 @@ def test_a_charts_csv_reads_back_and_holds_no_formula(name: str, points: list[tu
 
 
 def test_the_file_of_a_chart_is_named_after_it(measured: Evaluation) -> None:
-    assert alt.file_name(charts.latency(measured)) == "time-to-first-token-p50-ms"
-    assert alt.file_name({"data": [], "layout": {"title": {"text": "…"}}}) == "chart"
+    assert alt_text.file_name(charts.latency(measured)) == "time-to-first-token-p50-ms"
+    assert alt_text.file_name({"data": [], "layout": {"title": {"text": "…"}}}) == "chart"
 
 
 def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
     document = evaluation()
     variants = [document.variants[0], document.variants[1].model_copy(update={"quality": None})]
-    assert alt.alt(tradeoffs.quality_speed(document.model_copy(update={"variants": variants}))).endswith(
+    assert alt_text.alt(tradeoffs.quality_speed(document.model_copy(update={"variants": variants}))).endswith(
         "; Quality not measured: w8a8."
     )
 
@@ -398,7 +398,7 @@ def test_hostile_names_are_inert_in_every_text_that_plotly_reads() -> None:
         shown = json.dumps(figure)
         assert "<a " not in shown
         assert "hovertemplate" not in shown
-        assert name in alt.alt(figure)
+        assert name in alt_text.alt(figure)
         assert all(len(unescape(trace["name"])) <= LEGEND_WIDTH for trace in figure["data"])
 
 
@@ -457,8 +457,8 @@ def test_of_many_variants_the_foremost_have_looks_and_the_others_are_one_series(
     assert len(shown) == MOST and shown[0] == "v00" and shown[-1] == "v19"
     figure = tradeoffs.pareto(document, shown=shown)
     assert [trace["name"] for trace in figure["data"]] == ["Pareto front", "12 others", *shown]
-    assert len(alt.rows(figure)) == 20 * len(document.variants[0].levels)
-    assert "12 others: " in alt.alt(figure)
+    assert len(alt_text.rows(figure)) == 20 * len(document.variants[0].levels)
+    assert "12 others: " in alt_text.alt(figure)
     drawn = only(document, shown)
     assert {row.variant for row in drawn.comparison} == set(shown[1:])
     assert only(document, names) is document

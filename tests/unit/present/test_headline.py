@@ -10,7 +10,7 @@ import pytest
 from backend.domain.evaluation.document import Comparison, Evaluation, Quality
 from backend.domain.load.load import Load
 from backend.present.words import headline
-from backend.present.words.measured import throughput, typical
+from backend.present.words.measurements import throughput, typical
 from backend.present.words.verdicts import grid
 from tests import simulated
 

@@ -11,7 +11,7 @@ from app.results.measurement_conditions import validity
 from backend.cli.text.levels import levels_table
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.evaluate.report.report import render
-from backend.present.words.measured import cache_hits, requests_asked
+from backend.present.words.measurements import cache_hits, requests_asked
 from tests import simulated
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from backend.domain.planner.draft_payoff import Costs, Shape
 from backend.domain.planner.roofline import tokens_per_pass
-from backend.present.charts import alt
+from backend.present.charts import alt_text
 from backend.present.charts.drafts import payoff as chart
 from backend.present.charts.theme import Theme
-from backend.present.words import payoff as words
+from backend.present.words import payoff_map as words
 from tests.payoffs import COSTS, SMALL, payoff_map
 
 HUGE = Shape(parameters=10**9, layers=30)
@@ -37,9 +37,9 @@ def test_the_line_breaks_even_and_its_points_are_the_charts_rows() -> None:
     drawn = chart.payoff_map(found, SMALL)
     line = next(trace for trace in drawn["data"] if trace["type"] == "scatter")
     assert line["y"][0] == 1 and found.gain(1, 1, SMALL, line["x"][0]) == pytest.approx(1)
-    rows = alt.rows(drawn)
+    rows = alt_text.rows(drawn)
     assert rows[0]["Series"] == "break-even at 1 stream" and {"Acceptance", "Tokens a guess"} <= set(rows[0])
-    assert "break-even at 16 streams" in alt.alt(drawn)
+    assert "break-even at 16 streams" in alt_text.alt(drawn)
 
 
 def test_a_draft_that_cannot_pay_has_no_line_and_the_words_say_so() -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.present import presets
-from backend.present.charts import alt
+from backend.present import preset_figures
+from backend.present.charts import alt_text
 from backend.present.charts import presets as charts
 from backend.present.charts.presets import Point, Series
-from backend.present.presets import Estimated
+from backend.present.preset_figures import Estimated
 from tests import simulated
 
 ends = st.tuples(st.floats(0.1, 1e6), st.floats(1, 10)).map(lambda pair: (pair[0], pair[0] * pair[1]))
@@ -20,7 +20,7 @@ points = st.lists(st.builds(Point, st.sampled_from([1, 4, 16, 64]), ends, ends, 
 
 def measured(name: str = "w8a8", **options: object) -> Series:
     document = simulated.evaluation(**options)  # type: ignore[arg-type]
-    return charts.of_measurement(name, 1, presets.measurement(document, document.variants[1], "e-1"))
+    return charts.of_measurement(name, 1, preset_figures.measurement(document, document.variants[1], "e-1"))
 
 
 def estimated(name: str = "w8a8", scale: float = 1.0) -> Series:
@@ -36,15 +36,15 @@ FIGURES = {"pareto": charts.pareto, "tpot": charts.tpot, "price": charts.price}
 def test_plotly_accepts_every_figure_and_it_has_words_and_rows(draw: object, theme: str) -> None:
     figure = draw([estimated(), measured()], theme)  # type: ignore[operator]
     graph.Figure(figure["data"], figure["layout"])
-    assert "(estimated)" in alt.alt(figure) and "(measured)" in alt.alt(figure)
-    rows = alt.rows(figure)
+    assert "(estimated)" in alt_text.alt(figure) and "(measured)" in alt_text.alt(figure)
+    rows = alt_text.rows(figure)
     assert len(rows) == 6 and all(row["Provenance"] for row in rows)
 
 
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=list(FIGURES))
 def test_without_figures_it_says_so(draw: object) -> None:
     figure = draw([charts.of_estimates("x", 1, Estimated(why_not="no"))])  # type: ignore[operator]
-    assert figure["data"] == [] and alt.alt(figure)
+    assert figure["data"] == [] and alt_text.alt(figure)
 
 
 def test_estimated_and_measured_differ_in_shape_line_and_word() -> None:
@@ -66,7 +66,7 @@ def test_a_measurement_without_a_price_has_no_place_against_a_dollar() -> None:
 
 def test_per_dollar_is_all_streams_over_the_hour() -> None:
     document = simulated.evaluation(per_hour=1.2)
-    found = presets.measurement(document, document.variants[1], "e-1")
+    found = preset_figures.measurement(document, document.variants[1], "e-1")
     for point, level in zip(charts.of_measurement("w", 1, found).points, found.levels, strict=True):
         assert point.per_dollar == (level.output_tokens_per_s / 1.2,) * 2
 

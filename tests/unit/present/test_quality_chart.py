@@ -6,7 +6,7 @@ import pytest
 
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.load.load import Load
-from backend.present.charts import alt, tradeoffs
+from backend.present.charts import alt_text, tradeoffs
 from tests.simulated import evaluation, level, price, quality, result
 
 KL = (0.0, 0.0004, 0.002)
@@ -26,7 +26,7 @@ def at_rate(rate: float, under_way: int) -> Level:
 
 
 def series(document: Evaluation, load: Load | None = None) -> list[str]:
-    return [str(row["Series"]) for row in alt.rows(tradeoffs.quality_speed(document, load))]
+    return [str(row["Series"]) for row in alt_text.rows(tradeoffs.quality_speed(document, load))]
 
 
 def test_a_variant_cut_short_is_drawn_at_the_highest_load_that_all_have() -> None:
@@ -44,7 +44,7 @@ def test_at_a_rate_each_variant_has_its_own_number_under_way_and_all_are_drawn()
     figure = tradeoffs.quality_speed(clocked)
     assert series(clocked) == ["a", "b"]
     assert "at 8 requests/s" in figure["layout"]["title"]["text"]
-    assert "9 requests/s" not in alt.alt(figure)
+    assert "9 requests/s" not in alt_text.alt(figure)
 
 
 def test_loads_are_ordered_by_their_number_not_by_their_words() -> None:
@@ -56,21 +56,21 @@ def test_where_no_load_is_shared_each_is_drawn_at_its_own_highest_and_says_which
     searched = of([level(1), level(2)], [level(8), level(6)], [level(4)])
     figure = tradeoffs.quality_speed(searched)
     assert series(searched) == ["a, 2 streams", "b, 8 streams", "c, 4 streams"]
-    assert "each at its highest load" in alt.alt(figure)
+    assert "each at its highest load" in alt_text.alt(figure)
     said = [trace["text"][0].partition(", ")[0] for trace in figure["data"] if "text" in trace]
     assert said == [
         "2 streams",
         "8 streams",
         "4 streams",
     ]
-    prices = [row["Load and price per million output tokens"] for row in alt.rows(figure)]
+    prices = [row["Load and price per million output tokens"] for row in alt_text.rows(figure)]
     assert all(len(str(each).split(", ")) == 2 for each in prices)
 
 
 def test_a_variant_without_a_level_takes_no_load_from_the_others() -> None:
     died = of([level(1), level(4)], [level(1), level(4)], [])
     assert series(died) == ["a", "b"]
-    assert alt.alt(tradeoffs.quality_speed(died)).endswith("; Not measured at this load: c.")
+    assert alt_text.alt(tradeoffs.quality_speed(died)).endswith("; Not measured at this load: c.")
 
 
 @pytest.mark.parametrize("kl", [None, 0.0004])
@@ -80,9 +80,9 @@ def test_quality_not_measured_and_not_measured_at_this_load_are_two_things(kl: f
         cut = cut.model_copy(
             update={"variants": [cut.variants[0], cut.variants[1].model_copy(update={"quality": None})]}
         )
-    said = alt.alt(tradeoffs.quality_speed(cut, Load("closed", 4)))
+    said = alt_text.alt(tradeoffs.quality_speed(cut, Load("closed", 4)))
     assert said.endswith("; Not measured at this load: b." if kl else "; Quality not measured: b.")
-    nowhere = alt.alt(tradeoffs.quality_speed(cut, Load("closed", 99)))
+    nowhere = alt_text.alt(tradeoffs.quality_speed(cut, Load("closed", 99)))
     assert nowhere.endswith(
         "Not measured at this load: a, b." if kl else "Not measured at this load: a; Quality not measured: b."
     )

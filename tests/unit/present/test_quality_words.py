@@ -11,7 +11,7 @@ from backend.cli.verbs import optimize as optimize_verb
 from backend.domain.evaluation.document import Evaluation, Quality
 from backend.evaluate.report.tables import rows_by_table
 from backend.present.tables import evaluation as tables
-from backend.present.words.measured import agreed_shares, quality_cost
+from backend.present.words.measurements import agreed_shares, quality_cost
 from tests.simulated import evaluation
 
 OF_FILE = Quality(kl_mean=0.026, perplexity=7.8, perplexity_original=7.6, same_top=0.754)

@@ -8,7 +8,7 @@ import pytest
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes, limit_ms, times_the_limit
 from backend.domain.evaluation.startup import Startup
 from backend.present.charts import resources
-from backend.present.words.measured import memory_limit, readiness
+from backend.present.words.measurements import memory_limit, readiness
 from tests import simulated
 
 COLD = Startup(

@@ -21,7 +21,7 @@ from backend.domain.what_if.costs import ApiPrice, WhatIf, within
 from backend.domain.workload.workload import parse
 from backend.evaluate.report.content import content, palette
 from backend.evaluate.report.report import render
-from backend.present.report import (
+from backend.present.report_content import (
     MOST_POINTS,
     MOST_REQUESTS,
     Extras,
@@ -165,7 +165,7 @@ def test_what_is_not_in_the_document_can_be_saved_as_json(extras: Extras) -> Non
 def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> None:
     """As the page's script does it: a value under a name that ends in `color` is looked up, nothing else."""
     from backend.present.charts import evaluation as charts
-    from backend.present.charts import imported as charts_imported
+    from backend.present.charts import imported_results as charts_imported
     from backend.present.charts import requests as charts_requests
     from backend.present.charts import tradeoffs
 

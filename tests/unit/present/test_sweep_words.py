@@ -11,7 +11,7 @@ from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.limits.objective import Verdict
 from backend.domain.load.load import Load
 from backend.evaluate.report.report import render
-from backend.present.words.search import MEANING, goal, is_search, rows, sentences
+from backend.present.words.load_search import MEANING, goal, is_search, rows, sentences
 from tests.simulated import evaluation, level, quality, result
 
 KL = "KL 0.0004"

@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.eta import Range
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, OptimizeSpec
 from backend.domain.recipe import recipe
-from backend.present.charts import alt, resources
+from backend.present.charts import alt_text, resources
 from backend.service import Workspace
 from backend.service.jobs import jobs, progress, view_cache
 from backend.service.jobs.progress import ResourceUse
@@ -193,7 +193,7 @@ def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
     assert figure["layout"]["yaxis"]["title"]["text"] == "Memory (GB)"
     assert figure["layout"]["xaxis"]["title"]["text"] == "Since the start (min)"
     assert "/proc" in memory["hovertext"][0]
-    header, *rows = alt.csv(figure).splitlines()
+    header, *rows = alt_text.csv(figure).splitlines()
     assert header == "Series,Since the start (min),Memory (GB),Provenance,CPU (% of one core)"
     assert [row.split(",")[0] for row in rows] == ["Memory", "Memory", "Processor", "Processor"] and rows[2].endswith(
         ",90.0"

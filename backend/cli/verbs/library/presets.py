@@ -15,7 +15,7 @@ from backend.domain.figures import figure
 from backend.domain.planner.presets import GOALS, Origin
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
-from backend.present.presets import Measurement
+from backend.present.preset_figures import Measurement
 from backend.service.plans import recipe_files
 from backend.service.presets import preset_text, presets
 from backend.service.presets.presets import AppliedPreset, PresetFilter, PresetView

@@ -14,7 +14,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.planner.draft_payoff import LENGTHS, PayoffMap, Shape
 from backend.domain.planner.roofline import acceptance_of
 from backend.present.charts.theme import COLOURS, Figure, Theme, layout, text
-from backend.present.words.payoff import provenance, subject
+from backend.present.words.payoff_map import provenance, subject
 
 ACCEPTANCES = tuple(place / 20 for place in range(21))
 SLOWER, FASTER = "#d55e00", "#0072b2"

@@ -18,7 +18,7 @@ from backend.domain.evaluation.answer_agreement import (
 )
 from backend.domain.evaluation.document import Quality, Variant
 from backend.domain.maths.intervals import wilson
-from backend.present.words.measured import answers_agreement
+from backend.present.words.measurements import answers_agreement
 from backend.settings import ASSETS
 from backend.worker.measuring.quality import compare_answers
 

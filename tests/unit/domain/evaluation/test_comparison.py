@@ -17,7 +17,7 @@ from backend.domain.evaluation.outcome import interval_outcome, significance_out
 from backend.domain.figures import times
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import holm
-from backend.present.words.measured import quality_cost
+from backend.present.words.measurements import quality_cost
 from backend.present.words.verdicts import sentence, verdict, verdicts
 from tests.properties import examples
 from tests.simulated import aa_results, evaluation, level, quality, result

@@ -12,7 +12,7 @@ from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, TaskScore, comp
 from backend.domain.limits import fail_conditions
 from backend.evaluate.report import tables
 from backend.evaluate.report.content import content
-from backend.present.report import Extras
+from backend.present.report_content import Extras
 from backend.present.tables import evaluation, tasks
 from backend.present.words.verdicts import task_verdict as said
 from tests import measured

@@ -25,9 +25,9 @@ from backend.domain.load.load import Load
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.evaluate.report.content import cards
-from backend.present.charts import alt, tradeoffs
+from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
-from backend.present.presets import measurement
+from backend.present.preset_figures import measurement
 from backend.present.tables import evaluation as tables
 from backend.present.words import costs as cost_words
 from backend.present.words.verdicts import grid, sentence, verdict
@@ -59,12 +59,12 @@ def test_no_chart_has_a_mark_for_it_and_each_names_the_variant(made: Level) -> N
     shown = document(made)
     for metric in ("output_tokens_per_s", "per_million_output"):
         figure = charts.throughput(shown, metric) if metric in charts.THROUGHPUTS else charts.price(shown, metric)
-        assert [row["Series"] for row in alt.rows(figure)] == ["original"]
-        assert "Tokens not counted: silent" in alt.alt(figure)
+        assert [row["Series"] for row in alt_text.rows(figure)] == ["original"]
+        assert "Tokens not counted: silent" in alt_text.alt(figure)
     assert {shown.variants[point.variant].name for point in pareto_points(shown)} == {"original"}
     for figure in (tradeoffs.quality_speed(shown), tradeoffs.pareto(shown)):
-        assert alt.alt(figure).endswith("; Tokens not counted: silent.")
-    assert "Tokens" not in alt.alt(charts.latency(shown))
+        assert alt_text.alt(figure).endswith("; Tokens not counted: silent.")
+    assert "Tokens" not in alt_text.alt(charts.latency(shown))
     assert "answers came without a token count" in charts.latency(shown)["data"][1]["hovertext"][0]
 
 
@@ -72,9 +72,9 @@ def test_a_variant_that_told_its_tokens_at_one_level_only_is_drawn_there_and_the
     shown = document(level(1), SILENT)
     figure = charts.throughput(shown)
     assert [len(trace["x"]) for trace in figure["data"] if "marker" in trace] == [2, 1]
-    assert "Tokens not counted: silent (1 of 2 levels)" in alt.alt(figure)
+    assert "Tokens not counted: silent (1 of 2 levels)" in alt_text.alt(figure)
     alone = shown.model_copy(update={"variants": [result("silent", [SILENT])]})
-    assert alt.alt(charts.throughput(alone)).endswith("Tokens not counted: silent.")
+    assert alt_text.alt(charts.throughput(alone)).endswith("Tokens not counted: silent.")
     assert charts.throughput(document(level(4)))["layout"]["annotations"] == []
 
 
@@ -85,7 +85,7 @@ def test_many_names_end_early_on_the_chart_and_are_whole_in_its_words() -> None:
     figure = charts.throughput(shown)
     note = figure["layout"]["annotations"][0]["text"]
     assert note.endswith("…") and len(unescape(note)) == 50 and "<0>" not in note
-    assert all(name in alt.alt(figure) for name in names)
+    assert all(name in alt_text.alt(figure) for name in names)
 
 
 def test_tables_and_files_leave_the_cell_empty() -> None:

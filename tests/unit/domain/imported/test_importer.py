@@ -15,8 +15,8 @@ from hypothesis import strategies as some
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.imported_result import ImportedResult, definition_rows, figure_rows
 from backend.domain.imported.importer import read
-from backend.present.charts import alt
-from backend.present.charts import imported as charts_imported
+from backend.present.charts import alt_text
+from backend.present.charts import imported_results as charts_imported
 from tests.simulated import evaluation
 
 RECORDED = Path(__file__).resolve().parents[4] / "tests" / "recorded"
@@ -186,14 +186,14 @@ def test_theirs_are_open_marks_with_their_provenance_and_ours_stay_as_they_are(t
     assert all(not symbol.endswith("-open") for trace in ours for symbol in trace["marker"]["symbol"])
     assert theirs["marker"]["symbol"].endswith("-open") and theirs["name"].endswith("imported")
     assert all("imported from GuideLLM 0.8.1" in said for said in theirs["hovertext"])
-    assert "imported from GuideLLM 0.8.1" in alt.alt(drawn)
-    assert any("imported from GuideLLM 0.8.1" in str(row["Series"]) for row in alt.rows(drawn))
+    assert "imported from GuideLLM 0.8.1" in alt_text.alt(drawn)
+    assert any("imported from GuideLLM 0.8.1" in str(row["Series"]) for row in alt_text.rows(drawn))
 
 
 def test_a_metric_that_the_file_lacks_is_said_and_not_drawn() -> None:
     drawn = charts_imported.beside(evaluation(), [imported(*BENCH)], "client_latency_ms")
     assert drawn["data"] == []
-    assert charts_imported.NOTHING in alt.alt(drawn)
+    assert charts_imported.NOTHING in alt_text.alt(drawn)
 
 
 def test_tables_say_every_figure_and_every_definition() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from backend.domain.evaluation.document import Quality
 from backend.domain.limits.quality_loss import below_floor, grade, nats
-from backend.present.words.loss import changes, of_manifest, words
+from backend.present.words.quality_loss import changes, of_manifest, words
 
 RUINED = {"perplexity_before": 7.6, "perplexity_after": 39.0, "kl_mean": 1.66, "same_top": 0.42}
 

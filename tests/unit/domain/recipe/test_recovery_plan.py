@@ -18,7 +18,7 @@ from backend.domain.recipe.recipe import Prune, Recipe
 from backend.domain.recipe.recovery import Recover, ended, gained
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import Facts
-from backend.present.charts import alt
+from backend.present.charts import alt_text
 from backend.present.charts.curves.recovery import KEPT, TRAINING, VALIDATION, loss_curve
 from backend.service.plans import recipe_files
 
@@ -130,16 +130,16 @@ def test_more_of_anything_needs_more_memory_and_no_recovery_needs_none() -> None
 def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
     figure = loss_curve(POINTS, "kl", best_step=5)
     assert [trace["name"] for trace in figure["data"]] == [VALIDATION, TRAINING, KEPT]
-    said = alt.alt(figure)
+    said = alt_text.alt(figure)
     assert "KL divergence (nats/token)" in said
     assert "Validation: 3 points from 0.100 at step 5 to 0.200 at step 0" in said
     assert "Kept: 0.100 at step 5" in said
-    lines = alt.csv(figure).splitlines()
+    lines = alt_text.csv(figure).splitlines()
     assert len(lines) == 1 + 3 + 2 + 1
     assert loss_curve([], "kl")["data"] == []
     for drawn in (figure, loss_curve([], "kl")):  # with plotly's own check of every property, which screens leave out
         assert graph.Figure(drawn).layout.title.text == "Loss during recovery"
-    assert "Next-token loss" in alt.alt(loss_curve(POINTS[:1], "next token", "dark"))
+    assert "Next-token loss" in alt_text.alt(loss_curve(POINTS[:1], "next token", "dark"))
 
 
 def test_what_it_gained_is_said_plainly() -> None:

@@ -13,7 +13,7 @@ from backend.domain.load.records import LevelAudit
 from backend.domain.what_if.costs import WhatIf, as_asked
 from backend.evaluate.report.content import content
 from backend.present.charts.evaluation import PRICES
-from backend.present.report import Extras
+from backend.present.report_content import Extras
 from backend.present.words import costs
 from tests.simulated import evaluation
 

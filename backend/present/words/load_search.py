@@ -9,7 +9,7 @@ from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.figures import code, figure
 from backend.domain.limits.objective import parse
-from backend.present.words.measured import quality_cost
+from backend.present.words.measurements import quality_cost
 
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "client_latency_ms": "client latency"}
 VERDICTS = {"kept": "kept it", "missed": "missed it", "undecided": "stayed undecided"}

@@ -14,7 +14,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
 from backend.domain.imported.imported_result import TITLES, ImportedLevel, ImportedResult, Spread
 from backend.present.charts import evaluation as charts
-from backend.present.charts.parts import LEGEND_WIDTH, legend_name
+from backend.present.charts.markers import LEGEND_WIDTH, legend_name
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text
 
 SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")

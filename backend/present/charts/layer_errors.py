@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.domain.figures import figure
 from backend.present.charts.theme import Figure, Theme, curve, empty, layout, text
-from backend.present.words.layers import NUMBERED
+from backend.present.words.layer_summary import NUMBERED
 
 MEASURED = "measured on the calibration text while it was made"
 WHOLE = "decoder layer"
