@@ -83,8 +83,8 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     }
     for text in TEXTS:
         documents = held_out_text.read(text, model).documents
-        place = Place(kept=folder / "kept")
-        found[text] = quality.score(model, out, documents, windows=WINDOWS, progress=Silent(), place=place)
+        place = ScoringPlace(kept=folder / "kept")
+        found[text] = scoring.score(model, out, documents, windows=WINDOWS, progress=Silent(), place=place)
     shutil.rmtree(out)
     return found
 

@@ -82,7 +82,9 @@ class EndpointBench:
         before = self._counters.read()
         run = run_level(plan, self.folder / f"{load.key}-{first_line}")
         after = self._counters.read()
-        self._hits.append(self._fresh.sent(0, plan, run[0], counters.counter_increase(before, after), block_of(after)))
+        self._hits.append(
+            self._fresh.sent(0, plan, run[0], counters.counter_increase(before, after), cache_block_tokens(after))
+        )
         return run
 
     def _tell(self, found: SearchedLevel) -> None:

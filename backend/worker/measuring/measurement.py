@@ -258,7 +258,7 @@ class Measurement:
         joules = energy.used(joules_before, energy.read()) if endpoint.server is not None else None
         after = endpoint.counters()
         counted = counters.counter_increase(before, after)
-        hits = self.fresh.sent(variant, plan, records, counted, block_of(after))
+        hits = self.fresh.sent(variant, plan, records, counted, cache_block_tokens(after))
         run = MeasuredRun(records, audit, disturbance, joules, counted, hits)
         self.runs.setdefault((variant, load), []).append(run)
         return run

@@ -35,7 +35,7 @@ def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list
     folder = Path(variants[0].model_path)
     sent = None if must_stay_local(variants, text) else text
     try:
-        found: list[list[int]] = quality.window_tokens(
+        found: list[list[int]] = scoring.window_tokens(
             folder, held_out_text.read(sent, folder).documents, LENGTH, WINDOWS
         ).tolist()
     except InvalidWorkload:
