@@ -28,6 +28,8 @@ from backend.domain.machine.lines import hardware_line
 from backend.domain.recipe.recipe import read
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
+from backend.evaluate.quality import scoring
+from backend.evaluate.quality.model_logits import ScoringPlace
 from backend.hardware import probe
 from backend.present.words import quality_loss
 from backend.service.models import models

@@ -26,7 +26,7 @@ from backend.evaluate import load_plans
 from backend.evaluate.load import run_level
 from backend.evaluate.load_plans import SearchedLevel
 from backend.evaluate.public_counters import PublicCounters
-from backend.evaluate.unused_prompts import UnusedPrompts, WorkloadExhausted
+from backend.evaluate.unused_prompts import UnusedPrompts, WorkloadExhausted, cache_block_tokens
 
 RecordsAndAudit = tuple[list[RequestRecord], Audit]
 

@@ -296,5 +296,8 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     ]
     assert private_breaks(tmp_path) == ["backend.catalog.hub imports huggingface_hub.utils._http.get_session"]
     assert circles(tmp_path, "app") and not circles(tmp_path, "backend.service")
-    assert vendor_breaks(tmp_path) == ["backend/cli/main.py imports torch", "backend/present/report_content.py imports plotly"]
+    assert vendor_breaks(tmp_path) == [
+        "backend/cli/main.py imports torch",
+        "backend/present/report_content.py imports plotly",
+    ]
     assert size_breaks(tmp_path) == ["backend/aws holds 16 modules", f"pages/home.py has {LINES_OF_A_PAGE + 1} lines"]

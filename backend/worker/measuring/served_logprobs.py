@@ -31,6 +31,7 @@ def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list
     """
     if variants[0].model_path is None:
         return []
+    from backend.evaluate.quality import scoring
 
     folder = Path(variants[0].model_path)
     sent = None if must_stay_local(variants, text) else text
