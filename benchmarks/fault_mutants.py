@@ -86,7 +86,10 @@ MUTANTS = (
         "pass",
     ),
     Mutant(
-        "a dropped connection is final", "backend/store/database.py", "if not _passing(error.__cause__):", "if True:"
+        "a dropped connection is final",
+        "backend/store/database.py",
+        "if not _is_transient(error.__cause__):",
+        "if True:",
     ),
     Mutant(
         "a change names neither attempt nor token",

@@ -107,11 +107,11 @@ class Studio:
     @property
     def said(self) -> str:
         with self.workspace.store.read() as session:
-            return " ".join(event.message or "" for _, event in history.events(session, self.job))
+            return " ".join(event.message or "" for _, event in history.list_events(session, self.job))
 
     @property
     def result(self) -> dict[str, Any]:
-        return history.result(self.row)
+        return history.read_result(self.row)
 
     def cancel(self) -> None:
         self.workspace.store.run(lambda session: queue.request_cancel(session, self.job, "a person", Ending.PERSON))

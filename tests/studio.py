@@ -99,7 +99,7 @@ def claim(session: Session, job_id: str) -> None:
 
 def move(session: Session, job_id: str, state: JobState, **values: Any) -> None:
     """Change its state by the queue's own statement."""
-    leases.move(session, leases.lease(queue.get(session, job_id)), state, **values)
+    leases.move(session, leases.read_lease(queue.get(session, job_id)), state, **values)
 
 
 def supervisor(workspace: Workspace) -> None:
@@ -200,7 +200,7 @@ def artifact(
     )
     with workspace.store.session() as session:
         session.merge(row)
-        models.used(session, parent)
+        models.list_in_catalog(session, parent)
     return manifest.id
 
 

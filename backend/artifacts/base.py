@@ -1,7 +1,7 @@
 """What every place of artifacts promises, whether a folder or a bucket. Nothing bypasses it.
 
 What lies in a place was put there once under an address of its own and never changes. Which addresses there are, and
-which artifact names them, stands in the ledger (`store.contents`), so that nothing is taken away that somebody names or
+which artifact names them, stands in the ledger (`store.artifact_contents`), so that nothing is taken away that somebody names or
 is about to.
 """
 
@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from backend.domain.jobs.artifact import Held, Manifest
+from backend.domain.jobs.artifact import HeldContent, Manifest
 
 Tell = Callable[[int, int], None]
 """Is told bytes done and bytes in all."""
@@ -26,7 +26,7 @@ def silent(done: int, total: int) -> None:
 class Ledger(Protocol):
     """What a publication says to the store while it goes on, in short transactions of its own."""
 
-    def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, Held]:
+    def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, HeldContent]:
         """An address in that place for each identity, with its bytes: that of the same content where it is there, else
         a new one that was never used, the identity itself where it is `plain` and free."""
 
@@ -36,7 +36,7 @@ class Ledger(Protocol):
 
 class Published(NamedTuple):
     """An artifact that is whole in its place. It counts once a row names `contents`, in one commit
-    (`store.contents.name`)."""
+    (`store.artifact_contents.link_contents`)."""
 
     manifest: Manifest
     address: str

@@ -15,7 +15,7 @@ from backend.domain.planner.presets import Preset
 from backend.domain.roles import Action
 from backend.domain.validation import read_stored
 from backend.service.workspace import Workspace
-from backend.store import rows
+from backend.store import table_rows
 from backend.store.tables import ArtifactRow, EvaluationRow, ModelRow, PresetRow
 
 DocumentKind = Literal["preset", "artifact", "evaluation", "model"]
@@ -51,7 +51,7 @@ def find_all(
 def _find(workspace: Workspace, kind: DocumentKind, among: Sequence[str] | None) -> list[UnreadableRow]:
     table, column, read = _KINDS[kind]
     with workspace.store.read() as session:
-        documents = rows.documents(session, table, column, among)
+        documents = table_rows.list_documents(session, table, column, among)
     unreadable = []
     for key, document in documents:
         try:
@@ -68,4 +68,6 @@ def remove(workspace: Workspace, damaged: UnreadableRow) -> None:
     if damaged.newer:
         raise NotNow(f"{damaged.id} is not damaged: {damaged.why}")
     (table, _, _), key = _KINDS[damaged.kind], damaged.id
-    workspace.change(Action.REMOVE_DAMAGED, key, lambda session: rows.remove(session, table, key), detail=damaged.kind)
+    workspace.change(
+        Action.REMOVE_DAMAGED, key, lambda session: table_rows.remove(session, table, key), detail=damaged.kind
+    )

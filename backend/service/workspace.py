@@ -79,7 +79,7 @@ class Workspace:
 
     def allow(self, session: Any, action: Action, target: str) -> None:
         """Inside of a change: that of one target among several. Raises NotAllowed."""
-        if why := roles.refusal(self.actor, action, audit.owner(session, action, target)):
+        if why := roles.refusal(self.actor, action, audit.find_owner(session, action, target)):
             raise NotAllowed(why)
 
     def record(self, session: Any, action: Action, target: str, detail: str | None = None) -> None:

@@ -20,7 +20,7 @@ OWNED: dict[Kind, type[Any]] = {
 MOST_DETAIL, MAX_WORDS = 500, 8
 
 
-def owner(session: Session, action: Action, target: str) -> str | None:
+def find_owner(session: Session, action: Action, target: str) -> str | None:
     """Of what that action would change; None where it is nobody's, or not here: an endpoint's stands in AWS."""
     rule = RULES[action]
     row = session.get(OWNED[rule.kind], target) if rule.own and rule.kind in OWNED else None
@@ -59,7 +59,7 @@ def _conditions(chosen: AuditFilter) -> list[Any]:
     return found + [text.icontains(word, autoescape=True) for word in chosen.words.split()[:MAX_WORDS]]
 
 
-def listing(session: Session, chosen: AuditFilter, *, limit: int, offset: int = 0) -> list[AuditRow]:
+def list_records(session: Session, chosen: AuditFilter, *, limit: int, offset: int = 0) -> list[AuditRow]:
     """Latest first."""
     statement = select(AuditRow).where(*_conditions(chosen)).order_by(col(AuditRow.id).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
@@ -69,7 +69,7 @@ def count(session: Session, chosen: AuditFilter) -> int:
     return session.exec(select(func.count()).select_from(AuditRow).where(*_conditions(chosen))).one()
 
 
-def people(session: Session) -> list[str]:
+def list_people(session: Session) -> list[str]:
     """Every person who ever changed something, by name."""
     of_scalar = select(AuditRow.who).where(AuditRow.origin != "supervisor").distinct()
     return list(session.exec(of_scalar.order_by(col(AuditRow.who))))

@@ -23,7 +23,7 @@ MOST_VALUES = 500
 """Different families or licences that a form offers."""
 
 
-def row(
+def make_row(
     model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0, at: datetime | None = None
 ) -> CatalogRow:
     """The row of a model; `draft` is the one it brings along, `at` when it came."""
@@ -59,7 +59,7 @@ def source(model: ModelFacts) -> str:
     return model.path if isinstance(model, ModelCard) and model.origin != "starter" else model.id
 
 
-def drop(session: Session, path: str) -> None:
+def remove(session: Session, path: str) -> None:
     """Out of the list; nothing where it was not in it."""
     session.exec(delete(CatalogRow).where(col(CatalogRow.source) == path))
 
@@ -84,7 +84,7 @@ def find(session: Session, name: str, origins: Sequence[str]) -> CatalogRow | No
     return session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position)).limit(1)).first()
 
 
-def listing(
+def list_rows(
     session: Session, chosen: CatalogFilter, target: str, *, limit: int | None, offset: int = 0
 ) -> list[CatalogRow]:
     """In the filter's order. `target` is what the fits are kept under for the place that the filter means."""
@@ -133,20 +133,20 @@ def _bounds(chosen: CatalogFilter) -> list[ColumnElement[bool]]:
     return [holds(bound) for bound, holds in bounds if bound is not None]
 
 
-def values(session: Session, column: Literal["family", "licence"]) -> list[str]:
+def list_values(session: Session, column: Literal["family", "licence"]) -> list[str]:
     """What stands in that column of the listed models, in any order of letters' case."""
     chosen = col(getattr(CatalogRow, column))
     statement = select(chosen).where(col(CatalogRow.origin).in_(catalog_filter.LISTED), chosen.is_not(None)).distinct()
     return sorted(session.exec(statement.limit(MOST_VALUES)), key=str.casefold)
 
 
-def names(session: Session, origins: Sequence[str]) -> list[str]:
+def list_names(session: Session, origins: Sequence[str]) -> list[str]:
     """The ids of these origins, in the catalog's order."""
     statement = select(CatalogRow.name).where(col(CatalogRow.origin).in_(origins))
     return list(session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position))))
 
 
-def unplanned(session: Session, place: str) -> list[CatalogRow]:
+def find_unplanned(session: Session, place: str) -> list[CatalogRow]:
     """One model of each shape whose fits there are not known yet."""
     done = select(PlannedRow.shape).where(PlannedRow.place == place)
     listed = col(CatalogRow.origin).in_(catalog_filter.LISTED)
@@ -171,7 +171,7 @@ def save_fits(session: Session, place: str, fits: dict[str, set[tuple[str, str]]
     session.add_all(PlannedRow(place=place, shape=shape) for shape in fits if shape not in done)
 
 
-def forget_fits(session: Session) -> None:
+def remove_fits(session: Session) -> None:
     """All of them: the rules have changed."""
     session.exec(delete(FitRow))
     session.exec(delete(PlannedRow))

@@ -30,17 +30,17 @@ _ALEMBIC = threading.Lock()
 MIGRATING = 0x57484554
 """The key of PostgreSQL's advisory lock."""
 RETRIES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
-PASSING = ("40001", "40P01", "57P0", "08")
+TRANSIENT_CODES = ("40001", "40P01", "57P0", "08")
 """SQLSTATEs: serialization failure, deadlock, the server is shutting down or starting, connection exceptions."""
 PATIENCE_S = 15.0
 """How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event
 unsaid."""
 
 
-NOTED = "changes"
+CHANGES = "changes"
 
 
-class Moved(NamedTuple):
+class StateChanged(NamedTuple):
     """A job has another state. `after_s`: by the database's clock, since it was claimed, or submitted for one that now
     is."""
 
@@ -52,26 +52,26 @@ class Moved(NamedTuple):
     error: str | None = None
 
 
-class Said(NamedTuple):
+class EventsAppended(NamedTuple):
     """Events of a job were stored."""
 
     job: str
     events: Sequence[Event]
 
 
-class Renewed(NamedTuple):
+class LeasesRenewed(NamedTuple):
     """So many leases run on."""
 
     leases: int
 
 
-Change = Moved | Said | Renewed
+Change = StateChanged | EventsAppended | LeasesRenewed
 
 
 def note(session: Session, change: Change) -> None:
     """What a transaction changed of jobs and leases, for those who keep logs and count (`Store.watch`), who hear of it
     once it is committed: what was rolled back, or is done again, is told once or not at all."""
-    session.info.setdefault(NOTED, []).append(change)
+    session.info.setdefault(CHANGES, []).append(change)
 
 
 class StoreUnavailable(WorkError):
@@ -115,7 +115,7 @@ class Store:
                 with self.session() as session:
                     return work(session)
             except StoreUnavailable as error:
-                if not _passing(error.__cause__):
+                if not _is_transient(error.__cause__):
                     raise
                 self.retries += 1
                 time.sleep(pause)
@@ -127,7 +127,7 @@ class Store:
         try:
             with Session(engine, expire_on_commit=False) as session, session.begin():
                 yield session
-            for change in session.info.pop(NOTED, []):
+            for change in session.info.pop(CHANGES, []):
                 self.watch(change)
         except (OperationalError, InterfaceError, InternalError) as error:
             raise StoreUnavailable(_sentence(error)) from error
@@ -137,12 +137,12 @@ class Store:
             raise StoreUnavailable(_sentence(error)) from error  # the file is no database any more
 
 
-def _passing(error: BaseException | None) -> bool:
+def _is_transient(error: BaseException | None) -> bool:
     """Whether the same transaction may well succeed in a moment."""
     if not isinstance(error, DBAPIError):
         return False
     state = getattr(error.orig, "sqlstate", "")  # None where psycopg could not connect; sqlite3 has none
-    return error.connection_invalidated or state is None or state.startswith(PASSING)
+    return error.connection_invalidated or state is None or state.startswith(TRANSIENT_CODES)
 
 
 def _sentence(error: DBAPIError) -> str:

@@ -43,7 +43,7 @@ def append(session: Session, job_id: str, events: Sequence[Event]) -> None:
     ]
     if rows:
         session.execute(insert(EventRow), params=rows)
-        database.note(session, database.Said(job_id, events))
+        database.note(session, database.EventsAppended(job_id, events))
 
 
 def _summary(event: Event) -> dict[str, Any]:
@@ -59,13 +59,13 @@ def _summary(event: Event) -> dict[str, Any]:
     return found
 
 
-def states(session: Session, job_id: str) -> list[Event]:
+def list_state_events(session: Session, job_id: str) -> list[Event]:
     """Every change of its state, in order."""
     chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "state").order_by(col(EventRow.seq))
     return [Event.model_validate_json(row.document) for row in session.exec(chosen)]
 
 
-def newest(session: Session, job_id: str, *conditions: Any, limit: int) -> Iterator[Event]:
+def list_newest(session: Session, job_id: str, *conditions: Any, limit: int) -> Iterator[Event]:
     """The newest of the job's events that meet the conditions, the latest first, each read when it is asked for."""
     chosen = (
         select(EventRow).where(EventRow.job_id == job_id, *conditions).order_by(col(EventRow.seq).desc()).limit(limit)
@@ -76,25 +76,25 @@ def newest(session: Session, job_id: str, *conditions: Any, limit: int) -> Itera
 def timeline(session: Session, job_id: str) -> list[Event]:
     """The newest events other than progress, points and resources, in order: a story without reading thousands."""
     told = col(EventRow.kind).not_in(("progress", "point", "resource"))
-    return list(newest(session, job_id, told, limit=200))[::-1]
+    return list(list_newest(session, job_id, told, limit=200))[::-1]
 
 
 def latest_progress(session: Session, job_id: str) -> Event | None:
     """The newest phase or progress event."""
-    return next(newest(session, job_id, col(EventRow.kind).in_(("progress", "phase")), limit=1), None)
+    return next(list_newest(session, job_id, col(EventRow.kind).in_(("progress", "phase")), limit=1), None)
 
 
-LOOKED_AT = 50
+EVENTS_READ = 50
 """Progress events that are looked through for one with a certain field."""
 
 
 def latest_with(session: Session, job_id: str, field: str) -> Event | None:
     """The newest progress event whose data have that field."""
-    found = newest(session, job_id, EventRow.kind == "progress", limit=LOOKED_AT)
+    found = list_newest(session, job_id, EventRow.kind == "progress", limit=EVENTS_READ)
     return next((event for event in found if field in event.data), None)
 
 
-def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
+def list_events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
     """(seq, event) pairs in order."""
     statement = (
         select(EventRow)
@@ -105,7 +105,7 @@ def events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) 
     return [(row.seq, Event.model_validate_json(row.document)) for row in session.exec(statement)]
 
 
-def continuing(session: Session, evaluation_id: str) -> Sequence[JobRow]:
+def list_continuing(session: Session, evaluation_id: str) -> Sequence[JobRow]:
     """The jobs that were asked to continue that evaluation."""
     named = f'"continues":{{"evaluation":"{evaluation_id}"'
     statement = select(JobRow).where(JobRow.kind == "evaluate", col(JobRow.spec).contains(named, autoescape=True))
@@ -122,7 +122,7 @@ class JobFilter(NamedTuple):
     owner: str | None = None
 
 
-def jobs(session: Session, chosen: JobFilter, *, limit: int = 50, offset: int = 0) -> list[JobRow]:
+def list_jobs(session: Session, chosen: JobFilter, *, limit: int = 50, offset: int = 0) -> list[JobRow]:
     """Newest first."""
     statement = select(JobRow).where(*_conditions(chosen, in_time_order=True))
     return list(session.exec(statement.order_by(*NEWEST).offset(offset).limit(limit)))
@@ -138,7 +138,7 @@ def job_columns(
     return session.execute(statement.order_by(*NEWEST).offset(offset).limit(limit)).mappings().all()
 
 
-def specifications(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
+def read_specifications(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
     """Job -> its specification as it was submitted."""
     return dict(session.exec(select(JobRow.id, JobRow.spec).where(col(JobRow.id).in_(job_ids))).all())
 
@@ -156,7 +156,7 @@ def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[Colum
         conditions.append(state.in_(chosen.states))
     if chosen.kinds:
         conditions.append(col(JobRow.kind).in_(chosen.kinds))
-    return conditions + same(JobRow.owner, chosen.owner) + with_words(chosen.words, JobRow.title, JobRow.id)
+    return conditions + equals(JobRow.owner, chosen.owner) + with_words(chosen.words, JobRow.title, JobRow.id)
 
 
 def with_words(words: str, *columns: str) -> list[ColumnElement[bool]]:
@@ -166,12 +166,12 @@ def with_words(words: str, *columns: str) -> list[ColumnElement[bool]]:
     ]
 
 
-def queued(session: Session, states: Sequence[str]) -> list[JobRow]:
+def list_queued(session: Session, states: Sequence[str]) -> list[JobRow]:
     """Jobs in these states, in queue order."""
     return list(session.exec(select(JobRow).where(col(JobRow.state).in_(states)).order_by(col(JobRow.rank))))
 
 
-def artifact(session: Session, artifact_id: str) -> ArtifactRow:
+def get_artifact(session: Session, artifact_id: str) -> ArtifactRow:
     """The row. Raises NotFound."""
     row = session.get(ArtifactRow, artifact_id)
     if row is None:
@@ -179,11 +179,11 @@ def artifact(session: Session, artifact_id: str) -> ArtifactRow:
     return row
 
 
-def artifacts(
+def list_artifacts(
     session: Session, *, model: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[ArtifactRow]:
     """Newest first."""
-    conditions = same(ArtifactRow.model, model or None) + same(ArtifactRow.owner, owner)
+    conditions = equals(ArtifactRow.model, model or None) + equals(ArtifactRow.owner, owner)
     statement = select(ArtifactRow).where(*conditions).order_by(col(ArtifactRow.created_at).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
 
@@ -195,7 +195,7 @@ def artifact_bytes(session: Session, owner: str) -> int:
     )
 
 
-def evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
+def get_evaluation(session: Session, evaluation_id: str) -> EvaluationRow:
     """The row. Raises NotFound."""
     row = session.get(EvaluationRow, evaluation_id)
     if row is None:
@@ -213,48 +213,50 @@ def latest_artifacts_by_model(session: Session, *, limit: int = 100) -> list[Art
     return list(session.exec(statement))
 
 
-def evaluations(
+def list_evaluations(
     session: Session, *, baseline: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[EvaluationRow]:
     """Newest first; `baseline` keeps those measured against the variant of that name."""
-    conditions = same(EvaluationRow.baseline, baseline) + same(EvaluationRow.owner, owner)
+    conditions = equals(EvaluationRow.baseline, baseline) + equals(EvaluationRow.owner, owner)
     statement = select(EvaluationRow).where(*conditions).order_by(col(EvaluationRow.created_at).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
 
 
-def evaluation_count(session: Session, owner: str | None = None) -> int:
-    return session.exec(select(func.count()).select_from(EvaluationRow).where(*same(EvaluationRow.owner, owner))).one()
+def count_evaluations(session: Session, owner: str | None = None) -> int:
+    return session.exec(
+        select(func.count()).select_from(EvaluationRow).where(*equals(EvaluationRow.owner, owner))
+    ).one()
 
 
-def evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
+def list_evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
     """Newest first, without reading the documents."""
     statement = select(EvaluationRow.id).where(EvaluationRow.baseline == baseline)
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
 
 
-def evaluation_titles(
+def list_evaluation_titles(
     session: Session, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[tuple[str, str, str, datetime]]:
     """(id, title, owner, created) newest first, without reading the documents; `words` must all stand in the title or
     the id."""
-    conditions = with_words(words, EvaluationRow.title, EvaluationRow.id) + same(EvaluationRow.owner, owner)
+    conditions = with_words(words, EvaluationRow.title, EvaluationRow.id) + equals(EvaluationRow.owner, owner)
     statement = select(EvaluationRow.id, EvaluationRow.title, EvaluationRow.owner, EvaluationRow.created_at).where(
         *conditions
     )
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).offset(offset).limit(limit)))
 
 
-def same(column: str, value: str | None) -> list[ColumnElement[bool]]:
+def equals(column: str, value: str | None) -> list[ColumnElement[bool]]:
     """That the column has it; nothing where there is no value."""
     return [] if value is None else [col(column) == value]
 
 
-def points(session: Session, job_id: str) -> list[Event]:
+def list_points(session: Session, job_id: str) -> list[Event]:
     """The newest `point` events in order."""
-    return list(newest(session, job_id, EventRow.kind == "point", limit=5000))[::-1]
+    return list(list_newest(session, job_id, EventRow.kind == "point", limit=5000))[::-1]
 
 
-def result(row: JobRow) -> dict[str, object]:
+def read_result(row: JobRow) -> dict[str, object]:
     """The job's result document, empty while there is none."""
     loaded: dict[str, object] = json.loads(row.result) if row.result else {}
     return loaded

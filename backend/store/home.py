@@ -28,20 +28,20 @@ def prepare(settings: Settings) -> URL:
         str(home).encode()
         home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         if (home / DATABASE).exists() or not any(home.iterdir()):
-            _private(home, PRIVATE_FOLDER)
+            _make_private(home, PRIVATE_FOLDER)
         if settings.database_url is None:
-            _made(home / DATABASE)
+            _create_database(home / DATABASE)
             for file in home.glob(f"{DATABASE}*"):
-                _private(file, PRIVATE_FILE)
+                _make_private(file, PRIVATE_FILE)
         if not os.access(home, os.W_OK | os.X_OK):
             raise PermissionError(None, "it may not be written")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise HomeUnusable(f"WHETSTONE_HOME, {home}, cannot be used ({why}): set it to a folder of your own.") from None
-    return url(settings)
+    return database_url(settings)
 
 
-def _made(database: Path) -> None:
+def _create_database(database: Path) -> None:
     """An empty file where there is none. One that is there is not even opened: closing any descriptor of it would drop
     the locks that this process holds on it through SQLite (POSIX advisory locks; sqlite.org/howtocorrupt.html, 2.2)."""
     with suppress(FileExistsError):
@@ -50,13 +50,13 @@ def _made(database: Path) -> None:
         raise PermissionError(None, f"{database.name} may not be written")
 
 
-def _private(path: Path, mode: int) -> None:
+def _make_private(path: Path, mode: int) -> None:
     status = path.stat()
     if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) != mode:
         path.chmod(mode)
 
 
-def url(settings: Settings) -> URL:
+def database_url(settings: Settings) -> URL:
     """As DATABASE_URL says (PostgreSQL by psycopg 3), else the home's own file, whatever its path. Raises
     HomeUnusable."""
     if settings.database_url is None:

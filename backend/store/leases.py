@@ -22,7 +22,7 @@ from backend.domain.jobs.claims import Capacity, Claim, allocate
 from backend.domain.jobs.jobs import LIVE, TERMINAL, TRANSITIONS, JobState
 from backend.domain.roles import Actor
 from backend.store import audit, database
-from backend.store.database import Moved, Renewed
+from backend.store.database import LeasesRenewed, StateChanged
 from backend.store.tables import ClaimRow, JobRow, SupervisorRow
 
 HEARTBEAT_SECONDS = 2.0
@@ -47,7 +47,7 @@ class Lease(NamedTuple):
     token: int
 
 
-def lease(row: JobRow) -> Lease:
+def read_lease(row: JobRow) -> Lease:
     """Of the row as it was read."""
     return Lease(row.id, row.attempt, row.token)
 
@@ -88,11 +88,11 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
                 session.execute(insert(ClaimRow), params=taken)
             change(
                 session,
-                lease(row),
+                read_lease(row),
                 (JobState.QUEUED,),
                 state=JobState.STARTING,
                 token=found.token,
-                lease_until=_until(at),
+                lease_until=_lease_end(at),
                 cancel_requested=False,
                 started_at=at,
                 segment=0,
@@ -103,12 +103,12 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
         return None
     audit.append(session, _actor(supervisor.id), "start", "job", row.id, f"attempt {row.attempt} on {supervisor.host}")
     database.note(
-        session, Moved(row.id, row.attempt, row.kind, JobState.STARTING, (at - row.created_at).total_seconds())
+        session, StateChanged(row.id, row.attempt, row.kind, JobState.STARTING, (at - row.created_at).total_seconds())
     )
     return found
 
 
-def devices(session: Session, job_id: str) -> list[str]:
+def list_devices(session: Session, job_id: str) -> list[str]:
     """The units that a live job has."""
     return list(session.exec(select(ClaimRow.device).where(ClaimRow.job_id == job_id)))
 
@@ -118,7 +118,7 @@ def change(session: Session, held: Lease, states: Iterable[JobState], **values: 
     Fenced."""
     statement = update(JobRow).where(col(JobRow.id) == held.job, col(JobRow.attempt) == held.attempt)
     statement = statement.where(col(JobRow.token) == held.token, col(JobRow.state).in_(list(states)))
-    if _changed(session, statement.values(**values)) != 1:
+    if _count_changed(session, statement.values(**values)) != 1:
         raise Fenced(f"Job {held.job} is not this supervisor's any more, or has gone on: nothing was changed.")
 
 
@@ -128,7 +128,7 @@ def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
     Raises Fenced, and NotNow where the state cannot become that one.
     """
     row = session.get(JobRow, held.job, populate_existing=True)
-    if row is not None and lease(row) == held and state not in TRANSITIONS[JobState(row.state)]:
+    if row is not None and read_lease(row) == held and state not in TRANSITIONS[JobState(row.state)]:
         raise NotNow(f"Job {held.job} is {row.state}; it cannot become {state}.")
     before_it = row.state if row is not None else None
     if state in TERMINAL:
@@ -144,7 +144,7 @@ def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
         )
     if row is not None:
         after_s = (clock(session) - row.started_at).total_seconds() if row.started_at else None
-        database.note(session, Moved(held.job, held.attempt, row.kind, state, after_s, values.get("error")))
+        database.note(session, StateChanged(held.job, held.attempt, row.kind, state, after_s, values.get("error")))
 
 
 def _actor(supervisor: str) -> Actor:
@@ -160,9 +160,12 @@ def requeue(session: Session, held: Lease, **values: Any) -> None:
 def renew(session: Session, supervisor: SupervisorRow) -> None:
     """Write the supervisor's row with the time of now, and renew the leases that it still has. That it drains stays."""
     at = clock(session)
-    _put(session, supervisor.model_copy(update={"heartbeat_at": at, "draining": False}))
+    _upsert(session, supervisor.model_copy(update={"heartbeat_at": at, "draining": False}))
     database.note(
-        session, Renewed(_changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=_until(at))))
+        session,
+        LeasesRenewed(
+            _count_changed(session, update(JobRow).where(*_owned_by(supervisor)).values(lease_until=_lease_end(at)))
+        ),
     )
 
 
@@ -170,14 +173,14 @@ def adopt(session: Session, supervisor: SupervisorRow) -> None:
     """Take over every live job of that host and home: whoever holds the home's file lock knows that no other has
     them."""
     here = (col(JobRow.host) == supervisor.host, col(JobRow.home) == supervisor.home, col(JobRow.state).in_(LIVE))
-    values = {"supervisor": supervisor.id, "token": JobRow.token + 1, "lease_until": _until(clock(session))}
-    _changed(session, update(JobRow).where(*here).values(**values))
+    values = {"supervisor": supervisor.id, "token": JobRow.token + 1, "lease_until": _lease_end(clock(session))}
+    _count_changed(session, update(JobRow).where(*here).values(**values))
 
 
 def drain(session: Session, host: str, home: str) -> int:
     """Have that home's supervisors take no new jobs; how many there were."""
     there = (col(SupervisorRow.host) == host, col(SupervisorRow.home) == home, col(SupervisorRow.stopped).is_(False))
-    return _changed(session, update(SupervisorRow).where(*there).values(draining=True))
+    return _count_changed(session, update(SupervisorRow).where(*there).values(draining=True))
 
 
 def latest_supervisor(session: Session, host: str, home: str) -> SupervisorRow | None:
@@ -194,17 +197,17 @@ def is_draining(session: Session, supervisor: SupervisorRow) -> bool:
 def hand_over(session: Session, supervisor: SupervisorRow) -> None:
     """What it has goes on without it until the next one of its home adopts it."""
     until = clock(session) + timedelta(seconds=HANDOVER_SECONDS)
-    _changed(session, update(JobRow).where(*_of(supervisor)).values(lease_until=until))
+    _count_changed(session, update(JobRow).where(*_owned_by(supervisor)).values(lease_until=until))
     last = {"heartbeat_at": clock(session), "stopped": True, "draining": is_draining(session, supervisor)}
     session.merge(supervisor.model_copy(update=last))
 
 
-def owned(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
+def list_owned(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
     """Its live jobs, in queue order."""
-    return list(session.exec(select(JobRow).where(*_of(supervisor)).order_by(col(JobRow.rank))))
+    return list(session.exec(select(JobRow).where(*_owned_by(supervisor)).order_by(col(JobRow.rank))))
 
 
-def jobs_held(session: Session) -> dict[str, tuple[str, ...]]:
+def list_jobs_by_supervisor(session: Session) -> dict[str, tuple[str, ...]]:
     """Supervisor -> its live jobs, in queue order."""
     found: dict[str, tuple[str, ...]] = {}
     live = select(JobRow.supervisor, JobRow.id).where(col(JobRow.state).in_(LIVE)).order_by(col(JobRow.rank))
@@ -213,7 +216,7 @@ def jobs_held(session: Session) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
+def list_expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
     """Others' live jobs whose lease has run out."""
     late = (
         col(JobRow.lease_until) < clock(session),
@@ -223,7 +226,7 @@ def expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
     return list(session.exec(select(JobRow).where(*late)))
 
 
-def supervisors_alive(session: Session) -> list[SupervisorRow]:
+def list_live_supervisors(session: Session) -> list[SupervisorRow]:
     """Those whose heartbeat is fresh."""
     fresh = clock(session) - timedelta(seconds=STALE_SECONDS)
     statement = select(SupervisorRow).where(
@@ -232,15 +235,15 @@ def supervisors_alive(session: Session) -> list[SupervisorRow]:
     return list(session.exec(statement))
 
 
-def _of(supervisor: SupervisorRow) -> tuple[Any, ...]:
+def _owned_by(supervisor: SupervisorRow) -> tuple[Any, ...]:
     return col(JobRow.supervisor) == supervisor.id, col(JobRow.state).in_(LIVE)
 
 
-def _until(at: datetime) -> datetime:
+def _lease_end(at: datetime) -> datetime:
     return at + timedelta(seconds=LEASE_SECONDS)
 
 
-def _put(session: Session, row: SupervisorRow) -> None:
+def _upsert(session: Session, row: SupervisorRow) -> None:
     """Insert the row, or bring the one that is there to it, except that it drains: in one statement, since the thread
     that beats and the rounds both write it, and may both be the first."""
     dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
@@ -251,7 +254,7 @@ def _put(session: Session, row: SupervisorRow) -> None:
     )
 
 
-def _changed(session: Session, statement: Any) -> int:
+def _count_changed(session: Session, statement: Any) -> int:
     """How many rows it changed."""
     outcome = session.execute(statement, execution_options={"synchronize_session": False})
     assert isinstance(outcome, CursorResult)

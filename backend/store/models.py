@@ -23,7 +23,7 @@ def remember(session: Session, row: ModelRow) -> ModelRow:
     """The row as it is kept: a name that another folder has gets a number, the card carries the name, and the folder
     stays whose it was."""
     name, number = row.name, 1
-    while (other := named(session, row.name)) is not None and other.path != row.path:
+    while (other := find_by_name(session, row.name)) is not None and other.path != row.path:
         number += 1
         row.name = f"{name}-{number}"
     if (before := find(session, row.path)) is not None:
@@ -31,11 +31,11 @@ def remember(session: Session, row: ModelRow) -> ModelRow:
     card = ModelCard.model_validate_json(row.card).model_copy(update={"id": row.name, "origin": "imported"})
     row.card = card.model_dump_json()
     model = session.merge(row)
-    session.merge(_imported(row))
+    session.merge(_catalog_row(row))
     return model
 
 
-def named(session: Session, name: str) -> ModelRow | None:
+def find_by_name(session: Session, name: str) -> ModelRow | None:
     """By its name in any case, or by the hub id that the name begins with; the latest where there are several of
     that."""
     wanted = name.lower()
@@ -46,26 +46,26 @@ def named(session: Session, name: str) -> ModelRow | None:
     return session.exec(of_hub.order_by(col(ModelRow.created_at).desc())).first()
 
 
-def _imported(row: ModelRow) -> CatalogRow:
+def _catalog_row(row: ModelRow) -> CatalogRow:
     card = ModelCard.model_validate_json(row.card)
     changes = {"origin": "imported", "path": row.path, "licence": row.licence or card.licence}
-    return catalog.row(card.model_copy(update=changes), at=row.created_at)
+    return catalog.make_row(card.model_copy(update=changes), at=row.created_at)
 
 
-def used(session: Session, card: ModelCard, at: datetime | None = None) -> None:
+def list_in_catalog(session: Session, card: ModelCard, at: datetime | None = None) -> None:
     """A model that an artifact was made from stands in the catalog; the bundled and the imported ones do anyway."""
     if card.origin != "starter" and session.get(CatalogRow, card.path) is None:
         model_card = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
-        session.merge(catalog.row(model_card, at=at))
+        session.merge(catalog.make_row(model_card, at=at))
 
 
-def list_again(session: Session, bundled: Sequence[CatalogRow]) -> None:
+def rebuild_catalog(session: Session, bundled: Sequence[CatalogRow]) -> None:
     """The catalog anew: what comes with Whetstone, every import, and every folder that an artifact was made from."""
     catalog.replace(session, ("starter", "published", "reference"), bundled)
-    catalog.replace(session, ("imported", "folder"), readable(listing(session, limit=None), _imported))
+    catalog.replace(session, ("imported", "folder"), readable(list_rows(session, limit=None), _catalog_row))
     artifacts = history.latest_artifacts_by_model(session, limit=MOST_USED)
     for parent, at in readable(artifacts, lambda row: (read_manifest(row.manifest).parent, row.created_at)):
-        used(session, parent, at)
+        list_in_catalog(session, parent, at)
 
 
 def forget(session: Session, path: str) -> None:
@@ -76,21 +76,21 @@ def forget(session: Session, path: str) -> None:
             f"`{path}` was not imported, so there is nothing to forget: `whetstone models list` shows what was."
         )
     session.delete(row)
-    catalog.drop(session, path)
+    catalog.remove(session, path)
     for card in readable([row.card], ModelCard.model_validate_json):
-        used(session, card.model_copy(update={"origin": "folder", "path": path}))
+        list_in_catalog(session, card.model_copy(update={"origin": "folder", "path": path}))
 
 
 def find(session: Session, path: str) -> ModelRow | None:
     return session.get(ModelRow, path)
 
 
-def cards(session: Session, *, limit: int | None = 100) -> list[ModelCard]:
+def list_cards(session: Session, *, limit: int | None = 100) -> list[ModelCard]:
     """Latest first."""
-    return readable(listing(session, limit=limit), lambda row: ModelCard.model_validate_json(row.card))
+    return readable(list_rows(session, limit=limit), lambda row: ModelCard.model_validate_json(row.card))
 
 
-def listing(session: Session, *, limit: int | None = 100) -> list[ModelRow]:
+def list_rows(session: Session, *, limit: int | None = 100) -> list[ModelRow]:
     """Latest first."""
     return list(
         session.exec(select(ModelRow).order_by(col(ModelRow.created_at).desc(), col(ModelRow.path)).limit(limit))

@@ -46,14 +46,14 @@ def conditions(
     """`models`: any of these names. `words`: each stands in the id, the model or the target, in any case."""
     found: list[Condition] = [col(PresetRow.model).in_(models)] if models else []
     found += (
-        history.same(PresetRow.goal, goal)
-        + history.same(PresetRow.origin, origin)
-        + history.same(PresetRow.target, target)
+        history.equals(PresetRow.goal, goal)
+        + history.equals(PresetRow.origin, origin)
+        + history.equals(PresetRow.target, target)
     )
     return found + history.with_words(words, PresetRow.id, PresetRow.model, PresetRow.target)
 
 
-def listing(session: Session, where: Sequence[Condition], *, limit: int, offset: int = 0) -> list[PresetRow]:
+def list_rows(session: Session, where: Sequence[Condition], *, limit: int, offset: int = 0) -> list[PresetRow]:
     """A person's own and imported ones first, latest first, then the bundled in the file's order."""
     order = (col(PresetRow.rank), col(PresetRow.created_at).desc(), col(PresetRow.id))
     return list(session.exec(select(PresetRow).where(*where).order_by(*order).offset(offset).limit(limit)))
@@ -63,12 +63,12 @@ def count(session: Session, where: Sequence[Condition]) -> int:
     return session.exec(select(func.count()).select_from(PresetRow).where(*where)).one()
 
 
-def models(session: Session) -> list[str]:
+def list_models(session: Session) -> list[str]:
     """Every model that has a preset."""
     return list(session.exec(select(PresetRow.model).distinct().order_by(col(PresetRow.model))))
 
 
-def evaluations_of(
+def list_evaluations(
     session: Session, baselines: Sequence[str], prefix: str | None, *, limit: int
 ) -> list[EvaluationRow]:
     """The newest evaluations against a model of one of these names, or of a name that begins with `prefix`."""

@@ -8,13 +8,13 @@ from backend.domain.machine.pricelist import InstancePrice, PriceList
 from backend.store.tables import PriceRow
 
 
-def keep(session: Session, price_list: PriceList) -> None:
+def save(session: Session, price_list: PriceList) -> None:
     """Beside those of earlier refreshes."""
     for price in price_list.prices:
         session.merge(PriceRow(**price.model_dump()))
 
 
-def latest(session: Session) -> tuple[InstancePrice, ...]:
+def list_latest(session: Session) -> tuple[InstancePrice, ...]:
     """Those of the last refresh; prices of two regions, or of two days, are never mixed by this."""
     newest = select(PriceRow).order_by(col(PriceRow.as_of).desc(), col(PriceRow.region)).limit(1)
     last = session.exec(newest).first()
@@ -24,7 +24,7 @@ def latest(session: Session) -> tuple[InstancePrice, ...]:
     return tuple(map(_price, session.exec(chosen.order_by(col(PriceRow.instance)))))
 
 
-def history(session: Session) -> tuple[InstancePrice, ...]:
+def list_history(session: Session) -> tuple[InstancePrice, ...]:
     """Of every refresh, by region and instance, the oldest first."""
     every = select(PriceRow).order_by(col(PriceRow.region), col(PriceRow.instance), col(PriceRow.as_of))
     return tuple(map(_price, session.exec(every)))

@@ -26,18 +26,18 @@ from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobState
 from backend.domain.jobs.queueing import Entry
 from backend.domain.jobs.terms import Priority, Terms, rank
-from backend.store import contents, history, leases
+from backend.store import artifact_contents, history, leases
 from backend.store.leases import Fenced
 from backend.store.tables import JobRow
 
 SORT = ("yields", "claim")
-TRIES = 5
+CANCEL_ATTEMPTS = 5
 """How often a person's change is tried against a job that goes on meanwhile."""
 ORDER = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
 """Of the queue: what yields stands behind all else."""
 FIRST = aliased(JobRow)
 """The job that another comes after."""
-CHANGING = ("seen", "accepted")
+SUBMISSION_FIELDS = ("seen", "accepted")
 """Of a specification, what tells when it was asked and not what."""
 
 
@@ -68,43 +68,43 @@ def submit(session: Session, row: JobRow, *, artifacts: Iterable[str] = ()) -> J
     except IntegrityError:
         same = select(JobRow).where(or_(col(JobRow.id) == row.id, col(JobRow.submission) == row.submission))
         there = session.exec(same).one()
-        if _asked(there.spec) != _asked(row.spec):
+        if _request_fields(there.spec) != _request_fields(row.spec):
             raise KeyReused(
                 f"Job {there.id} was submitted with that key and asks for something else: give another key."
             ) from None
         return there
-    made = history.result(first).get("artifact") if first is not None else None
-    contents.use(session, row.id, [*artifacts, *([str(made)] if made else [])])
+    made = history.read_result(first).get("artifact") if first is not None else None
+    artifact_contents.link_job(session, row.id, [*artifacts, *([str(made)] if made else [])])
     return get(session, row.id)
 
 
-def _asked(spec: str) -> dict[str, Any]:
-    return {name: value for name, value in json.loads(spec).items() if name not in CHANGING}
+def _request_fields(spec: str) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(spec).items() if name not in SUBMISSION_FIELDS}
 
 
-def claimable(session: Session, host: str, capacity: Capacity) -> JobRow | None:
+def find_claimable(session: Session, host: str, capacity: Capacity) -> JobRow | None:
     """The queued job that may start now on that host, or None."""
     live, queued = _rows(session, host)
-    found = queueing.choose(entries(live), entries(queued), capacity)
+    found = queueing.choose(make_entries(live), make_entries(queued), capacity)
     return next((row for row in queued if found is not None and row.id == found.id), None)
 
 
-def yielding(session: Session, host: str, capacity: Capacity) -> list[JobRow]:
+def find_jobs_to_stop(session: Session, host: str, capacity: Capacity) -> list[JobRow]:
     """The live jobs of that host that have to make room now for a person's own."""
     live, queued = _rows(session, host)
-    leaving = {entry.id for entry in queueing.in_the_way(entries(live), entries(queued), capacity)}
+    leaving = {entry.id for entry in queueing.in_the_way(make_entries(live), make_entries(queued), capacity)}
     return [row for row in live if row.id in leaving]
 
 
-def entries(rows: Iterable[JobRow]) -> list[Entry]:
+def make_entries(rows: Iterable[JobRow]) -> list[Entry]:
     return [Entry(row.id, Claim.model_validate_json(row.claim), row.rank, row.yields) for row in rows]
 
 
-def look(session: Session) -> tuple[bool, bool]:
+def check_queue(session: Session) -> tuple[bool, bool]:
     """Whether any job is queued, and whether one of those is to be cancelled, so that a round of which nothing comes
     writes nothing."""
     waiting = session.exec(select(JobRow.id).where(JobRow.state == JobState.QUEUED).limit(1)).first() is not None
-    return waiting, waiting and bool(stranded(session))
+    return waiting, waiting and bool(find_stranded(session))
 
 
 def _startable(session: Session) -> ColumnElement[bool]:
@@ -125,19 +125,19 @@ def _rows(session: Session, host: str) -> tuple[Sequence[JobRow], Sequence[JobRo
     return live, session.exec(select(JobRow).join(first, and_(*same)).where(startable).order_by(*ORDER)).all()
 
 
-def followers(session: Session, job_id: str) -> Sequence[JobRow]:
+def list_followers(session: Session, job_id: str) -> Sequence[JobRow]:
     """The jobs that come after that one."""
     return session.exec(select(JobRow).where(JobRow.after == job_id).order_by(col(JobRow.created_at))).all()
 
 
-def in_line(session: Session, *, most: int) -> Sequence[JobRow]:
+def list_startable(session: Session, *, most: int) -> Sequence[JobRow]:
     """The jobs that may start as soon as there is room, in queue order."""
     return session.exec(select(JobRow).where(_startable(session)).order_by(*ORDER).limit(most)).all()
 
 
 def make_room(session: Session, row: JobRow) -> None:
     """Have a running job that yields stopped, to be queued again: it is being cancelled and nobody asked for that."""
-    leases.move(session, leases.lease(row), JobState.CANCELLING)
+    leases.move(session, leases.read_lease(row), JobState.CANCELLING)
 
 
 def is_making_room(row: JobRow) -> bool:
@@ -150,7 +150,7 @@ def request_cancel(session: Session, job_id: str, cause: str, ending: Ending = E
 
     Raises NotNow when it has ended.
     """
-    for _ in range(TRIES):
+    for _ in range(CANCEL_ATTEMPTS):
         row = get(session, job_id)
         state = JobState(row.state)
         if state in TERMINAL:
@@ -158,21 +158,21 @@ def request_cancel(session: Session, job_id: str, cause: str, ending: Ending = E
         with suppress(Fenced):
             told = {"cause": cause, "ending": ending}
             if state is JobState.QUEUED:
-                leases.move(session, leases.lease(row), JobState.CANCELLED, error=cancelled(cause), **told)
+                leases.move(session, leases.read_lease(row), JobState.CANCELLED, error=cancel_sentence(cause), **told)
             elif not row.cancel_requested:
-                leases.change(session, leases.lease(row), LIVE, cancel_requested=True, **told)
+                leases.change(session, leases.read_lease(row), LIVE, cancel_requested=True, **told)
             history.append(session, job_id, [Event(kind="state", message=f"Cancel asked for by {cause}.")])
             break
     cancel_stranded(session)
     return get(session, job_id)
 
 
-def cancelled(cause: str) -> str:
+def cancel_sentence(cause: str) -> str:
     """Of a job that was cancelled before it started, in a sentence."""
     return f"Cancelled before it started, by {cause}."
 
 
-def stranded(session: Session) -> Sequence[JobRow]:
+def find_stranded(session: Session) -> Sequence[JobRow]:
     """Queued jobs whose earlier job ended without success, or which waited longer than they were to."""
     ended = sa_select(col(FIRST.id)).where(col(FIRST.id) == col(JobRow.after), col(FIRST.state).in_(RESUMABLE)).exists()
     unmet = and_(col(JobRow.after).is_not(None), ended)
@@ -183,18 +183,18 @@ def stranded(session: Session) -> Sequence[JobRow]:
 def cancel_stranded(session: Session) -> int:
     """Cancel them, with what comes after them; how many. Each says why."""
     number = 0
-    while jobs := stranded(session):
+    while jobs := find_stranded(session):
         for row in jobs:
-            cause, ending = _stranding(session, row)
+            cause, ending = _stranding_cause(session, row)
             with suppress(Fenced, NotNow):
-                told = cancelled(cause)
-                leases.move(session, leases.lease(row), JobState.CANCELLED, cause=cause, ending=ending, error=told)
+                told = cancel_sentence(cause)
+                leases.move(session, leases.read_lease(row), JobState.CANCELLED, cause=cause, ending=ending, error=told)
                 history.append(session, row.id, [Event(kind="state", message=told, data={"ending": ending})])
             number += 1
     return number
 
 
-def _stranding(session: Session, row: JobRow) -> tuple[str, Ending]:
+def _stranding_cause(session: Session, row: JobRow) -> tuple[str, Ending]:
     first = get(session, row.after) if row.after else None
     if first is not None and first.state in RESUMABLE:
         became = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}.get(JobState(first.state), "was lost")
@@ -207,11 +207,11 @@ def begin_waiting(session: Session, job_id: str, artifact: str | None) -> None:
     """Jobs after one that has succeeded may start from now on: their time in the queue begins, and they name its
     artifact."""
     for row in session.exec(select(JobRow).where(JobRow.after == job_id, JobRow.state == JobState.QUEUED)).all():
-        contents.use(session, row.id, [artifact] if artifact else [])
+        artifact_contents.link_job(session, row.id, [artifact] if artifact else [])
         if limit := Terms.model_validate_json(row.terms).queue_timeout_s:
             until = leases.clock(session) + timedelta(seconds=limit)
             with suppress(Fenced):
-                leases.change(session, leases.lease(row), (JobState.QUEUED,), queue_until=until)
+                leases.change(session, leases.read_lease(row), (JobState.QUEUED,), queue_until=until)
 
 
 def release(session: Session, job_id: str) -> JobRow:
@@ -220,7 +220,7 @@ def release(session: Session, job_id: str) -> JobRow:
     if not row.aside:
         raise NotNow(f"Job {job_id} was not put aside: there is nothing to release it from.")
     with suppress(Fenced):
-        leases.change(session, leases.lease(row), RESUMABLE, aside=False, strikes=0)
+        leases.change(session, leases.read_lease(row), RESUMABLE, aside=False, strikes=0)
     return requeue(session, job_id)
 
 
@@ -243,20 +243,26 @@ def requeue(session: Session, job_id: str) -> JobRow:
     fresh: dict[str, Any] = {"retried": 0, "not_before": None}
     fresh["queue_until"] = leases.clock(session) + timedelta(seconds=limit) if limit and first is None else None
     with suppress(Fenced):  # somebody else resumed it just now
-        leases.requeue(session, leases.lease(row), **fresh)
+        leases.requeue(session, leases.read_lease(row), **fresh)
         after = select(JobRow).where(JobRow.after == job_id, JobRow.ending == Ending.DEPENDENCY)
         for each in session.exec(after.where(JobRow.state == JobState.CANCELLED)).all():
             requeue(session, each.id)
     return get(session, job_id)
 
 
-def lose_restored(session: Session) -> int:
+def mark_restored_lost(session: Session) -> int:
     """Jobs that ran when a backup was made: nobody has them, so each is lost, to be resumed. How many."""
     rows = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE))).all()
     told = "It ran when the backup was made that it was restored from: resume it."
     for row in rows:
         leases.move(
-            session, leases.lease(row), JobState.LOST, error=told, handle=None, supervisor=None, cancel_requested=False
+            session,
+            leases.read_lease(row),
+            JobState.LOST,
+            error=told,
+            handle=None,
+            supervisor=None,
+            cancel_requested=False,
         )
         history.append(session, row.id, [Event(kind="state", message=told, data={"state": str(JobState.LOST)})])
     return len(rows)
@@ -269,7 +275,7 @@ def hold_restored(session: Session) -> int:
     for row in rows:
         told = f"It waited when the backup was made that it was restored from: `whetstone jobs release {row.id}` lets it run."
         values: dict[str, Any] = {"aside": True, "strikes": 0, "not_before": None, "queue_until": None, "error": told}
-        leases.move(session, leases.lease(row), JobState.CANCELLED, cause="the restore of a backup", **values)
+        leases.move(session, leases.read_lease(row), JobState.CANCELLED, cause="the restore of a backup", **values)
         history.append(session, row.id, [Event(kind="state", message=told, data={"state": str(JobState.CANCELLED)})])
     return len(rows)
 
@@ -290,13 +296,13 @@ def prioritize(session: Session, job_id: str, priority: Priority) -> JobRow:
 
 def _place(session: Session, row: JobRow, **values: Any) -> JobRow:
     try:
-        leases.change(session, leases.lease(row), (JobState.QUEUED,), **values)
+        leases.change(session, leases.read_lease(row), (JobState.QUEUED,), **values)
     except Fenced:
         raise NotNow(f"Job {row.id} is {get(session, row.id).state}: only queued jobs can be moved.") from None
     return get(session, row.id)
 
 
-def by_submission(session: Session, keys: Iterable[str]) -> dict[str, JobRow]:
+def find_by_submission(session: Session, keys: Iterable[str]) -> dict[str, JobRow]:
     """Submission key -> job, of those there are."""
     found = session.exec(select(JobRow).where(col(JobRow.submission).in_(list(keys))))
     return {str(row.submission): row for row in found}

@@ -147,7 +147,7 @@ class ArtifactRow(Base, table=True):
 
 
 class ContentRow(Base, table=True):
-    """What lies in a place of artifacts under an address that is used once (`store.contents`)."""
+    """What lies in a place of artifacts under an address that is used once (`store.artifact_contents`)."""
 
     __tablename__ = "contents"
     __table_args__ = (Index("ix_contents_identity", "place", "identity"),)
@@ -277,7 +277,7 @@ class PlannedRow(Base, table=True):
 
 
 class CatalogStateRow(Base, table=True):
-    """What rows were made of (`store.made`): `bundled` and `presets` are hashes of data files, `planner` one of the
+    """What rows were made of (`store.sync_state`): `bundled` and `presets` are hashes of data files, `planner` one of the
     rules."""
 
     __tablename__ = "catalog_state"

@@ -16,7 +16,7 @@ from backend import logs, processes
 from backend import settings as configuration
 from backend.domain.errors import WhetstoneError
 from backend.settings import Settings
-from backend.store.database import Change, Moved, open_store
+from backend.store.database import Change, StateChanged, open_store
 from backend.store.leases import HEARTBEAT_SECONDS, LOCK
 from backend.supervisor.job_log import JobLog
 from backend.supervisor.supervisor import Supervisor
@@ -61,7 +61,7 @@ class Pace:
         self._moved, self._pause = False, TICK_SECONDS
 
     def seen(self, change: Change) -> None:
-        self._moved = self._moved or isinstance(change, Moved)
+        self._moved = self._moved or isinstance(change, StateChanged)
 
     def pause(self) -> float:
         """Seconds to rest after the round that just ended."""

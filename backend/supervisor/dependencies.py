@@ -26,7 +26,9 @@ def fill_specification(settings: Settings, store: Store, row: JobRow) -> str:
     if not isinstance(spec, EvaluateSpec) or row.after not in {variant.source for variant in spec.variants}:
         return row.spec
     with store.read() as session:
-        artifact = history.artifact(session, str(history.result(queue.get(session, row.after)).get("artifact")))
+        artifact = history.get_artifact(
+            session, str(history.read_result(queue.get(session, row.after)).get("artifact"))
+        )
     manifest = read_manifest(artifact.manifest)
     if ruined := (manifest.quality or {}).get("below_floor"):
         raise BelowFloor(

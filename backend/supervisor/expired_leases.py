@@ -18,6 +18,6 @@ class ExpiredLeases:
 
     def find_expired(self, expired: Sequence[JobRow]) -> list[JobRow]:
         """Of the rows that the database calls late now, those whose lease is over by both."""
-        rows, now = {leases.lease(row): row for row in expired}, self._now()
+        rows, now = {leases.read_lease(row): row for row in expired}, self._now()
         self._since = {held: self._since.get(held, now) for held in rows}
         return [rows[held] for held, since in self._since.items() if now - since > leases.LEASE_SECONDS]

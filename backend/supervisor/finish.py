@@ -81,7 +81,7 @@ class Finisher:
         data = {"state": str(state), "attempt": row.attempt, **({"ending": str(ending)} if ending else {})}
 
         def write(session: Session) -> None:
-            held = leases.lease(row)
+            held = leases.read_lease(row)
             due = {} if after_s is None else {"not_before": leases.clock(session) + timedelta(seconds=after_s)}
             if state is JobState.QUEUED:
                 leases.requeue(session, held, **due, **values)
@@ -94,7 +94,7 @@ class Finisher:
     def register(self, row: JobRow, channel: Channel, result: Result) -> bool:
         """Verified and put in place outside, then one short commit, which counts only under the lease. False while it
         goes on."""
-        held, output = leases.lease(row), channel.output
+        held, output = leases.read_lease(row), channel.output
         try:
             work = partial(registry.stage, self._settings, self._store, row, output, result.document)
             staged = self._uploads.stage(held, work)
@@ -115,7 +115,7 @@ class Finisher:
 
     def _record(self, row: JobRow, staged: Staged, session: Session) -> None:
         done, document = {"progress": 1.0, "strikes": 0, "retried": 0, "ending": None}, staged.record(session)
-        leases.move(session, leases.lease(row), JobState.SUCCEEDED, result=json.dumps(document), **done)
+        leases.move(session, leases.read_lease(row), JobState.SUCCEEDED, result=json.dumps(document), **done)
         history.append(session, row.id, [Event(kind="state", message="Succeeded.", progress=1.0)])
         queue.begin_waiting(session, row.id, document.get("artifact"))
 

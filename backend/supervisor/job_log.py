@@ -7,7 +7,7 @@ import logging
 
 from backend import logs
 from backend.domain.jobs.jobs import JobState
-from backend.store.database import Change, Moved, Said
+from backend.store.database import Change, EventsAppended, StateChanged
 
 LEVELS = {JobState.FAILED: logging.ERROR, JobState.LOST: logging.WARNING}
 WORRYING = {"warning": logging.WARNING, "error": logging.ERROR}
@@ -20,12 +20,12 @@ class JobLog:
         self._attempts: dict[str, int] = {}
 
     def observe(self, change: Change) -> None:
-        if isinstance(change, Moved):
+        if isinstance(change, StateChanged):
             self._attempts[change.job] = change.attempt
             message = change.error or f"Job {change.job} is {change.state}."
             level = LEVELS.get(change.state, logging.INFO)
             logs.say(change.state, message, job=change.job, attempt=change.attempt, level=level)
-        elif isinstance(change, Said):
+        elif isinstance(change, EventsAppended):
             for event in change.events:
                 if event.kind in WORRYING and event.message:
                     attempt, level = self._attempts.get(change.job), WORRYING[event.kind]

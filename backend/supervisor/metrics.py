@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 from backend import logs
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import LIVE, TERMINAL, JobState
-from backend.store import watching
-from backend.store.database import Change, Moved, Renewed, Said
+from backend.store import job_statistics
+from backend.store.database import Change, EventsAppended, LeasesRenewed, StateChanged
 from backend.store.tables import now
 from backend.supervisor.supervisor import Supervisor
 
@@ -48,16 +48,16 @@ class Metrics(Collector):
 
     def seen(self, change: Change) -> None:
         match change:
-            case Renewed():
+            case LeasesRenewed():
                 self._renewed.inc(change.leases)
-            case Said():
+            case EventsAppended():
                 self._carried.inc(len(change.events))
                 for event in change.events:
                     self._lag.observe(max(0.0, (now() - event.at).total_seconds()))
-            case Moved():
+            case StateChanged():
                 self._moved(change)
 
-    def _moved(self, change: Moved) -> None:
+    def _moved(self, change: StateChanged) -> None:
         after_s = change.after_s or 0.0
         if change.state is JobState.STARTING:
             self._waited.labels(change.kind).observe(after_s)
@@ -84,9 +84,9 @@ class Metrics(Collector):
     def _stored(self) -> Iterator[Metric]:
         with self._supervisor.store.read() as session:
             counted, waits, beats = (
-                watching.counted(session),
-                watching.oldest_queued_s(session),
-                watching.heartbeats(session),
+                job_statistics.count_jobs(session),
+                job_statistics.oldest_queued_s(session),
+                job_statistics.list_heartbeats(session),
             )
         jobs = GaugeMetricFamily("whetstone_jobs", "Jobs in the store.", labels=["state", "kind"])
         for (state, kind), number in counted.items():

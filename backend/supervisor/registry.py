@@ -21,8 +21,8 @@ from backend.domain.evaluation.document import read_evaluation
 from backend.domain.jobs.jobs import Event, ManagedSpec
 from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
-from backend.store import contents, history, models
-from backend.store.contents import Contents
+from backend.store import artifact_contents, history, models
+from backend.store.artifact_contents import Contents
 from backend.store.database import Store
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow
 
@@ -95,9 +95,9 @@ def withdraw(settings: Settings, store: Store, row: JobRow, staged: Staged) -> N
         if named is None or named.path != str(staged.folder):
             artifact_folder.remove(staged.folder)
     if staged.contents:
-        given_up = store.run(lambda session: contents.withdraw(session, row.id, staged.contents))
+        given_up = store.run(lambda session: artifact_contents.withdraw(session, row.id, staged.contents))
         locations.chosen(settings).remove(given_up)
-        store.run(lambda session: contents.forget(session, given_up))
+        store.run(lambda session: artifact_contents.forget_removed(session, given_up))
 
 
 def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
@@ -126,8 +126,8 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
             )
         )
         session.flush()
-        contents.name(session, manifest.id, held)
-        models.used(session, manifest.parent)
+        artifact_contents.link_contents(session, manifest.id, held)
+        models.list_in_catalog(session, manifest.parent)
         return {**document, "artifact": manifest.id, "path": address}
 
     return Staged(record, contents=held)

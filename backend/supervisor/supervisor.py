@@ -134,8 +134,8 @@ class Supervisor:
         """One round; True while any job is its own, or queued and to be started here."""
         with self.store.read() as session:
             self.draining = leases.is_draining(session, self.row)
-            own, expired = leases.owned(session, self.row), leases.expired(session, self.row)
-            waiting, stranded = queue.look(session)
+            own, expired = leases.list_owned(session, self.row), leases.list_expired(session, self.row)
+            waiting, stranded = queue.check_queue(session)
         self._drop_lost(own)
         for row in own:
             with self._crash_marker.mark(row.id):
@@ -143,7 +143,7 @@ class Supervisor:
         self._give_up_late(expired)
         if own:  # whose ends may have changed it
             with self.store.read() as session:
-                waiting, stranded = queue.look(session)
+                waiting, stranded = queue.check_queue(session)
         if stranded:
             self.store.run(queue.cancel_stranded)
         if self.draining:
@@ -166,7 +166,7 @@ class Supervisor:
         event = Event(
             kind="state", message="The supervisor was stopped: the worker goes on, and the next one takes it up."
         )
-        for row in leases.owned(session, self.row):
+        for row in leases.list_owned(session, self.row):
             history.append(session, row.id, [event])
         leases.hand_over(session, self.row)
 
@@ -177,11 +177,11 @@ class Supervisor:
 
     def _own(self) -> list[JobRow]:
         with self.store.read() as session:
-            return leases.owned(session, self.row)
+            return leases.list_owned(session, self.row)
 
     def _drop_lost(self, own: list[JobRow]) -> None:
         """A job that another has taken, or that has ended, is none of this supervisor's: its worker goes."""
-        kept = {leases.lease(row) for row in own}
+        kept = {leases.read_lease(row) for row in own}
         for job_id, run in [(job_id, run) for job_id, run in self._runs.items() if run.lease not in kept]:
             try:
                 self._sweep(run.lease, run.handle)
@@ -234,7 +234,7 @@ class Supervisor:
         capacity, jobs = self._now_free(), list[JobRow]()
         if any(row.yields for row in own):
             with self.store.read() as session:
-                jobs = queue.yielding(session, self.row.host, capacity)
+                jobs = queue.find_jobs_to_stop(session, self.row.host, capacity)
         for row in jobs:
             if row.supervisor == self.row.id:
                 told = "Makes room for a job of your own: this goes back into the queue and starts again after it."
@@ -274,9 +274,9 @@ class Supervisor:
             logging.warning("%s", error)
 
     def _claim(self, session: Session, capacity: Capacity) -> tuple[JobRow, Lease, list[str]] | None:
-        row = queue.claimable(session, self.row.host, capacity)
+        row = queue.find_claimable(session, self.row.host, capacity)
         held = leases.claim(session, row, self.row) if row else None
-        return (row, held, leases.devices(session, row.id)) if row and held else None
+        return (row, held, leases.list_devices(session, row.id)) if row and held else None
 
     def _record(self, run: Run) -> None:
         """The worker's handle; where the database does not take it now, it is kept and offered again."""
@@ -300,7 +300,7 @@ class Supervisor:
         if deaths := self._aside.get(row.id):
             self._put_aside(row, deaths)
             return
-        held = leases.lease(row)
+        held = leases.read_lease(row)
         run = self._runs[row.id] = self._runs.get(row.id) or self._adopted(row)
         if row.handle is None:
             self._look_after_unstarted(row, run)
@@ -342,7 +342,10 @@ class Supervisor:
         with self.store.read() as session:
             ran_s = (leases.clock(session) - row.started_at).total_seconds() if row.started_at else 0.0
         return Run(
-            leases.lease(row), HangDetector(self._now()), ran_before_s=ran_s, terms=Terms.model_validate_json(row.terms)
+            leases.read_lease(row),
+            HangDetector(self._now()),
+            ran_before_s=ran_s,
+            terms=Terms.model_validate_json(row.terms),
         )
 
     def _overdue(self, row: JobRow, run: Run) -> tuple[Ending, str] | None:
@@ -398,7 +401,7 @@ class Supervisor:
     def _finish(self, row: JobRow, handle: Handle, outcome: Outcome) -> None:
         """The worker is gone: what it said of itself counts first, then what was seen of its exit. It has ended, for
         whoever looks, once nothing of it is left."""
-        held, closing = leases.lease(row), self._finisher
+        held, closing = leases.read_lease(row), self._finisher
         result = self._channel(held).result()
         if result is not None and result.outcome == "succeeded":
             self.launcher.sweep(row.id, handle)

@@ -31,7 +31,7 @@ def wrong(site: Site) -> list[str]:
         rows = list(session.exec(select(JobRow)))
         claims = list(session.exec(select(ClaimRow)))
         made = list(session.exec(select(ArtifactRow)))
-        events = {row.id: history.events(session, row.id) for row in rows}
+        events = {row.id: history.list_events(session, row.id) for row in rows}
     found = [f"claim of {claim.host}/{claim.device} leaked to {claim.job_id}" for claim in claims]
     found += [f"orphan: process {process.pid} {process.cmdline()}" for process in site.left_over()]
     found += [f"orphan: {each}" for each in site.left_on_nodes()]

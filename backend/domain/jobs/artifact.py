@@ -44,7 +44,7 @@ def _inside(path: str) -> str:
     return path
 
 
-class Held(NamedTuple):
+class HeldContent(NamedTuple):
     """A content that nobody takes away while its holder's job lives. `arrived`: its bytes are there already."""
 
     address: str

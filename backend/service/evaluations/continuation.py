@@ -89,7 +89,7 @@ def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]
 def find_continuations(workspace: Workspace, evaluation_id: str) -> list[JobView]:
     """The job that continues it or has done so; none where all that tried have failed."""
     with workspace.store.read() as session:
-        job_views = [jobs.view(row) for row in history.continuing(session, evaluation_id)]
+        job_views = [jobs.view(row) for row in history.list_continuing(session, evaluation_id)]
     return [job for job in job_views if job.state in {*LIVE, JobState.QUEUED, JobState.SUCCEEDED}]
 
 

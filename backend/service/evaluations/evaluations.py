@@ -215,7 +215,7 @@ def _read(document: str) -> Evaluation:
 def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
     """Raises NotFound."""
     with workspace.store.read() as session:
-        return _view(history.evaluation(session, evaluation_id))
+        return _view(history.get_evaluation(session, evaluation_id))
 
 
 def listing(
@@ -223,13 +223,15 @@ def listing(
 ) -> list[EvaluationView]:
     """Newest first; `baseline` keeps those measured against the variant of that name, `owner` theirs."""
     with workspace.store.read() as session:
-        return readable(history.evaluations(session, baseline=baseline, owner=owner, limit=limit, offset=offset), _view)
+        return readable(
+            history.list_evaluations(session, baseline=baseline, owner=owner, limit=limit, offset=offset), _view
+        )
 
 
 def count(workspace: Workspace, *, owner: str | None = None) -> int:
     """How many there are, or that person has."""
     with workspace.store.read() as session:
-        return history.evaluation_count(session, owner)
+        return history.count_evaluations(session, owner)
 
 
 def report_file(workspace: Workspace, evaluation_id: str) -> bytes:
@@ -248,7 +250,7 @@ def list_titles(
     """Newest first, without their documents; `words` must all stand in the title or the id, in any case. `owner`: only
     theirs."""
     with workspace.store.read() as session:
-        rows = history.evaluation_titles(session, words=words, owner=owner, limit=limit, offset=offset)
+        rows = history.list_evaluation_titles(session, words=words, owner=owner, limit=limit, offset=offset)
     return [
         EvaluationTitle(id=id_, title=title, owner=whose, created_at=created) for id_, title, whose, created in rows
     ]
@@ -261,5 +263,5 @@ def read_progress_points(workspace: Workspace, job_id: str) -> list[dict[str, An
     """
     since = jobs.show(workspace, job_id).started_at
     with workspace.store.read() as session:
-        events = history.points(session, job_id)
+        events = history.list_points(session, job_id)
     return [event.data for event in events if since is None or event.at >= since]

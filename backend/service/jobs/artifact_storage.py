@@ -20,7 +20,7 @@ from backend.domain.planner import estimate
 from backend.domain.roles import Action
 from backend.hardware import probe
 from backend.service.workspace import Workspace
-from backend.store import contents, history
+from backend.store import artifact_contents, history
 
 GRACE = timedelta(hours=24)
 """What nothing names stays for so long: a job may still be about to."""
@@ -57,10 +57,10 @@ def collect_garbage(
     addresses = [place.address for place in reachable_places(workspace)]
 
     def choose(session: Any) -> GarbageCollection:
-        old = contents.unused(session, unused_for) if unused_for is not None else []
-        taken = [one for one in old if contents.take_away(session, one, unless_named=True)]
-        contents.give_up_unnamed(session, addresses, grace)
-        found = contents.given_up(session, addresses)
+        old = artifact_contents.find_unused(session, unused_for) if unused_for is not None else []
+        taken = [one for one in old if artifact_contents.remove_artifact(session, one, unless_named=True)]
+        artifact_contents.give_up_unnamed(session, addresses, grace)
+        found = artifact_contents.list_given_up(session, addresses)
         size = sum(row.size for row in found if row.arrived)
         return GarbageCollection(artifacts=taken, contents=len(found), bytes=size, dry_run=dry_run)
 
@@ -84,9 +84,9 @@ def remove_abandoned_files(workspace: Workspace) -> None:
     """The bytes of what no row names any more, also where that was begun before."""
     for place in reachable_places(workspace):
         with workspace.store.read() as session:
-            addresses = [row.address for row in contents.given_up(session, [place.address])]
+            addresses = [row.address for row in artifact_contents.list_given_up(session, [place.address])]
         place.remove(addresses)
-        workspace.store.run(partial(contents.forget, addresses=addresses))
+        workspace.store.run(partial(artifact_contents.forget_removed, addresses=addresses))
 
 
 def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *, what: str = "job") -> None:
@@ -107,9 +107,12 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     if quota is None:
         return
     with workspace.store.read() as session:
-        taken = contents.used(session)
-        going = [row for row in history.queued(session, [*LIVE, JobState.QUEUED]) if row.kind == JobKind.OPTIMIZE]
-        unused, largest = set(contents.unused(session, timedelta(0))), contents.largest(session, ARTIFACTS_NAMED)
+        taken = artifact_contents.count_bytes(session)
+        going = [row for row in history.list_queued(session, [*LIVE, JobState.QUEUED]) if row.kind == JobKind.OPTIMIZE]
+        unused, largest = (
+            set(artifact_contents.find_unused(session, timedelta(0))),
+            artifact_contents.list_largest(session, ARTIFACTS_NAMED),
+        )
     promised = sum(_disk_need(row.spec) for row in going)
     if taken + promised + needed <= quota:
         return
@@ -143,7 +146,7 @@ class StorageUsage(Frozen):
 def usage(workspace: Workspace) -> StorageUsage:
     """Raises RequestError where a setting is wrong."""
     with workspace.store.read() as session:
-        used = contents.used(session)
+        used = artifact_contents.count_bytes(session)
     return StorageUsage(
         place=locations.chosen(workspace.settings).address, bytes=used, quota=locations.quota(workspace.settings)
     )

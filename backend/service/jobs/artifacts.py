@@ -18,7 +18,7 @@ from backend.domain.roles import Action
 from backend.domain.validation import readable
 from backend.service.jobs import artifact_storage
 from backend.service.workspace import Workspace
-from backend.store import contents, history
+from backend.store import artifact_contents, history
 from backend.store.tables import ArtifactRow
 
 
@@ -47,13 +47,13 @@ def listing(
 ) -> list[ArtifactView]:
     """Newest first."""
     with workspace.store.read() as session:
-        return readable(history.artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view)
+        return readable(history.list_artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view)
 
 
 def list_ids(workspace: Workspace, *, model: str | None = None, limit: int = 100) -> list[str]:
     """Of what `listing` looks at, also where a manifest cannot be read."""
     with workspace.store.read() as session:
-        return [row.id for row in history.artifacts(session, model=model, owner=None, limit=limit, offset=0)]
+        return [row.id for row in history.list_artifacts(session, model=model, owner=None, limit=limit, offset=0)]
 
 
 def variants(workspace: Workspace, *, limit: int = 100) -> list[ArtifactView]:
@@ -70,7 +70,7 @@ def drafts(workspace: Workspace, model: ModelCard) -> list[ArtifactView]:
 def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
     """Raises NotFound."""
     with workspace.store.read() as session:
-        return _view(history.artifact(session, artifact_id))
+        return _view(history.get_artifact(session, artifact_id))
 
 
 def verify(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> ArtifactView:
@@ -111,10 +111,10 @@ def delete(workspace: Workspace, artifact_id: str) -> None:
     reads it."""
 
     def take(session: Any) -> None:
-        row = history.artifact(session, artifact_id)
-        if reading := contents.users(session, artifact_id):
+        row = history.get_artifact(session, artifact_id)
+        if reading := artifact_contents.list_users(session, artifact_id):
             raise NotNow(f"{artifact_id} is read by job {reading[0].id} ({reading[0].title}): cancel that one first.")
-        contents.take_away(session, row.id)
+        artifact_contents.remove_artifact(session, row.id)
 
     workspace.change(Action.DELETE_ARTIFACT, artifact_id, take)
     artifact_storage.remove_abandoned_files(workspace)

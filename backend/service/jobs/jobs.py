@@ -168,7 +168,7 @@ def submit(
 def find_follower(workspace: Workspace, job_id: str) -> JobView | None:
     """The job that was submitted to come after that one, the first where there are several."""
     with workspace.store.read() as session:
-        jobs = queue.followers(session, job_id)
+        jobs = queue.list_followers(session, job_id)
         return view(jobs[0]) if jobs else None
 
 
@@ -252,7 +252,7 @@ def specification(workspace: Workspace, job_id: str) -> dict[str, Any]:
 def specifications(workspace: Workspace, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Those of several jobs in one read."""
     with workspace.store.read() as session:
-        return {identity: json.loads(spec) for identity, spec in history.specifications(session, job_ids).items()}
+        return {identity: json.loads(spec) for identity, spec in history.read_specifications(session, job_ids).items()}
 
 
 def listing(
@@ -288,7 +288,7 @@ def count(
 def active(workspace: Workspace) -> list[JobView]:
     """Running jobs first, then queued ones in the order in which they will start."""
     with workspace.store.read() as session:
-        jobs = history.queued(session, [*LIVE, JobState.QUEUED])
+        jobs = history.list_queued(session, [*LIVE, JobState.QUEUED])
         return [view(row) for row in sorted(jobs, key=lambda row: (row.state == JobState.QUEUED, row.yields))]
 
 
@@ -306,7 +306,7 @@ def latest_progress(workspace: Workspace, job_id: str) -> Event | None:
 
 def events(workspace: Workspace, job_id: str, *, after: int = 0) -> list[tuple[int, Event]]:
     with workspace.store.read() as session:
-        return history.events(session, job_id, after=after)
+        return history.list_events(session, job_id, after=after)
 
 
 def logs(workspace: Workspace, job_id: str, *, tail_bytes: int | None = None) -> str:

@@ -18,7 +18,7 @@ from backend.domain.validation import readable
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
-from backend.store import history, watching
+from backend.store import history, job_statistics
 from backend.store.tables import JobRow
 
 MAX_POINTS = 500
@@ -98,7 +98,7 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
         return None
     now = now or datetime.now(UTC)
     with workspace.store.read() as session:
-        recent = watching.recent_progress(session, job.id, job.started_at)
+        recent = job_statistics.list_recent_progress(session, job.id, job.started_at)
     readings = [Reading(e.at, e.progress) for e in recent if e.phase == job.phase and e.progress is not None]
     own = eta.from_rates(readings, now)
     if own is not None:
@@ -117,8 +117,8 @@ def expected_time(
     Else by others of its kind, optimize jobs (whose `spec` is given) scaled by what each had to do.
     """
     with workspace.store.read() as session:
-        same = watching.succeeded(session, kind, title)
-        rows = same or watching.succeeded(session, kind)
+        same = job_statistics.list_succeeded(session, kind, title)
+        rows = same or job_statistics.list_succeeded(session, kind)
     if not same and isinstance(spec, OptimizeSpec):
         timed = readable(rows, lambda row: (_run_seconds(row), OptimizeSpec.model_validate_json(row.spec)))
         paces = [seconds / _formula_seconds(other) for seconds, other in timed if seconds is not None]
@@ -141,7 +141,7 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> Range 
     By those with tasks where this one has any, by those without where it has none, as far as there are such.
     """
     with workspace.store.read() as session:
-        rows = watching.succeeded(session, JobKind.EVALUATE)
+        rows = job_statistics.list_succeeded(session, JobKind.EVALUATE)
     paces: dict[bool, list[tuple[float, eta.Runs]]] = {True: [], False: []}
     for row in rows:
         options, took = json.loads(row.spec), _run_seconds(row)
@@ -192,7 +192,7 @@ def resource_use(workspace: Workspace, job: JobView) -> list[ResourceUse]:
     if job.started_at is None:
         return []
     with workspace.store.read() as session:
-        events = watching.resources(session, job.id, job.started_at - CLOCK_SLACK)
+        events = job_statistics.list_resources(session, job.id, job.started_at - CLOCK_SLACK)
     uses = [
         ResourceUse(max(0.0, (e.at - job.started_at).total_seconds()), e.data["rss_bytes"], e.data["cpu_percent"])
         for e in events

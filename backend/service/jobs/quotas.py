@@ -28,7 +28,7 @@ ACTIVE = {*LIVE, JobState.QUEUED}
 
 def imported_bytes(workspace: Workspace, session: Any, owner: str) -> int:
     """Bytes on disk of all that the person's import jobs fetched, and those that jobs under way will add."""
-    rows = history.jobs(session, JobFilter(kinds=(JobKind.IMPORT,), owner=owner), limit=IMPORT_JOBS_READ)
+    rows = history.list_jobs(session, JobFilter(kinds=(JobKind.IMPORT,), owner=owner), limit=IMPORT_JOBS_READ)
     by_place = dict(readable(rows, lambda row: _import_bytes(workspace, row)))
     return sum(by_place.values())
 

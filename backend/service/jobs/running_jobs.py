@@ -8,7 +8,7 @@ from datetime import datetime
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import Handle, JobState
 from backend.service.workspace import Workspace
-from backend.store import leases, watching
+from backend.store import job_statistics, leases
 from backend.store.tables import JobRow
 
 UNSUCCESSFUL = (JobState.FAILED, JobState.LOST, JobState.CANCELLED)
@@ -42,8 +42,12 @@ class RunningJob(Frozen):
 def list_running(workspace: Workspace, *, owner: str | None = None, words: str = "") -> list[RunningJob]:
     """The longest-running first. `words` must all stand in its title, id, host or home, in any case."""
     with workspace.store.read() as session:
-        at, rows, devices = leases.clock(session), watching.live(session), watching.devices(session)
-        heard = {beat.id: beat.age_s for beat in watching.heartbeats(session)}
+        at, rows, devices = (
+            leases.clock(session),
+            job_statistics.list_live(session),
+            job_statistics.list_devices(session),
+        )
+        heard = {beat.id: beat.age_s for beat in job_statistics.list_heartbeats(session)}
     found = [_running_job(row, devices.get(row.id, ()), at, heard.get(row.supervisor or "")) for row in rows]
     wanted = words.casefold().split()
     return [

@@ -48,7 +48,7 @@ def is_alive(workspace: Workspace, *, own: bool = False) -> bool:
     here."""
     here, home = socket.gethostname(), str(workspace.settings.home)
     with workspace.store.read() as session:
-        rows = leases.supervisors_alive(session)
+        rows = leases.list_live_supervisors(session)
     return any(
         (row.host != here or processes.running(row.pid, row.process_started) is not None)
         and (not own or (row.host, row.home) == (here, home))
@@ -87,8 +87,8 @@ def is_drained(workspace: Workspace) -> bool:
 def listing(workspace: Workspace) -> list[SupervisorView]:
     """Those that are heard of, on all hosts that share the database."""
     with workspace.store.read() as session:
-        held = leases.jobs_held(session)
-        rows = leases.supervisors_alive(session)
+        held = leases.list_jobs_by_supervisor(session)
+        rows = leases.list_live_supervisors(session)
         return [
             SupervisorView(**{name: getattr(row, name) for name in SHOWN_FIELDS}, jobs=held.get(row.id, ()))
             for row in rows

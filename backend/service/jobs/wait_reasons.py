@@ -29,10 +29,10 @@ def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Wai
     if not wanted:
         return {}
     with workspace.store.read() as session:
-        taking = [row for row in leases.supervisors_alive(session) if not row.draining]
-        line = queue.entries(queue.in_line(session, most=JOBS_COMPARED))
-        going = history.queued(session, list(LIVE))
-        live = {row.host: queue.entries(job for job in going if job.host == row.host) for row in taking}
+        taking = [row for row in leases.list_live_supervisors(session) if not row.draining]
+        line = queue.make_entries(queue.list_startable(session, most=JOBS_COMPARED))
+        going = history.list_queued(session, list(LIVE))
+        live = {row.host: queue.make_entries(job for job in going if job.host == row.host) for row in taking}
         now, waits = leases.clock(session), {}
         for job in wanted:
             why = _waits_for_job(session, job) or _waits_for_time(job, now) or _waits_for_room(job, line, taking, live)
@@ -79,4 +79,4 @@ def _waits_for_room(
 def attempts(workspace: Workspace, job_id: str) -> list[Attempt]:
     """What was tried of it, in order, with the cause of each end."""
     with workspace.store.read() as session:
-        return history_of.of(history.states(session, job_id))
+        return history_of.of(history.list_state_events(session, job_id))

@@ -19,7 +19,7 @@ from backend.launchers.cluster.requests import HOW, Node
 from backend.service import unreadable_rows
 from backend.service.jobs import artifact_storage, quotas, supervisors
 from backend.service.workspace import Workspace
-from backend.store import watching
+from backend.store import job_statistics
 
 LOW_DISK_BYTES = 5_000_000_000
 DAMAGED = "`whetstone doctor --remove-damaged` takes it out of the database; its files stay"
@@ -163,7 +163,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
 def _supervisors(workspace: Workspace) -> list[Finding]:
     """Those that were heard in the last day and did not stop in order, and whether one is there at all."""
     with workspace.store.read() as session:
-        beats = watching.heartbeats(session)
+        beats = job_statistics.list_heartbeats(session)
     found = []
     if not supervisors.is_alive(workspace):
         told = "not running: `whetstone up` and every waiting command start one"
@@ -208,7 +208,7 @@ def _ray_token() -> list[Finding]:
 
 def _jobs(workspace: Workspace) -> Finding:
     with workspace.store.read() as session:
-        counted, waits = watching.counted(session), watching.oldest_queued_s(session)
+        counted, waits = job_statistics.count_jobs(session), job_statistics.oldest_queued_s(session)
     states = {state: sum(number for (one, _), number in counted.items() if one == state) for state in JobState}
     told = ", ".join(f"{number} {state}" for state, number in states.items() if number) or "none yet"
     waiting = f"; the longest-waiting for {waits:.0f} s" if states[JobState.QUEUED] else ""

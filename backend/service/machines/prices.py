@@ -111,7 +111,7 @@ def refresh(workspace: Workspace, region: str | None = None) -> RefreshResult:
     """
     workspace.check(Action.REFRESH_PRICES)
     price_list = published.fetch(region)
-    workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.keep(session, price_list))
+    workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.save(session, price_list))
     names = {price.instance for price in price_list.prices}
     return RefreshResult(
         region=price_list.region,
@@ -125,7 +125,7 @@ def refresh(workspace: Workspace, region: str | None = None) -> RefreshResult:
 def list_changes(workspace: Workspace) -> list[PriceChange]:
     """What later refreshes found changed, the newest first."""
     with workspace.store.read() as session:
-        return pricelist.changes(stored.history(session))
+        return pricelist.changes(stored.list_history(session))
 
 
 def missing_credentials() -> str | None:

@@ -31,7 +31,7 @@ def hardwares(workspace: Workspace, *, on_demand: bool = False) -> Hardwares:
     Raises InvalidCatalog, StoreUnavailable.
     """
     with workspace.store.read() as session:
-        return _overlaid(prices.latest(session), 0.0 if on_demand else workspace.settings.discount)
+        return _overlaid(prices.list_latest(session), 0.0 if on_demand else workspace.settings.discount)
 
 
 @lru_cache(maxsize=4)

@@ -78,7 +78,7 @@ def page(
     does."""
     kept, where = _fits_key(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
-        rows = table.listing(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
+        rows = table.list_rows(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
     entries = [_entry(catalog_sync.read(row), row) for row in rows]
     return [
         CatalogLine(
@@ -126,7 +126,7 @@ def _entry(model: ModelFacts, row: CatalogRow) -> CatalogEntry:
 def show(workspace: Workspace, name: str) -> CatalogEntry:
     """A model by its id, hub id or folder; a folder need not be in the catalog. Raises UnknownModel, InvalidModel."""
     model = models.resolve_facts(workspace, name)
-    return _entry(model, table.row(model))
+    return _entry(model, table.make_row(model))
 
 
 def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
@@ -161,12 +161,12 @@ def cheapest_instance(workspace: Workspace, model: ModelFacts, kind: str = ORIGI
 
 def families(workspace: Workspace) -> list[str]:
     with workspace.store.read() as session:
-        return table.values(session, "family")
+        return table.list_values(session, "family")
 
 
 def licences(workspace: Workspace) -> list[str]:
     with workspace.store.read() as session:
-        return table.values(session, "licence")
+        return table.list_values(session, "licence")
 
 
 def instances(workspace: Workspace) -> list[str]:

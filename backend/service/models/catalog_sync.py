@@ -1,7 +1,7 @@
 """Keeps the catalog's tables in step: the bundled rows with their files, by content hash, and what fits where with the
 rules.
 
-Every read of the catalog asks first (`store.made`), which costs one look at three files and one row while nothing has
+Every read of the catalog asks first (`store.sync_state`), which costs one look at three files and one row while nothing has
 changed.
 """
 
@@ -25,8 +25,8 @@ from backend.service.machines import targets
 from backend.service.workspace import Workspace
 from backend.settings import CHECKOUT
 from backend.store import catalog as table
-from backend.store import made
 from backend.store import models as imported
+from backend.store import sync_state
 from backend.store.database import StoreUnavailable
 from backend.store.tables import CatalogRow
 
@@ -39,8 +39,8 @@ INSTANCES = "instances"
 def sync(workspace: Workspace) -> None:
     """Bring the bundled rows up to date. Raises InvalidCatalog where a file was edited wrongly, and then nothing is
     written."""
-    made.keep(
-        workspace.store, "bundled", _bundled_hash(), lambda: partial(imported.list_again, bundled=_bundled_rows())
+    sync_state.sync_rows(
+        workspace.store, "bundled", _bundled_hash(), lambda: partial(imported.rebuild_catalog, bundled=_bundled_rows())
     )
 
 
@@ -65,12 +65,14 @@ def _bundled_rows() -> list[CatalogRow]:
     known, others = published.published(), published.reference()
     starters = {card.id: card for card in models.cards()}
     catalogs = [
-        table.row(card, draft=starters.get(card.draft or ""), position=n) for n, card in enumerate(starters.values())
+        table.make_row(card, draft=starters.get(card.draft or ""), position=n)
+        for n, card in enumerate(starters.values())
     ]
     catalogs += [
-        table.row(each, draft=published.find(each.draft or ""), position=n) for n, each in enumerate(known.values())
+        table.make_row(each, draft=published.find(each.draft or ""), position=n)
+        for n, each in enumerate(known.values())
     ]
-    return catalogs + [table.row(each, position=n) for n, each in enumerate(others.values())]
+    return catalogs + [table.make_row(each, position=n) for n, each in enumerate(others.values())]
 
 
 @lru_cache(maxsize=1)
@@ -136,7 +138,7 @@ def names(workspace: Workspace) -> list[str]:
     """The ids of the models that are known by published facts alone, by what the store holds."""
     find_problem(workspace)
     with workspace.store.read() as session:
-        return table.names(session, ("published", "reference"))
+        return table.list_names(session, ("published", "reference"))
 
 
 def check_fits(workspace: Workspace, target: str) -> str:
@@ -148,7 +150,7 @@ def check_fits(workspace: Workspace, target: str) -> str:
     key, place = _fits_place(where)
     _check_rules(workspace)
     with workspace.store.read() as session:
-        missing = [(row.shape, read(row)) for row in table.unplanned(session, place)]
+        missing = [(row.shape, read(row)) for row in table.find_unplanned(session, place)]
     if missing:
         places = [(each.name, each) for each in instances(workspace)] if place == INSTANCES else [(key, where)]
         found = {shape: _fits(workspace, each, places) for shape, each in missing}
@@ -190,7 +192,7 @@ def _check_rules(workspace: Workspace) -> None:
         row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values())
     )
     wanted = hashlib.sha256(f"{_sources(domain_sources('backend.domain.rules.check'))} {data}".encode()).hexdigest()
-    made.keep(workspace.store, "planner", wanted, lambda: table.forget_fits)
+    sync_state.sync_rows(workspace.store, "planner", wanted, lambda: table.remove_fits)
 
 
 def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target]]) -> set[tuple[str, str]]:

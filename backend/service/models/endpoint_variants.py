@@ -52,7 +52,7 @@ def _full_name(workspace: Workspace, name: str) -> str:
     if name.startswith(PREFIX):
         return name
     with workspace.store.read() as session:
-        rows = audit.listing(session, AuditFilter(actions=ACTIONS, words=name), limit=RECORDS_SEARCHED)
+        rows = audit.list_records(session, AuditFilter(actions=ACTIONS, words=name), limit=RECORDS_SEARCHED)
     last = next((row.action for row in rows if row.target == name), Action.DELETE_ENDPOINT)
     return name if last == Action.DELETE_ENDPOINT else PREFIX + name
 

@@ -50,7 +50,7 @@ def is_remote(workspace: Workspace, source: str) -> bool:
             )  # raises where others may not name it; one that is not there is an import that says so
         return True
     with workspace.store.read() as session:
-        return sources.is_remote(source) and imported.named(session, source) is None
+        return sources.is_remote(source) and imported.find_by_name(session, source) is None
 
 
 def asks_network(source: str) -> bool:
@@ -166,7 +166,7 @@ def _accepted_at(workspace: Workspace, found: Inspection, accept: bool) -> datet
 
 def _accepted_before(workspace: Workspace, found: Inspection) -> datetime | None:
     with workspace.store.read() as session:
-        rows = history.jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=IMPORT_JOBS_READ, offset=0)
+        rows = history.list_jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=IMPORT_JOBS_READ, offset=0)
         specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.actor.name]
     same = (
         spec

@@ -50,8 +50,8 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
         return card
     folder = _folder(workspace, source)
     with workspace.store.read() as session:
-        row = imported.find(session, str(folder)) if folder else imported.named(session, source)
-        names = [each.name for each in imported.listing(session)] if row is None and folder is None else []
+        row = imported.find(session, str(folder)) if folder else imported.find_by_name(session, source)
+        names = [each.name for each in imported.list_rows(session)] if row is None and folder is None else []
     if row is not None:
         stored = {"id": row.name, "origin": "imported", "licence": _stored_licence(row)}
         return models.folder_card(row.path).model_copy(update=stored)
@@ -127,7 +127,7 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
             field="name",
         )
     with workspace.store.read() as session:
-        taken = imported.named(session, name)
+        taken = imported.find_by_name(session, name)
     if models.card(name) is not None or (taken is not None and taken.path != folder):
         raise RequestError(f"is taken: another model is called `{name}`: choose another.", field="name")
     return name
@@ -158,7 +158,7 @@ def list_known(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """Bundled models, then the folders that were imported, then those that artifacts were made from, each latest
     first."""
     with workspace.store.read() as session:
-        remembered = imported.cards(session, limit=limit)
+        remembered = imported.list_cards(session, limit=limit)
     paths = {card.path for card in remembered}
     used = [card for card in _artifact_parents(workspace, limit) if card.origin != "starter" and card.path not in paths]
     cards = [KnownModel(card=card, present=True) for card in models.cards()]
@@ -217,7 +217,7 @@ def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
 def list_remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """The imported folders, latest first."""
     with workspace.store.read() as session:
-        return readable(imported.listing(session, limit=limit), _known)
+        return readable(imported.list_rows(session, limit=limit), _known)
 
 
 def _known(row: ModelRow) -> KnownModel:

@@ -88,7 +88,7 @@ def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> M
     """The newest evaluation of this recipe of this model on hardware like this machine's; None where there is none."""
     here = _hardware(probe.probe())
     with workspace.store.read() as session:
-        ids = history.evaluation_ids(session, baseline=model.id, limit=SEARCHED)
+        ids = history.list_evaluation_ids(session, baseline=model.id, limit=SEARCHED)
     found = (each for identity in ids for each in _measured_variants(workspace.store, identity))
     return next(
         (each for each in found if each.hardware == here and _is_same(each.variant, model, recipe) and each.levels),
@@ -100,7 +100,7 @@ def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> M
 def _measured_variants(store: Store, identity: str) -> tuple[MeasuredVariant, ...]:
     """Read once a process: an evaluation never changes. Loads that the client limited say nothing of the server."""
     with store.read() as session:
-        row = history.evaluation(session, identity)
+        row = history.get_evaluation(session, identity)
     try:
         document = read_evaluation(row.document)
     except Unreadable:  # `damaged` names it; the other evaluations are still good

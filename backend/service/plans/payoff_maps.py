@@ -89,6 +89,6 @@ def find_by_key(workspace: Workspace, wanted: MapKey) -> PayoffMap | None:
     """The newest of that key."""
     with workspace.store.read() as session:
         chosen = JobFilter((JobState.SUCCEEDED,), (JobKind.PAYOFF,))
-        rows = history.jobs(session, chosen, limit=SEARCHED)
+        rows = history.list_jobs(session, chosen, limit=SEARCHED)
         found = (map_of_job(jobs.view(row)) for row in rows)
         return next((each for each in found if each and each.key == wanted), None)

@@ -64,7 +64,7 @@ class PresetEvaluations:
         if model not in self._rows:
             names, prefix = _evaluation_names(self._workspace, model)
             with self._workspace.store.read() as session:
-                self._rows[model] = kept.evaluations_of(session, names, prefix, limit=EVALUATIONS_SEARCHED)
+                self._rows[model] = kept.list_evaluations(session, names, prefix, limit=EVALUATIONS_SEARCHED)
         return self._rows[model]
 
 

@@ -25,8 +25,8 @@ from backend.service.plans import auto_target, cases
 from backend.service.plans.cases import Case
 from backend.service.presets import preset_figures, preset_text
 from backend.service.workspace import Workspace
-from backend.store import made
 from backend.store import presets as kept
+from backend.store import sync_state
 from backend.store.database import Store, StoreUnavailable
 from backend.store.tables import PresetRow, now
 
@@ -81,7 +81,7 @@ class AppliedPreset(NamedTuple):
 
 def sync(store: Store) -> None:
     """Bring the bundled presets of the store up to the file."""
-    made.keep(store, "presets", bundled.digest(), lambda: partial(kept.replace_bundled, rows=_bundled()))
+    sync_state.sync_rows(store, "presets", bundled.digest(), lambda: partial(kept.replace_bundled, rows=_bundled()))
 
 
 def _bundled() -> list[PresetRow]:
@@ -125,7 +125,7 @@ def listing(
     _sync_if_writable(workspace)
     where = _conditions(workspace, chosen or PresetFilter())
     with workspace.store.read() as session:
-        return readable(kept.listing(session, where, limit=limit, offset=offset), _known)
+        return readable(kept.list_rows(session, where, limit=limit, offset=offset), _known)
 
 
 def count(workspace: Workspace, chosen: PresetFilter | None = None) -> int:
@@ -144,7 +144,7 @@ def models_with_presets(workspace: Workspace) -> list[str]:
     """Every model that has a preset."""
     _sync_if_writable(workspace)
     with workspace.store.read() as session:
-        return kept.models(session)
+        return kept.list_models(session)
 
 
 def find(workspace: Workspace, preset_id: str) -> KnownPreset:
@@ -160,7 +160,7 @@ def find(workspace: Workspace, preset_id: str) -> KnownPreset:
                 raise
             except Unreadable as error:
                 raise InvalidPreset(f"{error} `whetstone presets remove {preset_id}` takes it out.") from None
-        ids = [preset.id for preset in kept.listing(session, [], limit=1000)]
+        ids = [preset.id for preset in kept.list_rows(session, [], limit=1000)]
     near = ", ".join(f"`{name}`" for name in nearest(preset_id, ids))
     raise NotFound(f"There is no preset `{preset_id[:120]}`: the nearest are {near}.")
 

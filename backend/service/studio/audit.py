@@ -41,7 +41,7 @@ def listing(
     admin."""
     check_readable(workspace, who)
     with workspace.store.read() as session:
-        rows = audit.listing(session, AuditFilter(who, origins, actions, words), limit=limit, offset=offset)
+        rows = audit.list_records(session, AuditFilter(who, origins, actions, words), limit=limit, offset=offset)
         return [AuditRecord(**{name: getattr(row, name) for name in AuditRecord.model_fields}) for row in rows]
 
 
@@ -69,7 +69,7 @@ def people(workspace: Workspace) -> list[str]:
     if own := readable_owner(workspace):
         return list(own)
     with workspace.store.read() as session:
-        return audit.people(session)
+        return audit.list_people(session)
 
 
 def check_readable(workspace: Workspace, who: Sequence[str] = ()) -> None:

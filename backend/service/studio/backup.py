@@ -30,7 +30,7 @@ from backend.domain.errors import NotNow, RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.roles import Action
 from backend.service.workspace import Workspace
-from backend.store import queue, rows
+from backend.store import queue, table_rows
 from backend.store.database import HEAD
 from backend.store.tables import ArtifactRow, EvaluationRow
 
@@ -117,10 +117,10 @@ def back_up(workspace: Workspace, path: Path, *, with_files: bool = False) -> Ba
 def _write(workspace: Workspace, out: _Writer, with_files: bool) -> Backup:
     counted = {}
     with workspace.store.snapshot() as session:
-        for table in rows.kept_tables():
+        for table in table_rows.list_backup_tables():
             with tempfile.TemporaryFile() as lines:
                 counted[table.name] = 0
-                for row in rows.dump(session, table):
+                for row in table_rows.dump(session, table):
                     lines.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
                     counted[table.name] += 1
                 size = lines.tell()
@@ -213,7 +213,7 @@ def _safe_path(name: str) -> str:
 
 
 def _check_new(session: Any) -> None:
-    if (table := rows.used(session)) is not None:
+    if (table := table_rows.find_used_table(session)) is not None:
         raise NotNow(
             f"This home has {table} of its own: restore into a new one (WHETSTONE_HOME, and DATABASE_URL if set)."
         )
@@ -237,12 +237,12 @@ def restore(workspace: Workspace, path: Path) -> RestoreResult:
         def work(session: Any) -> tuple[dict[str, int], int, int]:
             _check_new(session)  # again: many files take minutes, in which somebody may have begun to use it
             counted = {
-                table.name: rows.restore(session, table, _rows(tar, table.name, backup.home, str(home)))
-                for table in rows.kept_tables()
+                table.name: table_rows.restore(session, table, _rows(tar, table.name, backup.home, str(home)))
+                for table in table_rows.list_backup_tables()
                 if f"tables/{table.name}.jsonl" in backup.members
             }
-            rows.made_anew(session)
-            return counted, queue.lose_restored(session), queue.hold_restored(session)
+            table_rows.request_rebuild(session)
+            return counted, queue.mark_restored_lost(session), queue.hold_restored(session)
 
         try:
             counted, lost, held = workspace.change(
@@ -278,5 +278,9 @@ def _moved_path(value: str, old: str, new: str) -> str:
 
 def _missing_files(workspace: Workspace) -> int:
     with workspace.store.read() as session:
-        named = [path for table in (ArtifactRow, EvaluationRow) for _, path in rows.documents(session, table, "path")]
+        named = [
+            path
+            for table in (ArtifactRow, EvaluationRow)
+            for _, path in table_rows.list_documents(session, table, "path")
+        ]
     return sum(not any(each.name != MANIFEST for each in Path(path).glob("*")) for path in named if "://" not in path)

@@ -77,12 +77,12 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
 
 def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
     with workspace.store.read() as session:
-        jobs = history.jobs(session, JobFilter(), limit=MOST)
-        events = {job.id: [event for _, event in history.events(session, job.id, limit=10**6)] for job in jobs}
+        jobs = history.list_jobs(session, JobFilter(), limit=MOST)
+        events = {job.id: [event for _, event in history.list_events(session, job.id, limit=10**6)] for job in jobs}
         found = {
             "jobs": [_document(row) for row in jobs],
-            "artifacts": [_document(row) for row in history.artifacts(session, limit=MOST)],
-            "evaluations": [_document(row) for row in history.evaluations(session, limit=MOST)],
+            "artifacts": [_document(row) for row in history.list_artifacts(session, limit=MOST)],
+            "evaluations": [_document(row) for row in history.list_evaluations(session, limit=MOST)],
         }
     for job in found["jobs"]:
         job["events"] = [

@@ -99,7 +99,7 @@ def _submit(workspace: Workspace, done: list[JobView], *, yields: bool) -> JobVi
 def _queued_steps(workspace: Workspace) -> list[JobView]:
     """The steps there are, in order."""
     with workspace.store.read() as session:
-        job_rows = queue.by_submission(session, KEYS)
+        job_rows = queue.find_by_submission(session, KEYS)
         return [jobs.view(job_rows[key]) for key in KEYS if key in job_rows]
 
 

@@ -81,7 +81,7 @@ def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
     write_records(folder / "records.parquet", NAMES, runs())
     identity = studio.evaluation(home, document)
     with home.store.session() as session:
-        history.evaluation(session, identity).path = str(folder)
+        history.get_evaluation(session, identity).path = str(folder)
     return identity
 
 

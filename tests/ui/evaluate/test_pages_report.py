@@ -35,7 +35,7 @@ def stored(home: Workspace, tmp_path: Path) -> str:
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], rows)
     identity = studio.evaluation(home, document)
     with home.store.session() as session:
-        history.evaluation(session, identity).path = str(tmp_path)
+        history.get_evaluation(session, identity).path = str(tmp_path)
     return identity
 
 

@@ -81,7 +81,7 @@ def stored(home: Workspace, tmp_path: Path) -> str:
 def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
     identity = studio.evaluation(home, document)
     with home.store.session() as session:
-        history.evaluation(session, identity).path = str(folder)
+        history.get_evaluation(session, identity).path = str(folder)
     return identity
 
 

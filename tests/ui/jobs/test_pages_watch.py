@@ -282,7 +282,7 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> Non
 def test_a_result_that_was_deleted_is_said(home: Workspace) -> None:
     job, made = succeeded(home)
     with home.store.session() as session:
-        session.delete(history.artifact(session, made))
+        session.delete(history.get_artifact(session, made))
     assert "has been deleted since" in studio.says(studio.open_page("job", id=job))
 
 

@@ -19,7 +19,7 @@ from backend.service.jobs import jobs
 from backend.service.machines import engines
 from backend.service.machines.engines import EngineStatus
 from backend.service.machines.machine import AcceleratorView, MachineView
-from backend.store.contents import Contents
+from backend.store.artifact_contents import Contents
 from backend.store.tables import ContentRow
 from tests import studio
 

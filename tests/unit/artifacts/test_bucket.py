@@ -26,8 +26,8 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.progress import Silent
 from backend.service import Workspace
-from backend.store import contents, history, leases, queue
-from backend.store.contents import Contents
+from backend.store import artifact_contents, history, leases, queue
+from backend.store.artifact_contents import Contents
 from backend.store.leases import Lease
 from backend.store.tables import ArtifactRow, JobRow
 from backend.supervisor.registry import NotPlaced, Staged
@@ -203,7 +203,7 @@ def test_contents_that_two_artifacts_name_stay_for_the_other(home: Workspace, cl
     one, two = publish(home, tmp_path / "a", first), publish(home, tmp_path / "b", second)
     assert len(set(one.contents) & set(two.contents)) == 1
     assert len(keys(client, "team")) == 5
-    given = home.store.run(lambda session: contents.withdraw(session, "j-1", one.contents))
+    given = home.store.run(lambda session: artifact_contents.withdraw(session, "j-1", one.contents))
     place(home).remove(given)
     assert len(keys(client, "team")) == 3
     place(home).verify(two.address, second)
@@ -263,7 +263,7 @@ from pathlib import Path
 from backend.artifacts import folders, places
 from backend.aws import objects
 from backend.settings import Settings
-from backend.store.contents import Contents
+from backend.store.artifact_contents import Contents
 from backend.store.database import open_store
 
 objects.PART_BYTES, objects.STREAMS = int(sys.argv[3]), 1
@@ -336,7 +336,7 @@ def test_an_artifact_waits_for_a_place_that_does_not_answer(
     working.tick()
     assert seen(working).state == JobState.RUNNING
     with working.store.read() as session:
-        told = [event.message for _, event in history.events(session, "j-1") if event.kind == "warning"]
+        told = [event.message for _, event in history.list_events(session, "j-1") if event.kind == "warning"]
     assert "Nothing answers at http://127.0.0.1:1" in str(told[0]) and "is tried again" in str(told[0])
     monkeypatch.setenv("AWS_ENDPOINT_URL", answering)
     working.tick()
@@ -360,7 +360,7 @@ def test_what_is_refused_at_the_commit_leaves_the_bucket(
     def slow(folder: Path, manifest: Manifest) -> None:
         verify(folder, manifest)
         with working.store.session() as session:
-            leases.change(session, leases.lease(seen(working)), list(JobState), token=99)
+            leases.change(session, leases.read_lease(seen(working)), list(JobState), token=99)
 
     monkeypatch.setattr(artifact_folder, "verify", slow)
     working.tick()

@@ -31,7 +31,7 @@ from backend.service.models import catalog, catalog_sync, models
 from backend.service.studio import demo_export
 from backend.settings import CHECKOUT
 from backend.store import catalog as table
-from backend.store import made
+from backend.store import sync_state
 from backend.store.database import StoreUnavailable
 from tests import studio
 from tests.homes import open_home
@@ -54,7 +54,7 @@ def ids(workspace: Workspace, **asked: object) -> list[str]:
 
 def state(workspace: Workspace) -> str | None:
     with workspace.store.read() as session:
-        return made.state(session, "bundled")
+        return sync_state.stored_version(session, "bundled")
 
 
 def test_the_published_columns_are_the_matrix_cell_by_cell(home: Workspace) -> None:
@@ -190,8 +190,8 @@ def test_a_home_with_imports_and_artifacts_from_before_has_them_in_the_catalog(
     )
     studio.artifact(opened, job, card)
     with opened.store.session() as session:  # as a database of an earlier version has it
-        table.drop(session, str(tmp_path / "mine"))
-        table.drop(session, "/nowhere/used")
+        table.remove(session, str(tmp_path / "mine"))
+        table.remove(session, "/nowhere/used")
     assert ids(opened)[2:4] == ["used", "mine"]
 
 
@@ -297,7 +297,7 @@ def test_the_store_narrows_as_the_columns_say(
     )
     expected = [entry.id for entry in entries if holds(entry, asked)]
     with home.store.read() as session:
-        assert [row.name for row in table.listing(session, asked, "", limit=None)] == expected
+        assert [row.name for row in table.list_rows(session, asked, "", limit=None)] == expected
     assert catalog.count(home, asked) == len(expected)
 
 
@@ -390,9 +390,9 @@ def test_other_rules_make_the_fits_anew(home: Workspace) -> None:
     """The very same, so that the home of all tests is what it was."""
     before = ids(home, target=G5, techniques=("awq",))
     with home.store.session() as session:
-        made.set_state(session, "planner", "an earlier version's")
+        sync_state.set_version(session, "planner", "an earlier version's")
     with home.store.session() as session:
-        table.forget_fits(session)
+        table.remove_fits(session)
     assert ids(home, target=G5, techniques=("awq",)) == before != []
 
 
@@ -400,7 +400,7 @@ def test_a_locked_database_is_told_where_the_catalog_was_never_filled(tmp_path: 
     opened = open_home(tmp_path)
     other = service.open_workspace(opened.settings, patience_s=0.1)
     with opened.store.session() as session:
-        made.set_state(session, "planner", "held")
+        sync_state.set_version(session, "planner", "held")
         session.flush()  # from here on nobody else may write
         assert "locked" in (catalog.refresh(other) or "") and catalog.count(other, CatalogFilter()) == 0
         with pytest.raises(StoreUnavailable):

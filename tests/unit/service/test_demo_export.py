@@ -107,8 +107,8 @@ def measured(tmp_path: Path) -> Workspace:
     made = studio.artifact(home, job, studio.optimize_spec(home).model)
     identity = studio.evaluation(home, simulated.evaluation())
     with home.store.session() as session:
-        history.artifact(session, made).path = str(home.settings.artifacts / made)
-        history.evaluation(session, identity).path = str(home.settings.evaluations / identity)
+        history.get_artifact(session, made).path = str(home.settings.artifacts / made)
+        history.get_evaluation(session, identity).path = str(home.settings.evaluations / identity)
     report = home.settings.evaluations / identity / "report.html"
     report.parent.mkdir(parents=True)
     report.write_text(f"<html><script>{demo_export._plotly_script()}</script></html>")
@@ -143,7 +143,7 @@ def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Work
     )
     made = studio.artifact(measured, job, fetched)
     with measured.store.session() as session:
-        history.artifact(session, made).path = str(measured.settings.artifacts / made)
+        history.get_artifact(session, made).path = str(measured.settings.artifacts / made)
     demo_export.export(measured, tmp_path / "out")
     home = demo_export.seed(tmp_path / "seeded", tmp_path / "out")
     card = models.resolve(home, "Real")

@@ -21,7 +21,7 @@ from backend.service.plans import cases
 from backend.service.presets import preset_figures, presets
 from backend.service.presets.presets import PresetFilter
 from backend.service.studio import demo_export
-from backend.store import made
+from backend.store import sync_state
 from tests import simulated, studio
 from tests.homes import open_home
 from tests.measured import probed
@@ -162,7 +162,7 @@ def test_the_store_follows_the_file_by_content_hash(tmp_path: Path) -> None:
     with opened.store.session() as session:
         for preset in (changed, gone):
             presets.kept.put(session, presets._row(preset, "bundled", 1))
-        made.set_state(session, "presets", "an earlier version's")
+        sync_state.set_version(session, "presets", "an earlier version's")
     presets.put(opened, [own()])
     after = presets.listing(opened, limit=1000)
     assert [known.preset for known in after] == [own(), *PRESETS]

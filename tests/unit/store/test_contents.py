@@ -37,8 +37,8 @@ from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.jobs import artifact_storage, artifacts, jobs
 from backend.service.machines import doctor
-from backend.store import contents, queue
-from backend.store.contents import Contents
+from backend.store import artifact_contents, queue
+from backend.store.artifact_contents import Contents
 from backend.store.leases import Fenced
 from backend.store.tables import ArtifactRow, ArtifactUseRow, JobRow
 from tests.homes import open_home, prepare
@@ -96,7 +96,7 @@ def register(home: Workspace, job: str, made: Published) -> None:
             )
         )
         session.flush()
-        contents.name(session, made.manifest.id, made.contents)
+        artifact_contents.link_contents(session, made.manifest.id, made.contents)
         session.execute(update(JobRow).where(col(JobRow.id) == job).values(state=JobState.SUCCEEDED))
 
 
@@ -174,7 +174,7 @@ class Collecting(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         artifact = data.draw(st.sampled_from(sorted(self.registered)))
         with self.home.store.read() as session:
-            going = bool(contents.users(session, artifact))
+            going = bool(artifact_contents.list_users(session, artifact))
         try:
             artifacts.delete(self.home, artifact)
         except (NotNow, NotFound) as error:

@@ -26,7 +26,7 @@ def refreshed(day: datetime, region: str, **dollars: float) -> PriceList:
 
 
 def keep(home: Workspace, found: PriceList) -> None:
-    home.store.run(lambda session: stored.keep(session, found))
+    home.store.run(lambda session: stored.save(session, found))
 
 
 def test_the_last_refresh_counts_and_what_changed_is_kept(tmp_path: Path) -> None:

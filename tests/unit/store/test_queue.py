@@ -66,13 +66,13 @@ def put(store: Store, name: str, claim: Claim = ALL, **fields: Any) -> None:
 
 def claim_next(store: Store) -> str | None:
     with store.session() as session:
-        row = queue.claimable(session, SUPERVISOR.host, CAPACITY)
+        row = queue.find_claimable(session, SUPERVISOR.host, CAPACITY)
         return row.id if row and leases.claim(session, row, SUPERVISOR) else None
 
 
 def end(store: Store, name: str) -> None:
     with store.session() as session:
-        leases.move(session, leases.lease(queue.get(session, name)), JobState.SUCCEEDED)
+        leases.move(session, leases.read_lease(queue.get(session, name)), JobState.SUCCEEDED)
 
 
 def test_the_migrations_make_exactly_the_tables_of_the_models(store: Store) -> None:
@@ -102,7 +102,7 @@ def test_a_claimed_job_cannot_be_claimed_again(store: Store) -> None:
 def test_a_change_that_is_refused_leaves_a_running_job_its_devices(store: Store) -> None:
     put(store, "a")
     with store.session() as session:
-        seen = leases.lease(queue.get(session, "a"))
+        seen = leases.read_lease(queue.get(session, "a"))
     assert claim_next(store) == "a"
     with store.session() as session, suppress(leases.Fenced):
         leases.move(session, seen, JobState.CANCELLED)
@@ -138,7 +138,7 @@ def test_only_legal_transitions_are_made(store: Store, before: JobState) -> None
         with store.session() as session:
             session.add(JobRow(id=name, kind="optimize", state=before, title="a", owner="t", spec="{}"))
         with store.session() as session:
-            held = leases.lease(queue.get(session, name))
+            held = leases.read_lease(queue.get(session, name))
             if after in TRANSITIONS[before]:
                 leases.move(session, held, after)
             else:
@@ -161,8 +161,8 @@ def test_events_bring_the_summary_up_to_date_and_keep_their_order(store: Store) 
     with store.read() as session:
         row = queue.get(session, "a")
         assert (row.phase, row.progress, row.eta_s, row.message) == ("load", 0.5, 5.0, "Hm")
-        assert [seq for seq, _ in history.events(session, "a")] == [1, 2, 3]
-        assert [seq for seq, _ in history.events(session, "a", after=2)] == [3]
+        assert [seq for seq, _ in history.list_events(session, "a")] == [1, 2, 3]
+        assert [seq for seq, _ in history.list_events(session, "a", after=2)] == [3]
         assert row.created_at.tzinfo is not None
 
 
@@ -228,7 +228,7 @@ def test_one_persons_jobs_are_counted_and_listed_without_reading_everybodys(tmp_
     mine = history.JobFilter(owner="t")
     with opened.read() as session:
         history.count_jobs(session, mine)
-        history.jobs(session, mine)
+        history.list_jobs(session, mine)
     with opened.engine.connect() as connection:
         plans = [
             [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]

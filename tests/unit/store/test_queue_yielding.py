@@ -34,7 +34,7 @@ def put(store: Store, *found: JobRow) -> None:
 
 def claim_next(store: Store) -> str | None:
     with store.session() as session:
-        row = queue.claimable(session, SUPERVISOR.host, CAPACITY)
+        row = queue.find_claimable(session, SUPERVISOR.host, CAPACITY)
         held = leases.claim(session, row, SUPERVISOR) if row else None
         if row is None or held is None:
             return None
@@ -44,7 +44,7 @@ def claim_next(store: Store) -> str | None:
 
 def yielding(store: Store) -> list[str]:
     with store.read() as session:
-        return [row.id for row in queue.yielding(session, SUPERVISOR.host, CAPACITY)]
+        return [row.id for row in queue.find_jobs_to_stop(session, SUPERVISOR.host, CAPACITY)]
 
 
 def test_the_demo_waits_behind_what_came_later_and_makes_room_for_it(store: Store) -> None:
@@ -53,7 +53,7 @@ def test_the_demo_waits_behind_what_came_later_and_makes_room_for_it(store: Stor
     assert claim_next(store) == "install"
     assert claim_next(store) is None
     with store.session() as session:
-        leases.move(session, leases.lease(queue.get(session, "own")), JobState.SUCCEEDED)
+        leases.move(session, leases.read_lease(queue.get(session, "own")), JobState.SUCCEEDED)
     assert claim_next(store) == "demo" and yielding(store) == []
     put(store, job("install-2", BACKGROUND))
     assert yielding(store) == []
@@ -68,7 +68,7 @@ def test_an_install_beside_the_demo_does_not_stop_it_but_a_measurement_of_the_de
     assert yielding(store) == [] and claim_next(store) == "install"
     with store.session() as session:
         for name in ("demo", "install"):
-            leases.move(session, leases.lease(queue.get(session, name)), JobState.SUCCEEDED)
+            leases.move(session, leases.read_lease(queue.get(session, name)), JobState.SUCCEEDED)
     put(store, job("measure", WHOLE, yields=True))
     assert claim_next(store) == "measure"
     put(store, job("install-2", BACKGROUND))
@@ -87,6 +87,6 @@ def test_jobs_are_found_by_their_submission(store: Store) -> None:
     row.submission = "first-1"
     put(store, row, job("other"))
     with store.read() as session:
-        assert {key: found.id for key, found in queue.by_submission(session, ("first-1", "first-2")).items()} == {
+        assert {key: found.id for key, found in queue.find_by_submission(session, ("first-1", "first-2")).items()} == {
             "first-1": "demo"
         }

@@ -57,7 +57,7 @@ def seen(home: Home, name: str) -> JobRow:
 
 def said(home: Home, name: str) -> str:
     with home.store.read() as session:
-        return " ".join(event.message or "" for _, event in history.events(session, name))
+        return " ".join(event.message or "" for _, event in history.list_events(session, name))
 
 
 def later(home: Home, name: str, column: str) -> None:
@@ -65,7 +65,7 @@ def later(home: Home, name: str, column: str) -> None:
     row = seen(home, name)
     with home.store.session() as session:
         past = leases.clock(session) - timedelta(seconds=1)
-        leases.change(session, leases.lease(row), list(JobState), **{column: past})
+        leases.change(session, leases.read_lease(row), list(JobState), **{column: past})
 
 
 def test_what_comes_after_another_starts_once_that_has_succeeded(home: Home, world: World) -> None:

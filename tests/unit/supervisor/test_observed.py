@@ -80,7 +80,7 @@ def test_a_job_that_another_took_over_is_a_lease_lost(home: Home) -> None:
     metrics = Metrics(home.supervisor)
     submit(home)
     home.tick()
-    home.store.run(lambda session: leases.move(session, leases.lease(queue.get(session, "j-1")), JobState.LOST))
+    home.store.run(lambda session: leases.move(session, leases.read_lease(queue.get(session, "j-1")), JobState.LOST))
     home.tick()
     assert figures(metrics)["whetstone_leases_lost_total"] == 1.0
 

@@ -70,7 +70,7 @@ def row(home: Home, name: str) -> JobRow:
 
 def said(home: Home, name: str) -> str:
     with home.store.read() as session:
-        return " ".join(event.message or "" for _, event in history.events(session, name))
+        return " ".join(event.message or "" for _, event in history.list_events(session, name))
 
 
 ANY, WHOLE = Claim(movable=True), Claim(movable=True, whole=True)

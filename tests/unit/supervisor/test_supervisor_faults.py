@@ -56,7 +56,7 @@ def waits(home: Home, name: str = "j-1") -> None:
     home.tick()
     assert seen(home, name).state == JobState.QUEUED
     with home.store.session() as session:
-        leases.change(session, leases.lease(row), list(JobState), not_before=row.not_before.replace(year=2020))
+        leases.change(session, leases.read_lease(row), list(JobState), not_before=row.not_before.replace(year=2020))
 
 
 def seen(home: Home, name: str = "j-1") -> JobRow:
@@ -67,7 +67,7 @@ def seen(home: Home, name: str = "j-1") -> JobRow:
 def sleeps(asleep: Home, other: Home) -> None:
     """Past its lease, while the other one looks twice."""
     with asleep.store.session() as session:
-        held = leases.lease(seen(asleep))
+        held = leases.read_lease(seen(asleep))
         leases.change(session, held, list(JobState), lease_until=leases.clock(session).replace(year=2020))
     other.tick()
     other.time += leases.LEASE_SECONDS + 1
@@ -115,7 +115,7 @@ def test_a_clock_that_jumps_loses_no_job_whose_supervisor_beats(home: MakeHome, 
     until = seen(first).lease_until
     assert until is not None
     with first.store.session() as session:  # as if the database's clock had been set a year on
-        leases.change(session, leases.lease(seen(first)), list(JobState), lease_until=until.replace(year=2020))
+        leases.change(session, leases.read_lease(seen(first)), list(JobState), lease_until=until.replace(year=2020))
     second.tick()
     second.time += leases.LEASE_SECONDS - 1
     second.tick()

@@ -206,7 +206,7 @@ class TwoSupervisors(RuleBasedStateMachine):
             rows = list(session.exec(select(JobRow)))
             claims = Counter(claim.job_id for claim in session.exec(select(ClaimRow)))
             made = {row.job_id: row for row in session.exec(select(ArtifactRow))}
-            events = {row.id: history.events(session, row.id) for row in rows}
+            events = {row.id: history.list_events(session, row.id) for row in rows}
         live, states = [row for row in rows if row.state in LIVE], {row.id: JobState(row.state) for row in rows}
         assert claims == {row.id: taken(row) for row in live}
         assert all(states[str(row.after)] is JobState.SUCCEEDED for row in live if row.after)

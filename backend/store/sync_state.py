@@ -15,31 +15,31 @@ from sqlmodel import Session
 from backend.store.database import Store
 from backend.store.tables import CatalogStateRow
 
-Made = Literal["bundled", "planner", "presets"]
+DerivedRows = Literal["bundled", "planner", "presets"]
 Write = Callable[[Session], None]
 
 
-def keep(store: Store, what: Made, version: str, make: Callable[[], Write]) -> None:
+def sync_rows(store: Store, what: DerivedRows, version: str, make: Callable[[], Write]) -> None:
     """Where `what` was made of another version, `make` it anew; what that answers writes the rows, within one
     transaction.
 
     Raises what `make` does, and then nothing is written; StoreUnavailable.
     """
     with store.read() as session:
-        if state(session, what) == version:
+        if stored_version(session, what) == version:
             return
     write = make()
     with store.upkeep() as session:
-        if state(session, what) != version:  # no other process was faster
+        if stored_version(session, what) != version:  # no other process was faster
             write(session)
-            set_state(session, what, version)
+            set_version(session, what, version)
 
 
-def state(session: Session, what: Made) -> str | None:
+def stored_version(session: Session, what: DerivedRows) -> str | None:
     """The version, None before the first."""
     state_row = session.get(CatalogStateRow, what)
     return state_row.value if state_row else None
 
 
-def set_state(session: Session, what: Made, version: str) -> None:
+def set_version(session: Session, what: DerivedRows, version: str) -> None:
     session.merge(CatalogStateRow(name=what, value=version))

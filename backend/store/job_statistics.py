@@ -15,25 +15,25 @@ from backend.store.tables import ClaimRow, EventRow, JobRow, SupervisorRow
 MOST_RESOURCES = 5000
 
 
-def recent_progress(session: Session, job_id: str, since: datetime) -> list[Event]:
+def list_recent_progress(session: Session, job_id: str, since: datetime) -> list[Event]:
     """The newest phase and progress events from `since` on, in order."""
     recent = (col(EventRow.kind).in_(("phase", "progress")), col(EventRow.at) >= since)
-    return list(history.newest(session, job_id, *recent, limit=60))[::-1]
+    return list(history.list_newest(session, job_id, *recent, limit=60))[::-1]
 
 
-def resources(session: Session, job_id: str, since: datetime | None) -> list[Event]:
+def list_resources(session: Session, job_id: str, since: datetime | None) -> list[Event]:
     """Every `resource` event from `since` on, in order; the newest where there are very many."""
     recent = [] if since is None else [col(EventRow.at) >= since]
-    return list(history.newest(session, job_id, EventRow.kind == "resource", *recent, limit=MOST_RESOURCES))[::-1]
+    return list(history.list_newest(session, job_id, EventRow.kind == "resource", *recent, limit=MOST_RESOURCES))[::-1]
 
 
-def succeeded(session: Session, kind: str, title: str | None = None) -> list[JobRow]:
+def list_succeeded(session: Session, kind: str, title: str | None = None) -> list[JobRow]:
     """The newest jobs of that kind that succeeded at their first attempt; `title` narrows to those of just that title.
 
     A later attempt goes on from a checkpoint, so its time is not that of the job.
     """
     statement = select(JobRow).where(JobRow.kind == kind, JobRow.state == JobState.SUCCEEDED, JobRow.attempt == 1)
-    newest = statement.where(*history.same(JobRow.title, title)).order_by(col(JobRow.created_at).desc())
+    newest = statement.where(*history.equals(JobRow.title, title)).order_by(col(JobRow.created_at).desc())
     return list(session.exec(newest.limit(10)))
 
 
@@ -52,7 +52,7 @@ class Heartbeat(NamedTuple):
         return self.age_s < leases.STALE_SECONDS
 
 
-def counted(session: Session) -> dict[tuple[str, str], int]:
+def count_jobs(session: Session) -> dict[tuple[str, str], int]:
     """(state, kind) -> how many."""
     found = select(JobRow.state, JobRow.kind, func.count()).group_by(JobRow.state, JobRow.kind)
     return {(state, kind): number for state, kind, number in session.exec(found)}
@@ -66,7 +66,7 @@ def oldest_queued_s(session: Session) -> float:
     return 0.0 if oldest is None else max(0.0, (leases.clock(session) - oldest).total_seconds())
 
 
-def heartbeats(session: Session) -> list[Heartbeat]:
+def list_heartbeats(session: Session) -> list[Heartbeat]:
     """Those heard within a day, the latest first."""
     at = leases.clock(session)
     since = at - timedelta(days=1)
@@ -83,12 +83,12 @@ def heartbeats(session: Session) -> list[Heartbeat]:
     ]
 
 
-def live(session: Session) -> list[JobRow]:
+def list_live(session: Session) -> list[JobRow]:
     """Every job that a supervisor has, the longest-running first."""
     return list(session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE)).order_by(col(JobRow.started_at))))
 
 
-def devices(session: Session) -> dict[str, list[str]]:
+def list_devices(session: Session) -> dict[str, list[str]]:
     """Live job -> what it has of its host."""
     found: dict[str, list[str]] = {}
     for job, device in session.exec(select(ClaimRow.job_id, ClaimRow.device).order_by(ClaimRow.device)):

@@ -14,7 +14,7 @@ from sqlmodel import Session, select
 from backend.store.tables import Aware, Base
 
 
-def documents(
+def list_documents(
     session: Session, table: type[Any], column: str, among: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
     """(key, document) of every row, or of those keys, in the order of the keys."""
@@ -30,19 +30,19 @@ def remove(session: Session, table: type[Any], key: str) -> None:
         session.delete(row)
 
 
-REMADE = frozenset({"supervisors", "claims", "catalog", "catalog_fits", "catalog_planned", "catalog_state"})
+REBUILT = frozenset({"supervisors", "claims", "catalog", "catalog_fits", "catalog_planned", "catalog_state"})
 """Tables of what is made anew, or is of processes that run."""
 EVIDENCE = ("jobs", "artifacts", "evaluations", "models", "audit")
 """Tables of which one row means that somebody uses the database."""
-AT_ONCE = 500
+ROWS_PER_STATEMENT = 500
 
 
-def kept_tables() -> list[Table]:
+def list_backup_tables() -> list[Table]:
     """Those that a backup holds, in an order in which their rows can be put back."""
-    return [table for table in Base.metadata.sorted_tables if table.name not in REMADE]
+    return [table for table in Base.metadata.sorted_tables if table.name not in REBUILT]
 
 
-def used(session: Session) -> str | None:
+def find_used_table(session: Session) -> str | None:
     """The first table that says so; None of a database as new."""
     tables = Base.metadata.tables
     return next(
@@ -54,7 +54,7 @@ def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
     """Every row as JSON has it, in the order of the keys; a number that the database itself gave is left out."""
     columns = [column for column in table.columns if not (column.primary_key and isinstance(column.type, Integer))]
     result = session.execute(
-        sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": AT_ONCE}
+        sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": ROWS_PER_STATEMENT}
     )
     for row in result.mappings():
         yield {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
@@ -72,7 +72,7 @@ def restore(session: Session, table: Table, rows: Iterable[dict[str, Any]]) -> i
             if unknown := row.keys() - {column.name for column in table.columns}:
                 raise ValueError(f"{table.name} has no column {sorted(unknown)[0]}")
             waiting.append({name: _moment(value) if name in moments else value for name, value in row.items()})
-            if len(waiting) == AT_ONCE:
+            if len(waiting) == ROWS_PER_STATEMENT:
                 session.execute(insert(table), waiting)
                 found, waiting = found + len(waiting), []
         if waiting:
@@ -82,7 +82,7 @@ def restore(session: Session, table: Table, rows: Iterable[dict[str, Any]]) -> i
     return found + len(waiting)
 
 
-def made_anew(session: Session) -> None:
+def request_rebuild(session: Session) -> None:
     """Have what is made of files and rows made again at the next look."""
     session.execute(delete(Base.metadata.tables["catalog_state"]))
 

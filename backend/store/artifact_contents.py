@@ -17,16 +17,16 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, u
 from sqlmodel import Session, col, select
 
 from backend.domain.errors import NotFound
-from backend.domain.jobs.artifact import Held
+from backend.domain.jobs.artifact import HeldContent
 from backend.domain.jobs.jobs import LIVE, JobState
 from backend.store.database import Store
 from backend.store.leases import Fenced, clock
 from backend.store.tables import ArtifactContentRow, ArtifactRow, ArtifactUseRow, ContentRow, JobRow, PresetRow
 
-GOING = (*LIVE, JobState.QUEUED)
-GONE = ""
+UNFINISHED = (*LIVE, JobState.QUEUED)
+REMOVED = ""
 """The identity of what is no more."""
-A_STATEMENT = 500
+ADDRESSES_PER_STATEMENT = 500
 """Addresses that one statement names."""
 
 
@@ -36,7 +36,7 @@ class Contents:
     def __init__(self, store: Store, job_id: str) -> None:
         self._store, self._job = store, job_id
 
-    def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, Held]:
+    def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, HeldContent]:
         return self._store.run(lambda session: _hold(session, self._job, place, wanted, plain))
 
     def arrived(self, addresses: Iterable[str]) -> None:
@@ -44,7 +44,7 @@ class Contents:
         self._store.run(lambda session: session.execute(statement))
 
 
-def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], plain: bool) -> dict[str, Held]:
+def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], plain: bool) -> dict[str, HeldContent]:
     at, holds = clock(session), {}
     for identity, size in sorted(wanted.items()):
         same = (
@@ -56,22 +56,22 @@ def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], 
         order = (col(ContentRow.arrived).desc(), col(ContentRow.address))
         row = session.exec(select(ContentRow).where(*same, usable).order_by(*order).limit(1).with_for_update()).first()
         if row is None:
-            address = _fresh(session, place, identity, plain)
+            address = _new_address(session, place, identity, plain)
             row = ContentRow(address=address, place=place, identity=identity, size=size, job_id=job_id, held_at=at)
             session.add(row)
         row.job_id, row.held_at = job_id, at
-        holds[identity] = Held(row.address, row.arrived)
+        holds[identity] = HeldContent(row.address, row.arrived)
     return holds
 
 
-def _fresh(session: Session, place: str, identity: str, plain: bool) -> str:
+def _new_address(session: Session, place: str, identity: str, plain: bool) -> str:
     address = f"{place}/{identity}"
     if plain and session.get(ContentRow, address) is None:
         return address
     return f"{address}.{secrets.token_hex(4)}"
 
 
-def name(session: Session, artifact_id: str, addresses: Sequence[str]) -> None:
+def link_contents(session: Session, artifact_id: str, addresses: Sequence[str]) -> None:
     """The artifact, whose row is there, names these contents. Raises Fenced where one of them is given up."""
     wanted = sorted(set(addresses))
     for some in _chunks(wanted):
@@ -86,7 +86,7 @@ def name(session: Session, artifact_id: str, addresses: Sequence[str]) -> None:
     )
 
 
-def use(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
+def link_job(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
     """A job that was just queued names these artifacts. Raises NotFound where one is not there any more."""
     for artifact in sorted(set(artifacts)):
         one = select(ArtifactRow.id).where(ArtifactRow.id == artifact).with_for_update(read=True)
@@ -97,19 +97,19 @@ def use(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
         session.execute(insert(ArtifactUseRow), params=[{"artifact_id": artifact, "job_id": job_id}])
 
 
-def users(session: Session, artifact_id: str) -> list[JobRow]:
+def list_users(session: Session, artifact_id: str) -> list[JobRow]:
     """The jobs that name the artifact and have not ended."""
     named = select(ArtifactUseRow.job_id).where(ArtifactUseRow.artifact_id == artifact_id)
-    return list(session.exec(select(JobRow).where(col(JobRow.id).in_(named), col(JobRow.state).in_(GOING))))
+    return list(session.exec(select(JobRow).where(col(JobRow.id).in_(named), col(JobRow.state).in_(UNFINISHED))))
 
 
-def unused(session: Session, older_than: timedelta) -> list[str]:
+def find_unused(session: Session, older_than: timedelta) -> list[str]:
     """Artifacts that were registered so long ago and that nothing names, the oldest first."""
     old = col(ArtifactRow.created_at) < clock(session) - older_than
-    return list(session.exec(select(ArtifactRow.id).where(old, ~_named()).order_by(col(ArtifactRow.created_at))))
+    return list(session.exec(select(ArtifactRow.id).where(old, ~_is_named()).order_by(col(ArtifactRow.created_at))))
 
 
-def _named() -> ColumnElement[bool]:
+def _is_named() -> ColumnElement[bool]:
     """By a job, ended or not, and with it by its evaluation or as its endpoint, or by a preset. Its own maker does not
     count."""
     jobs = exists().where(col(ArtifactUseRow.artifact_id) == col(ArtifactRow.id))
@@ -117,12 +117,12 @@ def _named() -> ColumnElement[bool]:
     return or_(jobs, presets)
 
 
-def take_away(session: Session, artifact_id: str, *, unless_named: bool = False) -> bool:
+def remove_artifact(session: Session, artifact_id: str, *, unless_named: bool = False) -> bool:
     """Delete the artifact's row, and give up what only it names. False where it is not there, or somebody names it."""
     row = session.exec(select(ArtifactRow).where(ArtifactRow.id == artifact_id).with_for_update()).first()
     if row is None:
         return False
-    if unless_named and session.exec(select(ArtifactRow.id).where(ArtifactRow.id == artifact_id, _named())).first():
+    if unless_named and session.exec(select(ArtifactRow.id).where(ArtifactRow.id == artifact_id, _is_named())).first():
         return False
     contents = select(ArtifactContentRow.address).where(ArtifactContentRow.artifact_id == artifact_id)
     addresses = sorted(session.exec(contents))
@@ -164,35 +164,35 @@ def _give_up(session: Session, addresses: Sequence[str], but: str | None = None)
 
 def _in_use(but: str | None = None) -> ColumnElement[bool]:
     named = exists().where(col(ArtifactContentRow.address) == col(ContentRow.address))
-    going = and_(col(JobRow.id) == col(ContentRow.job_id), col(JobRow.state).in_(GOING))
+    going = and_(col(JobRow.id) == col(ContentRow.job_id), col(JobRow.state).in_(UNFINISHED))
     holder = exists().where(going if but is None else and_(going, col(JobRow.id) != but))
     return or_(named, holder)
 
 
-def given_up(session: Session, places: Sequence[str]) -> list[ContentRow]:
+def list_given_up(session: Session, places: Sequence[str]) -> list[ContentRow]:
     """What is to be removed from these places, also where that was begun before."""
-    wanted = (col(ContentRow.removed_at).is_not(None), col(ContentRow.identity) != GONE)
+    wanted = (col(ContentRow.removed_at).is_not(None), col(ContentRow.identity) != REMOVED)
     return list(session.exec(select(ContentRow).where(*wanted, _in(places))))
 
 
-def forget(session: Session, addresses: Iterable[str]) -> None:
+def forget_removed(session: Session, addresses: Iterable[str]) -> None:
     """Their bytes are gone. The row of a plain address stays, so that it is not used again; the others bore a new
     word."""
     plain = col(ContentRow.address) == col(ContentRow.place) + "/" + col(ContentRow.identity)
     for some in _chunks(addresses):
         gone = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_not(None))
-        session.execute(update(ContentRow).where(*gone, plain).values(identity=GONE))
-        session.execute(delete(ContentRow).where(*gone, col(ContentRow.identity) != GONE))
+        session.execute(update(ContentRow).where(*gone, plain).values(identity=REMOVED))
+        session.execute(delete(ContentRow).where(*gone, col(ContentRow.identity) != REMOVED))
 
 
-def largest(session: Session, limit: int) -> list[tuple[str, int]]:
+def list_largest(session: Session, limit: int) -> list[tuple[str, int]]:
     """(artifact, bytes of all that it names), the largest first."""
     size, same = func.sum(ContentRow.size), col(ContentRow.address) == col(ArtifactContentRow.address)
     named = select(ArtifactContentRow.artifact_id, size).join(ContentRow, same).group_by(ArtifactContentRow.artifact_id)
     return [(one, int(each)) for one, each in session.exec(named.order_by(size.desc()).limit(limit))]
 
 
-def used(session: Session) -> int:
+def count_bytes(session: Session) -> int:
     """Bytes of all that is not given up, each content once."""
     total = session.exec(select(func.sum(ContentRow.size)).where(col(ContentRow.removed_at).is_(None))).one()
     return int(total or 0)
@@ -209,5 +209,5 @@ def _in(places: Sequence[str]) -> ColumnElement[bool]:
 
 def _chunks(addresses: Iterable[str]) -> Iterator[list[str]]:
     left = iter(addresses)
-    while some := list(islice(left, A_STATEMENT)):
+    while some := list(islice(left, ADDRESSES_PER_STATEMENT)):
         yield some
