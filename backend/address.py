@@ -50,7 +50,7 @@ def check_public(place: Address) -> None:
     """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an
     address that was written as such; a name that is not known today is left to the run."""
     with suppress(OSError):
-        _found(place, literal=True)
+        _look_up(place, literal=True)
 
 
 def resolved(place: Address) -> list[tuple[Any, ...]]:
@@ -61,10 +61,10 @@ def resolved(place: Address) -> list[tuple[Any, ...]]:
     public (`public_addresses`): a cloud's metadata, this machine, its network. An address that was written as such was
     looked at when it was named, so that servers which are started here can be measured.
     """
-    return _found(place, literal=False)
+    return _look_up(place, literal=False)
 
 
-def _found(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
+def _look_up(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
     try:
         found: list[tuple[Any, ...]] = list(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
     except UnicodeError as error:

@@ -74,11 +74,11 @@ def _at_sagemaker(region: str, name: str) -> Address:
 
 @cache
 def signer(region: str) -> Signer:
-    """Kept, since finding the credentials may take a second; `ask` has it made anew where AWS refuses them."""
+    """Kept, since finding the credentials may take a second; `send` has it made anew where AWS refuses them."""
     return Signer(region)
 
 
-def fields(place: Address, path: str, body: bytes, token: str | None = None) -> dict[str, str]:
+def header_fields(place: Address, path: str, body: bytes, token: str | None = None) -> dict[str, str]:
     """The header fields of a POST of JSON: with the token, or signed now, which AWS takes for some minutes."""
     plain = {"Content-Type": "application/json"}
     if place.region is not None:
@@ -127,7 +127,7 @@ def check_bearer(variable: str | None, place: Address) -> None:
 
 
 @contextmanager
-def ask(
+def send(
     place: Address,
     method: str,
     path: str,
@@ -148,7 +148,11 @@ def ask(
     watchdog.start()
     sent = None if body is None else json.dumps(body).encode()
     headers = (
-        fields(place, path, sent, token) if sent is not None else {"Authorization": f"Bearer {token}"} if token else {}
+        header_fields(place, path, sent, token)
+        if sent is not None
+        else {"Authorization": f"Bearer {token}"}
+        if token
+        else {}
     )
     try:
         connection.request(method, path, sent, headers)
@@ -162,7 +166,7 @@ def ask(
         raise
     except (OSError, http.client.HTTPException) as error:
         connection.check(whole_s)
-        raise unreachable(place, error) from None
+        raise unreachable_error(place, error) from None
     finally:
         watchdog.cancel()
         connection.close()
@@ -191,9 +195,9 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
             with closing(_Connection(place, CONNECT_TIMEOUT_S)) as connection:
                 connection.connect()
         except OSError as error:
-            raise unreachable(place, error) from None
+            raise unreachable_error(place, error) from None
         return
-    with ask(place, "GET", place.prefix + "/models", token=token) as answer:
+    with send(place, "GET", place.prefix + "/models", token=token) as answer:
         status = answer.status
     if status in {401, 403}:
         which = f"in {bearer_env}" if bearer_env else "of the server that Whetstone started there before"
@@ -208,8 +212,8 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
     place = address(url)
     if place.region is not None:
         return [SERVED_NAME]
-    with ask(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
-        why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {words(answer)}."
+    with send(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
+        why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {refusal_words(answer)}."
         try:
             data = [] if why else openai_json.parse_object(read(place, answer), "the list of models").get("data")
         except NotAnAnswer:
@@ -236,7 +240,7 @@ def metrics(url: str, bearer_env: str | None = None) -> str | None:
         return None
     token = bearer(bearer_env, place)
     try:
-        with ask(place, "GET", place.prefix.removesuffix("/v1") + "/metrics", token=token) as answer:
+        with send(place, "GET", place.prefix.removesuffix("/v1") + "/metrics", token=token) as answer:
             return answer.read(METRICS_BYTES).decode("utf-8", "replace") if answer.status == http.client.OK else None
     except EndpointUnreachable:
         return None
@@ -257,15 +261,15 @@ def completion(
     place = address(url)
     token = bearer(bearer_env, place)
     body = with_length_field(place, body)
-    with ask(place, "POST", place.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
+    with send(place, "POST", place.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
         if answer.status == http.client.OK:
             try:
                 return openai_json.parse_object(read(place, answer), "the answer")
             except NotAnAnswer as error:
                 raise EndpointUnreachable(f"{place} answers, but {error}.") from None
-        status, words = told(place, answer)
+        status, words = read_refusal(place, answer)
     if not wants_newer_length(place, body, status, words):
-        raise refused(place, status, words)
+        raise refusal_error(place, status, words)
     return completion(url, body, bearer_env, kind, limit_s=limit_s)
 
 
@@ -276,7 +280,7 @@ def with_length_field(place: Address, body: dict[str, Any]) -> dict[str, Any]:
     return {NEWER_LENGTH if name == LENGTH else name: value for name, value in body.items()}
 
 
-def wants_newer_length(place: Address, body: dict[str, Any], status: int, words: str) -> bool:
+def wants_newer_length(place: Address, body: dict[str, Any], status: int, refusal_words: str) -> bool:
     """Whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked
     again."""
     if LENGTH not in body or not openai_json.wants_newer_length(status, words):
@@ -285,7 +289,7 @@ def wants_newer_length(place: Address, body: dict[str, Any], status: int, words:
     return True
 
 
-def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
+def read_refusal(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
     """Of a refusal: its status, of SageMaker the container's own where that refused, and its words."""
     try:
         body = answer.read(WORDS_BYTES)
@@ -298,7 +302,7 @@ def told(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
     return status, sagemaker_errors.describe_refusal(status, names, body).rstrip(".")
 
 
-def words(answer: http.client.HTTPResponse) -> str:
+def refusal_words(answer: http.client.HTTPResponse) -> str:
     """The server's own words: the message of an error document, else the beginning of whatever came."""
     try:
         return _message(answer.read(WORDS_BYTES))
@@ -310,12 +314,12 @@ def _message(body: bytes) -> str:
     return openai_json.server_message(body).rstrip(".") or "no reason given"
 
 
-def refused(place: Address, status: int, said: str) -> EndpointUnreachable:
+def refusal_error(place: Address, status: int, said: str) -> EndpointUnreachable:
     """One sentence for an answer of another status than 200."""
     return EndpointUnreachable(f"{place} answered with HTTP {status}: {said}.")
 
 
-def unreachable(place: Address, error: BaseException) -> EndpointUnreachable:
+def unreachable_error(place: Address, error: BaseException) -> EndpointUnreachable:
     """One sentence: what happened at that address and what to do next."""
     return EndpointUnreachable(
         f"{place} cannot be reached ({reason(error)}): check that the server is running and the port is right."

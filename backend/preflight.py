@@ -35,28 +35,28 @@ SHOWN = 3
 """Names that a sentence lists."""
 
 
-def look(card: ModelCard) -> Preflight:
+def inspect_in_sandbox(card: ModelCard) -> Preflight:
     """What stands against the model of that card, in a child. Raises InvalidModel, TooDemanding."""
     largest = max((path.stat().st_size for path in Path(card.path).glob("*.safetensors")), default=0)
     memory_bytes = MEMORY_BYTES + MAPPINGS * largest
-    found = sandbox.call(inspect, facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
+    found = sandbox.run(inspect, card_facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
     return Preflight.model_validate(found)
 
 
-def facts(card: ModelCard) -> dict[str, Any]:
+def card_facts(card: ModelCard) -> dict[str, Any]:
     """What `inspect` is told of the card."""
     plain = card.quantization is None and card.stored is None
     return {"path": card.path, "vocabulary": card.vocabulary, "positions": card.max_positions, "plain": plain}
 
 
-def key(card: ModelCard) -> str:
-    """What `look` answers depends on this: the model's config and headers, its tokenizer's files, and what reads
+def cache_key(card: ModelCard) -> str:
+    """What `inspect_in_sandbox` answers depends on this: the model's config and headers, its tokenizer's files, and what reads
     them."""
     return hashlib.sha256(f"{FORM} {card.revision} {tokenizers.digest(Path(card.path))}".encode()).hexdigest()
 
 
 def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
-    """`look`, in this process; `known` are the `facts` of its card. Raises InvalidModel."""
+    """`inspect_in_sandbox`, in this process; `known` are the `card_facts` of its card. Raises InvalidModel."""
     folder, vocabulary, positions = Path(known["path"]), known["vocabulary"], known["positions"]
 
     # The model, its weights as they are stored against its modules.

@@ -33,7 +33,7 @@ JSON_BYTES = 16_000_000
 """JSON takes up to 25 times its size in memory."""
 FAILED = 3
 """Exit code of a child that answers with one of our errors."""
-KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 THREADS = {
     "RAYON_NUM_THREADS": "2",
     "OMP_NUM_THREADS": "1",
@@ -43,7 +43,7 @@ THREADS = {
 """Every thread takes addresses of its own."""
 
 
-def call(
+def run(
     function: Callable[..., T],
     *arguments: Any,
     about: str,
@@ -56,7 +56,7 @@ def call(
     addresses it may take. Raises what it raises of ours, and TooDemanding where it came to a limit.
     """
     cpu_s = cpu_s or CPU_S
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
     asked = pickle.dumps((cpu_s, memory_bytes, function.__module__, function.__qualname__, arguments))
     try:
         done = subprocess.run(

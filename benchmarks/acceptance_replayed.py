@@ -17,7 +17,7 @@ from backend.cli.output import table
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.acceptance import Acceptance
 from backend.engines.drafts.target import Target
-from backend.engines.drafts.training_data import Said, padded
+from backend.engines.drafts.training_data import AnsweredPrompt, padded
 from backend.settings import ASSETS
 from benchmarks.acceptance import REQUESTS, TOKENS
 
@@ -42,16 +42,18 @@ def replayed(target: Target, draft: Target, prompts: list[list[int]], temperatur
     for start in range(0, len(prompts), TOGETHER):
         some = prompts[start : start + TOGETHER]
         answers = [each.tokens for each in target.answer(some, temperature, ANSWER + TOKENS, SEED + start)]
-        parts.append(_of(target, draft, [Said(*pair, temperature) for pair in zip(some, answers, strict=True)]))
-    return acceptance.summed(parts)
+        parts.append(
+            _of(target, draft, [AnsweredPrompt(*pair, temperature) for pair in zip(some, answers, strict=True)])
+        )
+    return acceptance.total(parts)
 
 
-def _of(target: Target, draft: Target, said: list[Said]) -> Acceptance:
+def _of(target: Target, draft: Target, said: list[AnsweredPrompt]) -> Acceptance:
     tokens, _, real = padded(said)
     theirs, own = (model.logits(model.states(tokens, real)[0]).flatten(0, 1) for model in (target, draft))
     following = torch.cat([tokens[:, 1:], tokens[:, -1:]], 1).flatten()
     warm = torch.full((tokens.numel(),), said[0].temperature)
-    accepted = acceptance.from_draft(following, own, theirs, warm, certain=False).view(tokens.shape)
+    accepted = acceptance.acceptance_probability(following, own, theirs, warm, certain=False).view(tokens.shape)
     begins = torch.tensor([len(each.prompt) for each in said])
     ends = torch.tensor([len(each.prompt) + len(each.answer) - 1 for each in said])
     return acceptance.walk(acceptance.chained(accepted, TOKENS), begins, ends)

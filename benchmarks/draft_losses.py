@@ -28,7 +28,7 @@ from backend.domain.recipe.draft_training import KINDS, LOSS_TITLES, Kind, LossN
 from backend.engines.drafts import train
 from backend.engines.drafts.target import Target
 from backend.engines.drafts.train import TrainRequest, learn, proposer
-from backend.engines.drafts.training_data import Data, Gathering
+from backend.engines.drafts.training_data import Gathering, TrainingData
 from backend.hardware import engines, probe
 from backend.present.tables.text import table
 
@@ -88,11 +88,11 @@ def main() -> None:
         given.out.write_text(json.dumps({**document, "versions": versions}, indent=1) + "\n")
 
 
-def gathered(folder: Path, kind: Kind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], Data]:
+def gathered(folder: Path, kind: Kind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], TrainingData]:
     target, options = Target(folder), Training(kind=kind, minutes=minutes)
     texts = training_prompts.read(None, folder).texts
     layers = proposer(target, options).layers
-    gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=training_prompts.held)
+    gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=training_prompts.is_held_out)
     return target, texts, gathering.run(Silent())
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
-from backend.endpoint import address, fields
+from backend.endpoint import address, header_fields
 from backend.evaluate.load import run_level
 from tests.endpoints_in_service import in_service
 from tests.fakes.running import ask, running, write_prompts
@@ -112,7 +112,7 @@ def _signing(url: str) -> float:
     path = place.path("completions", streamed=True)
     began = time.process_time()
     for _ in range(SIGNED):
-        fields(place, path, body)
+        header_fields(place, path, body)
     return (time.process_time() - began) / SIGNED
 
 

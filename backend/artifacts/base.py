@@ -19,7 +19,7 @@ Tell = Callable[[int, int], None]
 """Is told bytes done and bytes in all."""
 
 
-def silent(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Tells nobody."""
 
 
@@ -44,14 +44,14 @@ class Published(NamedTuple):
     contents: tuple[str, ...]
 
 
-class Place(ABC):
+class ArtifactLocation(ABC):
     """`address` is that of the place, below which all others are. Besides what they name, methods raise OSError of a
     folder, and what `aws.s3.Bucket` does of a bucket."""
 
     address: str
 
     @abstractmethod
-    def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:
+    def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = ignore_progress) -> Published:
         """Verify the folder that a job made and put it here, its manifest last: a reader sees all or nothing. Called
         again after an interruption it goes on.
 
@@ -71,7 +71,7 @@ class Place(ABC):
         """
 
     @abstractmethod
-    def use(self, address: str, artifact: str, tell: Tell = silent) -> AbstractContextManager[Path]:
+    def use(self, address: str, artifact: str, tell: Tell = ignore_progress) -> AbstractContextManager[Path]:
         """That folder, whole and verified, for as long as it is used. Raises ArtifactCorrupt."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Place(ABC):
         """Bytes that `use` would have to fetch."""
 
     @abstractmethod
-    def verify(self, address: str, manifest: Manifest, tell: Tell = silent) -> None:
+    def verify(self, address: str, manifest: Manifest, tell: Tell = ignore_progress) -> None:
         """Hash every byte where it lies. Raises ArtifactCorrupt."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from backend import files, transfer
 from backend.artifacts import artifact_folder
-from backend.artifacts.base import Ledger, Place, Published, Tell, silent
+from backend.artifacts.base import ArtifactLocation, Ledger, Published, Tell, ignore_progress
 from backend.artifacts.cache import Cache
 from backend.aws.objects import Objects
 from backend.aws.s3 import ObjectChanged
@@ -33,7 +33,7 @@ SMALL_BYTES = 32 << 20
 """A file up to that size, and not of weights, comes with an outline: tokenizers are at most about half as large."""
 
 
-SAID = 16
+NAME_DIGITS = 16
 """Hex digits of its own SHA-256 that a manifest's name has."""
 
 
@@ -47,7 +47,7 @@ class _Stored(NamedTuple):
         return {file.path: file.size for file in self.manifest.files}
 
 
-def small(manifest: Manifest) -> dict[str, int]:
+def small_files(manifest: Manifest) -> dict[str, int]:
     """Bytes by path of what an outline has."""
     loose = [file for file in manifest.files if file.path.startswith(("model/", "draft/"))]
     return {
@@ -55,7 +55,7 @@ def small(manifest: Manifest) -> dict[str, int]:
     }
 
 
-class BucketPlace(Place):
+class BucketLocation(ArtifactLocation):
     """`address` is s3://BUCKET/PREFIX. Raises RequestError where it names no bucket."""
 
     def __init__(self, address: str, cache: Cache, path: Path) -> None:
@@ -74,7 +74,7 @@ class BucketPlace(Place):
         """With less patience: a download has its own, and so has a page."""
         return Objects(self._bucket, tries=2)
 
-    def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:
+    def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = ignore_progress) -> Published:
         manifest = artifact_folder.read_manifest(staged)
         artifact_folder.verify(staged, manifest)
         by_hash = {file.sha256: file for file in manifest.files}
@@ -95,7 +95,7 @@ class BucketPlace(Place):
     def _put_manifest(self, artifact: str, manifest: Manifest, keys: Mapping[str, str], ledger: Ledger) -> str:
         document = {"manifest": manifest.model_dump(mode="json"), "contents": keys}
         content = json.dumps(document, sort_keys=True).encode()
-        identity = f"{artifact}.{hashlib.sha256(content).hexdigest()[:SAID]}"
+        identity = f"{artifact}.{hashlib.sha256(content).hexdigest()[:NAME_DIGITS]}"
         (held,) = ledger.hold(f"{self.address}/{ARTIFACTS}", {identity: len(content)}).values()
         if not (held.arrived and self._objects.has(self._key(held.address), len(content))):
             self._objects.put_bytes(self._key(held.address), content)
@@ -106,7 +106,7 @@ class BucketPlace(Place):
         return self._cache.of(self._name(address))
 
     def outline(self, address: str, manifest: Manifest) -> Path:
-        folder, wanted = self.local(address), small(manifest)
+        folder, wanted = self.local(address), small_files(manifest)
         if not all((folder / name).is_file() for name in wanted):
             stored = self._stored(address, self._hurried)
             with self._cache.filling(self._name(address)), files.disk_errors(folder):
@@ -116,7 +116,7 @@ class BucketPlace(Place):
         return folder
 
     @contextmanager
-    def use(self, address: str, artifact: str, tell: Tell = silent) -> Iterator[Path]:
+    def use(self, address: str, artifact: str, tell: Tell = ignore_progress) -> Iterator[Path]:
         name, folder = self._name(address), self.local(address)
         for again in (True, False):
             with self._whole(address, name, tell):
@@ -163,7 +163,7 @@ class BucketPlace(Place):
         sizes = self._stored(address).sizes()
         return sum(sizes.values()) - transfer.present(self.local(address), sizes)
 
-    def verify(self, address: str, manifest: Manifest, tell: Tell = silent) -> None:
+    def verify(self, address: str, manifest: Manifest, tell: Tell = ignore_progress) -> None:
         stored = self._stored(address)
         if stored.manifest.id != manifest.id:
             raise ArtifactCorrupt(f"{address} is the manifest of {stored.manifest.id}, not of {manifest.id}.")
@@ -205,7 +205,7 @@ class BucketPlace(Place):
     def _sound(self, address: str, objects: Objects) -> bytes:
         """The bytes of the manifest, whose name has the beginning of their SHA-256; asked for twice at most."""
         content = objects.get_bytes(self._key(address))
-        if hashlib.sha256(content).hexdigest()[:SAID] != self._name(address).split(".")[1]:
+        if hashlib.sha256(content).hexdigest()[:NAME_DIGITS] != self._name(address).split(".")[1]:
             content = objects.get_bytes(self._key(address))
         return content
 

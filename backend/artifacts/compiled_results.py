@@ -159,7 +159,7 @@ class CompiledCache:
         return artifact_folder.sha256(folder / path) == sha256
 
 
-def of(settings: Settings) -> CompiledCache:
+def open_cache(settings: Settings) -> CompiledCache:
     """Below the place of artifacts where that is a bucket, so that all machines share it; else in the home's cache."""
     store = settings.artifact_store or ""
     return CompiledCache(
@@ -167,6 +167,6 @@ def of(settings: Settings) -> CompiledCache:
     )
 
 
-def graphs(settings: Settings) -> Path:
+def graphs_folder(settings: Settings) -> Path:
     """The compiler's own cache of graphs on this machine."""
     return settings.cache / "neuron-compile-cache"

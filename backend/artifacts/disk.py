@@ -8,12 +8,12 @@ from pathlib import Path
 
 from backend import files
 from backend.artifacts import artifact_folder
-from backend.artifacts.base import Ledger, Place, Published, Tell, silent
+from backend.artifacts.base import ArtifactLocation, Ledger, Published, Tell, ignore_progress
 from backend.domain.errors import ArtifactCorrupt
 from backend.domain.jobs.artifact import Manifest
 
 
-class FolderPlace(Place):
+class FolderLocation(ArtifactLocation):
     """`kept` remembers which files were hashed already. The identity of a content is the artifact's id: all of it is in
     one."""
 
@@ -21,7 +21,7 @@ class FolderPlace(Place):
         self.folder, self._kept = folder, path
         self.address = str(folder)
 
-    def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = silent) -> Published:
+    def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = ignore_progress) -> Published:
         if staged.exists():  # else an earlier supervisor published it and died before it could say so
             artifact_folder.verify(staged, artifact_folder.read_manifest(staged))
         size = sum(path.stat().st_size for path in staged.rglob("*") if path.is_file())
@@ -40,14 +40,14 @@ class FolderPlace(Place):
         return Path(address)
 
     @contextmanager
-    def use(self, address: str, artifact: str, tell: Tell = silent) -> Iterator[Path]:
+    def use(self, address: str, artifact: str, tell: Tell = ignore_progress) -> Iterator[Path]:
         artifact_folder.verified(Path(address), artifact, self._kept)
         yield Path(address)
 
     def missing(self, address: str) -> int:
         return 0
 
-    def verify(self, address: str, manifest: Manifest, tell: Tell = silent) -> None:
+    def verify(self, address: str, manifest: Manifest, tell: Tell = ignore_progress) -> None:
         artifact_folder.verify(Path(address), manifest)
 
     def remove(self, addresses: Iterable[str]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-from backend.artifacts.base import Place
-from backend.artifacts.bucket import ARTIFACTS, SCHEME, BucketPlace
+from backend.artifacts.base import ArtifactLocation
+from backend.artifacts.bucket import ARTIFACTS, SCHEME, BucketLocation
 from backend.artifacts.cache import Cache
-from backend.artifacts.disk import FolderPlace
+from backend.artifacts.disk import FolderLocation
 from backend.domain.errors import RequestError
 from backend.settings import Settings
 
@@ -18,23 +18,23 @@ UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("", "k", "m", "g
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*((?:[KMGTP]i?)?)B?", re.IGNORECASE)
 
 
-def chosen(settings: Settings) -> Place:
+def location_for_new(settings: Settings) -> ArtifactLocation:
     """Where new artifacts go. Raises RequestError where WHETSTONE_ARTIFACTS names no place."""
     wanted = settings.artifact_store or ""
-    return _bucket(settings, wanted) if wanted.startswith(SCHEME) else of(settings, "")
+    return _bucket(settings, wanted) if wanted.startswith(SCHEME) else location_of(settings, "")
 
 
-def of(settings: Settings, address: str) -> Place:
+def location_of(settings: Settings, address: str) -> ArtifactLocation:
     """That of an artifact which is there, whatever is chosen now."""
     if address.startswith(SCHEME):
         return _bucket(settings, address.rpartition(f"/{ARTIFACTS}/")[0])
-    return FolderPlace(settings.artifacts, settings.cache / "verified")
+    return FolderLocation(settings.artifacts, settings.cache / "verified")
 
 
-def _bucket(settings: Settings, address: str) -> BucketPlace:
+def _bucket(settings: Settings, address: str) -> BucketLocation:
     most = size(settings.artifacts_cache, "WHETSTONE_ARTIFACTS_CACHE")
     cache = Cache(settings.cache / "artifacts", CACHE_BYTES if most is None else most)
-    return BucketPlace(address, cache, settings.cache / "verified")
+    return BucketLocation(address, cache, settings.cache / "verified")
 
 
 def quota(settings: Settings) -> int | None:

@@ -12,9 +12,9 @@ from backend.domain.recipe.speculation import SPECULATE
 from backend.settings import Settings
 
 
-def of(settings: Settings, path: str, manifest: Manifest, source: str) -> Variant:
+def variant_of_artifact(settings: Settings, path: str, manifest: Manifest, source: str) -> Variant:
     """`path` is where the artifact lies, a folder or an address; `source` what a person writes for it."""
-    folder = locations.of(settings, path).outline(path, manifest)
+    folder = locations.location_of(settings, path).outline(path, manifest)
     compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
     return Variant(
         name=manifest.recipe.name,

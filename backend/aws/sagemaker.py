@@ -35,11 +35,11 @@ class Expired(AccessRefused):
     """The AWS credentials in use have expired: renew them."""
 
 
-class Lacking(NotFound):
+class ResourceMissing(NotFound):
     """AWS has nothing of that name."""
 
 
-class Taken(RequestError):
+class NameTaken(RequestError):
     """AWS has something of that name already."""
 
 
@@ -138,9 +138,9 @@ class Service:
         if code in THROTTLED_CODES or code in BROKEN or status >= 500 or code in {"429", "400"}:
             return Busy(f"{self._words} is busy ({code or status}): try again in a minute.")
         if code in LACKING or message.startswith("Could not find"):
-            return Lacking(f"{self._words} knows nothing of that name: {message}.")
+            return ResourceMissing(f"{self._words} knows nothing of that name: {message}.")
         if code in TAKEN or "already exist" in message:
-            return Taken(f"{self._words} has that name already: {message}.")
+            return NameTaken(f"{self._words} has that name already: {message}.")
         return Refused(f"{self._words} refuses {error.operation_name} ({code}): {message}.")
 
     def _action(self, error: Any, message: str) -> str:

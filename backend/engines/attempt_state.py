@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
-class Left(BaseModel):
+class AttemptState(BaseModel):
     """`key` names the work: only an attempt at the same goes on from here."""
 
     model_config = ConfigDict(extra="forbid")

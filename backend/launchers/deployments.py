@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend.aws.objects import Objects
-from backend.aws.sagemaker import Busy, Lacking, Refused, Taken
+from backend.aws.sagemaker import Busy, NameTaken, Refused, ResourceMissing
 from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Rollout, idle_alarm, is_version
 from backend.domain.deploy.deployment import resource as scaled_resource
@@ -87,7 +87,7 @@ class Deployments(Endpoints):
     def _make(self, calls: Iterable[sagemaker_requests.Call], say: Say) -> None:
         for call in calls:
             say(call.operation.replace("_", " "))
-            with suppress(Taken):  # by this very deployment: the name holds its content
+            with suppress(NameTaken):  # by this very deployment: the name holds its content
                 self._patiently(call)
 
     def _patiently(self, call: sagemaker_requests.Call) -> None:
@@ -98,7 +98,7 @@ class Deployments(Endpoints):
             try:
                 self._sagemaker.call(call.operation, **call.parameters)
                 return
-            except Lacking:
+            except ResourceMissing:
                 if waited >= SEEN_WITHIN_S:
                     raise
             self._sleep(FIRST_PAUSE_S)
@@ -145,7 +145,7 @@ class Deployments(Endpoints):
             found = self._sagemaker.call("describe_endpoint", EndpointName=name)
         except Busy:
             return Look(UNKNOWN)
-        except Lacking:
+        except ResourceMissing:
             if patient:
                 return Look("Creating")
             raise Gone("The endpoint is gone: somebody deleted it.") from None
@@ -298,11 +298,11 @@ class Deployments(Endpoints):
     def _remove_around(self, name: str) -> bool:
         """What goes with an endpoint, also with one that somebody else deleted; whether there was any."""
         scaled, watched = False, idle_alarm(name) in self.alarms(idle_alarm(name))
-        with suppress(Lacking):  # its policies and scheduled actions go with it
+        with suppress(ResourceMissing):  # its policies and scheduled actions go with it
             where = sagemaker_requests.scaled(scaled_resource(name))
             self._service("application-autoscaling").call("deregister_scalable_target", **where)
             scaled = True
-        with suppress(Lacking):  # one that was just made may not be listed yet
+        with suppress(ResourceMissing):  # one that was just made may not be listed yet
             self._service("cloudwatch").call("delete_alarms", AlarmNames=[idle_alarm(name)])
         return scaled or watched
 
@@ -310,7 +310,7 @@ class Deployments(Endpoints):
         """Whether there is one of ours, and whether there is one of somebody else's."""
         try:
             arn = self._sagemaker.call("describe_endpoint", EndpointName=name)["EndpointArn"]
-        except Lacking:
+        except ResourceMissing:
             return False, False
         ours = TAG in tags_of(self._sagemaker, arn)
         return ours, not ours
@@ -344,7 +344,7 @@ class Deployments(Endpoints):
 
     def _each(self, operation: str, field: str, names: Iterable[str]) -> None:
         for name in sorted(names):
-            with suppress(Lacking):
+            with suppress(ResourceMissing):
                 self._sagemaker.call(operation, **{field: name})
 
     def _configurations(self, endpoint_id: str) -> list[str]:
@@ -364,7 +364,7 @@ class Deployments(Endpoints):
         """The folder of its weights, where it is one of ours."""
         try:
             found = self._model(model)["PrimaryContainer"]["ModelDataSource"]["S3DataSource"]["S3Uri"]
-        except Lacking:
+        except ResourceMissing:
             return set()
         before, folder, after = found.partition(f"/{FOLDER}/{endpoint_id}/")
         return {f"{before}{folder}{after.partition('/')[0]}/"} if folder else set()
@@ -375,7 +375,7 @@ class Deployments(Endpoints):
         while waited < DELETED_WITHIN_S:
             try:
                 self._sagemaker.call("delete_endpoint", EndpointName=name)
-            except Lacking:
+            except ResourceMissing:
                 return
             except Busy:
                 pass

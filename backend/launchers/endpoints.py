@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from backend.aws.sagemaker import Busy, Lacking, Service
+from backend.aws.sagemaker import Busy, ResourceMissing, Service
 from backend.domain.deploy import deployment_evidence, sagemaker_requests
 from backend.domain.deploy import endpoint_metrics as metrics
 from backend.domain.deploy.deployment import ARTIFACT, NAME, OWNER, PREFIX, QUANTIZED, TAG
@@ -104,13 +104,13 @@ class Endpoints:
         try:
             stated = self._sagemaker.call("describe_endpoint", EndpointName=name)
             tags = tags_of(self._sagemaker, stated["EndpointArn"])
-        except Lacking:
+        except ResourceMissing:
             return None
         if TAG not in tags:
             return None
         version = stated.get("EndpointConfigName", "")
         configuration: dict[str, Any] = {}
-        with suppress(Lacking):  # AWS has it not (yet)
+        with suppress(ResourceMissing):  # AWS has it not (yet)
             configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=version)
         served = tags_of(self._sagemaker, configuration["EndpointConfigArn"]) if configuration else tags
         running = sum(each.get("CurrentInstanceCount") or 0 for each in stated.get("ProductionVariants", []))

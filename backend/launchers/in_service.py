@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from backend.aws.runtime import home_region
-from backend.aws.sagemaker import Lacking, Service
+from backend.aws.sagemaker import ResourceMissing, Service
 from backend.domain.deploy.deployment import ARTIFACT, PREFIX, TAG
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.evaluation.evidence.schema import Finding
@@ -36,7 +36,7 @@ def look(name: str, region: str) -> InService:
             "describe_endpoint_config", EndpointConfigName=stated.get("EndpointConfigName", name)
         )
         own, served = (tags_of(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
-    except Lacking:
+    except ResourceMissing:
         if not name.startswith(PREFIX):
             return look(PREFIX + name, region)
         raise NotFound(

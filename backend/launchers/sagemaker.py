@@ -19,7 +19,7 @@ from pathlib import Path
 
 from backend import channel as channels
 from backend.aws.s3 import ConnectionLost
-from backend.aws.sagemaker import Busy, Expired, Lacking, Refused, Service, Taken
+from backend.aws.sagemaker import Busy, Expired, NameTaken, Refused, ResourceMissing, Service
 from backend.channel import Channel, JobChannel
 from backend.domain.errors import AccessRefused, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, Outcome
@@ -147,7 +147,7 @@ class Stop:
     def _ask(self) -> None:
         while not self.accepted.is_set():
             try:
-                with suppress(Refused, Lacking):  # it has ended, or was never created
+                with suppress(Refused, ResourceMissing):  # it has ended, or was never created
                     self._service.call("stop_optimization_job", OptimizationJobName=self._name)
                 self.accepted.set()
             except WhetstoneError as error:
@@ -247,7 +247,7 @@ class Follower:
             return self._create()
         try:
             answer = self._service.call("describe_optimization_job", OptimizationJobName=self._name)
-        except Lacking:
+        except ResourceMissing:
             return self._absent()
         self._known, self._lacking_at = True, 0.0
         return self._take(optimization_job_status.seen(answer))
@@ -263,7 +263,7 @@ class Follower:
         request = optimization_requests.sourced(self._spec.request, self._content)
         try:
             self._once.call("create_optimization_job", **optimization_requests.named(request, self._name))
-        except Taken:  # an answer that was lost, or a supervisor before this one
+        except NameTaken:  # an answer that was lost, or a supervisor before this one
             pass
         except Expired:
             raise
@@ -336,7 +336,7 @@ class Follower:
         self._status = seen.status
         self._state = Outcome(alive=True, place=seen.arn)
         if self._asked and seen.status != "STOPPING":
-            with suppress(Refused, Lacking):  # it has ended meanwhile
+            with suppress(Refused, ResourceMissing):  # it has ended meanwhile
                 self._service.call("stop_optimization_job", OptimizationJobName=self._name)
             changed = True
         if seen.status == "STOPPING":

@@ -31,7 +31,7 @@ from backend.domain.model import announced_quantization, stored_weights
 from backend.domain.model.stored_weights import StoredWeights
 from backend.layered.families import FAMILIES
 from backend.layered.layer_passes import out_of_memory
-from backend.layered.weight_source import Packed, Source
+from backend.layered.weight_source import PackedSource, WeightSource
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ Parts = Mapping[str, "torch.Tensor"]
 """The stored tensors of one module by their local names."""
 
 
-def how_stored(source: Source) -> StoredWeights | None:
+def how_stored(source: WeightSource) -> StoredWeights | None:
     """How the checkpoint stores its weights; None where they are plain.
 
     Raises InvalidModel where what is announced and what is stored disagree.
@@ -71,12 +71,12 @@ def _is_transposed(folder: Path) -> bool:
     return any(row.transposed for row in FAMILIES.get(str(_document(folder / "config.json").get("model_type")), ()))
 
 
-def plain(folder: Path) -> Source:
+def plain(folder: Path) -> WeightSource:
     """The checkpoint by the names and with the values of a plain one.
 
     Raises ImpossibleStack for a layout without an exact reader, ModelDamaged, InvalidModel.
     """
-    source = Source(folder)
+    source = WeightSource(folder)
     layout = how_stored(source)
     if layout is None:
         return source
@@ -85,13 +85,13 @@ def plain(folder: Path) -> Source:
     return reader(folder)
 
 
-def reader(folder: Path) -> Packed:
+def reader(folder: Path) -> PackedSource:
     """What dequantizes a checkpoint whose layout is readable."""
     compressed = announced_quantization.settings(announcements(folder), stored_weights.COMPRESSED_TENSORS)
     return Quantized(folder) if compressed is None else Dequantized(folder)
 
 
-class Dequantized(Packed):
+class Dequantized(PackedSource):
     """A checkpoint that announces compressed-tensors, by the names of a plain one.
 
     Raises ModelDamaged, also for a configuration or tensors that the library does not read.
@@ -165,7 +165,7 @@ def _for_the_library(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class Quantized(Packed):
+class Quantized(PackedSource):
     """FP8, INT8, GPTQ and AWQ: each weight by its format's formula, fp32, turned where the family is.
 
     Raises ModelDamaged where the numbers of a module contradict what is announced.
@@ -176,7 +176,7 @@ class Quantized(Packed):
         said = announcements(folder)
         self.transposed = _is_transposed(folder)
         self.gptq = announced_quantization.settings(said, "gptq") or {}
-        self.block = announced_quantization.block_of(said)
+        self.block = announced_quantization.block_shape(said)
         self.modules = stored_weights.modules(self.tensors, self.block, transposed=self.transposed)
         parts = {
             f"{name}.weight": [f"{name}.{local}" for local in module.tensors if local in (module.kind.parts or ())]

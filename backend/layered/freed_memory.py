@@ -15,7 +15,7 @@ KEPT = 1 << 29
 
 
 @contextmanager
-def kept_memory() -> Iterator[None]:
+def keep_freed_memory() -> Iterator[None]:
     """While this lasts, glibc keeps up to half a gigabyte of freed memory in place of giving it back.
 
     Each batch frees what the next one takes again, and every page that comes back from the system is filled with zeros

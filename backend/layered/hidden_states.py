@@ -20,7 +20,7 @@ SPILL_BYTES = 2_000_000_000
 CHUNK = 1 << 24
 
 
-class Hidden:
+class HiddenStates:
     """`entering` and `leaving` [sequences, length, features] fp32; `turn` is the number of layers done."""
 
     def __init__(

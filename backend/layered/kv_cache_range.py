@@ -34,7 +34,7 @@ class Extent(NamedTuple):
         return {name: torch.tensor([value / FP8_MAX if value > 0 else 1.0]) for name, value in most.items()}
 
 
-def recorder() -> Any:
+def make_recorder() -> Any:
     """A transformers cache that keeps nothing. `extents[layer]` grows while `recording`; several threads may use it.
 
     Raises WorkError where a key or value is not finite, which no largest one would show.

@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from backend.domain.errors import WorkError
-from backend.layered.hidden_states import Hidden
+from backend.layered.hidden_states import HiddenStates
 from backend.layered.matrix_products import half_precision
 from backend.layered.outline import Call, Outline, moved
 
@@ -44,7 +44,7 @@ def devices() -> tuple[str, ...]:
     return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or ("cpu",)
 
 
-class Passes:
+class LayerPasses:
     """`tokens` [sequences, length] are embedded by `embed`, then `through` takes them from layer to layer.
 
     `half`: in bfloat16 where the hardware has it, the residual stream and norms in fp32; else all in fp32.
@@ -67,7 +67,7 @@ class Passes:
         self.given_up = Event()
         """Set when a pass is over for one device, by an error or a cancel: the others begin no further batch."""
 
-    def embed(self, hidden: Hidden) -> None:
+    def embed(self, hidden: HiddenStates) -> None:
         """Fill what enters the first layer."""
         import torch
 
@@ -86,7 +86,7 @@ class Passes:
     def through(
         self,
         number: int,
-        hidden: Hidden,
+        hidden: HiddenStates,
         taps: Callable[[str], dict[str, T]] | None,
         keep: bool,
         tick: Callable[[float], None],
@@ -120,7 +120,7 @@ class Passes:
         self,
         number: int,
         layers: list[Any],
-        hidden: Hidden,
+        hidden: HiddenStates,
         tallies: list[dict[str, T]],
         keep: bool,
         tick: Callable[[float], None],
@@ -139,7 +139,7 @@ class Passes:
                 for done, span in enumerate(spans[place :: len(places)], start=1):
                     if self.given_up.is_set():
                         return
-                    with suppress(AllSeen):
+                    with suppress(AllTapsRead):
                         leaving = self.run(number, layer, hidden.entering[span].to(device))
                         if keep:
                             hidden.leaving[span] = leaving.cpu()
@@ -173,7 +173,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-class AllSeen(Exception):
+class AllTapsRead(Exception):
     """Every tap of a layer was read: what the layer would still compute is not needed."""
 
 
@@ -190,7 +190,7 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
             taps[path].add(args[0].flatten(0, -2).float())
             seen.add(path)
             if stop and len(seen) == len(taps):
-                raise AllSeen
+                raise AllTapsRead
 
         return observe
 

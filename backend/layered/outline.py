@@ -17,8 +17,8 @@ from backend.domain.errors import ModelDamaged, WorkError
 from backend.domain.model.stored_weights import is_harmless
 from backend.layered import attention
 from backend.layered.families import Experts, Family, family_of
-from backend.layered.kv_cache_range import recorder
-from backend.layered.weight_source import Source
+from backend.layered.kv_cache_range import make_recorder
+from backend.layered.weight_source import WeightSource
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ class Outline:
     Raises ImpossibleStack for a family without a row, ModelDamaged for a checkpoint that lacks a tensor of a layer.
     """
 
-    def __init__(self, source: Source, cache: Any = None) -> None:
+    def __init__(self, source: WeightSource, cache: Any = None) -> None:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
         from transformers.utils import logging
@@ -73,7 +73,7 @@ class Outline:
         self._check_outside()
         for number in range(self.count):
             self._check_layer(number)
-        self.cache = recorder() if cache is None else cache
+        self.cache = make_recorder() if cache is None else cache
 
     def _path(self, wanted: Any) -> str:
         path: str = next(path for path, module in self.model.named_modules() if module is wanted)

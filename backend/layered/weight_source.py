@@ -41,7 +41,7 @@ class Header(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Source:
+class WeightSource:
     """A checkpoint's tensors by name, read one at a time; only headers are read at first, no file stays open.
 
     Raises ModelDamaged where a shard is missing, cannot be read, or lacks a tensor that the index promises.
@@ -93,7 +93,7 @@ class Source:
         return sum(path.stat().st_size for path in set(self.files.values()))
 
 
-class Packed(Source):
+class PackedSource(WeightSource):
     """A checkpoint that stores weights in parts, under the names and with the values of a plain one as well: subclasses
     fill `parts`, from the name of a weight to the stored names it is made of, and say how in `weight`."""
 

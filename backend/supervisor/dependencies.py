@@ -34,7 +34,7 @@ def fill_specification(settings: Settings, store: Store, row: JobRow) -> str:
         raise BelowFloor(
             f"{manifest.recipe.name} ({artifact.id}): {ruined} Evaluate it by itself and say that it is meant."
         )
-    found = variants.of(settings, artifact.path, manifest, artifact.id)
+    found = variants.variant_of_artifact(settings, artifact.path, manifest, artifact.id)
     put = tuple(
         found.model_copy(update={"name": each.name}) if each.source == row.after else each for each in spec.variants
     )

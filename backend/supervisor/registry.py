@@ -96,14 +96,14 @@ def withdraw(settings: Settings, store: Store, row: JobRow, staged: Staged) -> N
             artifact_folder.remove(staged.folder)
     if staged.contents:
         given_up = store.run(lambda session: artifact_contents.withdraw(session, row.id, staged.contents))
-        locations.chosen(settings).remove(given_up)
+        locations.location_for_new(settings).remove(given_up)
         store.run(lambda session: artifact_contents.forget_removed(session, given_up))
 
 
 def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
     identity = Path(str(document["artifact"])).name
     try:
-        place = locations.chosen(settings)
+        place = locations.location_for_new(settings)
         tell = TransferEvents(store, row.id, f"Putting {{}} into {place.address}")
         manifest, address, held = place.publish(output, identity, Contents(store, row.id), tell)
     except ArtifactCorrupt:

@@ -21,7 +21,7 @@ from backend.engines.drafts.eagle3 import Eagle3
 from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.medusa import Medusa
 from backend.engines.drafts.target import Target
-from backend.engines.drafts.training_data import Said, unknown
+from backend.engines.drafts.training_data import AnsweredPrompt, batch_of_new
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 
@@ -34,10 +34,10 @@ NEAR = 0.08
 round too."""
 
 
-def _trained(head: Heads, said: list[Said]) -> None:
+def _trained(head: Heads, said: list[AnsweredPrompt]) -> None:
     """By heart, so that there is something to accept."""
     head.prepare([each.answer for each in said])
-    batch, steps = unknown(head.target, said, head.layers), torch.optim.AdamW(head.parameters(), lr=4e-3)
+    batch, steps = batch_of_new(head.target, said, head.layers), torch.optim.AdamW(head.parameters(), lr=4e-3)
     for _ in range(25):
         steps.zero_grad()
         head.loss(batch, LOSSES["kl"]).backward()  # type: ignore[no-untyped-call]
@@ -59,11 +59,11 @@ def _answered(server: VllmServer, prompt: list[int]) -> list[int]:
     return tokens
 
 
-def _counted(head: Heads, said: list[Said]) -> Acceptance:
+def _counted(head: Heads, said: list[AnsweredPrompt]) -> Acceptance:
     begins, whole = (
         torch.tensor(found) for found in zip(*((len(a), len(a) + len(b)) for a, b, _ in said), strict=True)
     )
-    return acceptance.walk(head.accepted(unknown(head.target, said, head.layers), TOKENS), begins, whole - 1)
+    return acceptance.walk(head.accepted(batch_of_new(head.target, said, head.layers), TOKENS), begins, whole - 1)
 
 
 @pytest.mark.parametrize(("kind", "made"), [("eagle3", Eagle3), ("medusa", Medusa)])
@@ -74,7 +74,9 @@ def test_vllm_accepts_of_a_trained_head_what_the_training_counts(
     head = made(target, Training(kind=kind, tokens=TOKENS))
     prompts = [target.prompt(text) for text in TEXTS]
     answers = target.answer(prompts, 0.0, ANSWER, 0)
-    _trained(head, [Said(prompt, answer.tokens, 0.0) for prompt, answer in zip(prompts, answers, strict=True)])
+    _trained(
+        head, [AnsweredPrompt(prompt, answer.tokens, 0.0) for prompt, answer in zip(prompts, answers, strict=True)]
+    )
     folder = tmp_path / "head"
     folder.mkdir()
     head.save(folder)
@@ -89,7 +91,7 @@ def test_vllm_accepts_of_a_trained_head_what_the_training_counts(
     with VllmServer(
         variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625
     ) as server:
-        said = [Said(prompt, _answered(server, prompt), 0.0) for prompt in prompts]
+        said = [AnsweredPrompt(prompt, _answered(server, prompt), 0.0) for prompt in prompts]
         counters = server.metrics()
     ours = _counted(head, said)
     theirs = [counters[f"accepted_at_{place}"] / counters["drafts"] for place in range(TOKENS)]

@@ -9,10 +9,10 @@ import pytest
 
 from backend.domain.errors import WorkError
 from backend.engines.native.input_statistics import Tally, Taps
-from backend.layered.hidden_states import Hidden
-from backend.layered.layer_passes import Passes, memory_errors
+from backend.layered.hidden_states import HiddenStates
+from backend.layered.layer_passes import LayerPasses, memory_errors
 from backend.layered.outline import Outline
-from backend.layered.weight_source import Source
+from backend.layered.weight_source import WeightSource
 from tests.families import HIDDEN, tiny
 
 SEQUENCES, LENGTH = 12, 32
@@ -29,12 +29,12 @@ class Bench:
     def __init__(self, folder: Path, devices: tuple[str, ...], kind: str = "llama") -> None:
         import torch
 
-        self.outline = Outline(Source(tiny(folder, kind)))
+        self.outline = Outline(WeightSource(tiny(folder, kind)))
         tokens = torch.randint(1, 256, (SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(0))
         self.warnings: list[str] = []
-        self.passes = Passes(self.outline, tokens, devices, self.warnings.append, half=True)
+        self.passes = LayerPasses(self.outline, tokens, devices, self.warnings.append, half=True)
         self.passes.batch = 3
-        self.hidden = Hidden((SEQUENCES, LENGTH, HIDDEN), folder)
+        self.hidden = HiddenStates((SEQUENCES, LENGTH, HIDDEN), folder)
         self.passes.embed(self.hidden)
         self.outline.fill(0, "cpu")
 
@@ -63,7 +63,7 @@ def test_what_lies_behind_the_last_sequence_is_not_read_or_written(tmp_path: Pat
 
     alone = Bench(tmp_path / "one", ("cpu",)).run()
     bench = Bench(tmp_path / "two", ("cpu",))
-    wider = Hidden((SEQUENCES + 4, LENGTH, HIDDEN), tmp_path)
+    wider = HiddenStates((SEQUENCES + 4, LENGTH, HIDDEN), tmp_path)
     for buffer in (wider.entering, wider.leaving):
         buffer.fill_(torch.nan)
     wider.entering[:SEQUENCES] = bench.hidden.entering

@@ -89,7 +89,7 @@ def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[
     if by_job != Counter(list(succeeded)):
         found.append(f"artifacts of {dict(by_job)} where {sorted(succeeded)} succeeded")
     for each in made:
-        place = locations.of(site.driver, each.path)
+        place = locations.location_of(site.driver, each.path)
         try:
             place.verify(each.path, Manifest.model_validate_json(each.manifest))
             steps = asked(succeeded[each.job_id].spec)[0] if each.job_id in succeeded else 0

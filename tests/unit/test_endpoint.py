@@ -9,7 +9,7 @@ import pytest
 
 from backend.address import check_public, connect
 from backend.domain.errors import RequestError
-from backend.endpoint import address, ask, bearer, check_bearer
+from backend.endpoint import address, bearer, check_bearer, send
 from backend.service.evaluations import bench, evaluations
 from tests.homes import open_home
 
@@ -121,7 +121,7 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(monkeypat
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     place = address("http://rebinds.example")
     check_public(place)
-    with pytest.raises(RequestError, match="others reach this studio"), ask(place, "GET", "/"):
+    with pytest.raises(RequestError, match="others reach this studio"), send(place, "GET", "/"):
         pass
 
 

@@ -23,7 +23,7 @@ Maker = Callable[[Path], Path]
 
 def looked(folder: Path) -> Preflight:
     """The answer without the child."""
-    return Preflight.model_validate(preflight.inspect(preflight.facts(read_card(folder))))
+    return Preflight.model_validate(preflight.inspect(preflight.card_facts(read_card(folder))))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_answer_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: py
         raise AssertionError("looked at a second time")
 
     with monkeypatch.context() as patched:
-        patched.setattr(preflight, "look", again)
+        patched.setattr(preflight, "inspect_in_sandbox", again)
         assert kept.run_preflight(tmp_path / "cache", read_card(folder)) == first
     edit(folder / "tokenizer_config.json", chat_template=cases.NEEDS_TOOLS)
     assert kept.run_preflight(tmp_path / "cache", read_card(folder)).no_chat
@@ -128,7 +128,7 @@ def test_the_answer_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: py
 def test_a_file_larger_than_the_childs_memory_is_looked_at(tmp_path: Path) -> None:
     folder = cases.large(tmp_path / "large")
     assert (folder / "model.safetensors").stat().st_size > preflight.MEMORY_BYTES
-    assert preflight.look(read_card(folder)) == Preflight()
+    assert preflight.inspect_in_sandbox(read_card(folder)) == Preflight()
 
 
 def test_what_comes_with_whetstone_and_what_is_gone_is_not_looked_at(tmp_path: Path, starter_target: Path) -> None:

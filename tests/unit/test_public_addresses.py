@@ -13,7 +13,7 @@ from hypothesis.strategies import DrawFn
 
 from backend.address import check_public
 from backend.domain.errors import RequestError
-from backend.endpoint import address, ask
+from backend.endpoint import address, send
 from backend.public_addresses import GLOBAL_UNICAST, NOT_PUBLIC, SIX_TO_FOUR, TEREDO, is_public, read
 from tests.properties import examples
 
@@ -122,7 +122,7 @@ def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected_to(
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     with (
         pytest.raises(RequestError, match="others reach this studio"),
-        ask(address("http://rebinds.example"), "GET", "/"),
+        send(address("http://rebinds.example"), "GET", "/"),
     ):
         pass
 

@@ -267,19 +267,19 @@ def secrets() -> dict[str, str]:
 @pytest.mark.parametrize("function", [grow, spin, end])
 def test_the_child_has_limits(function: Callable[[], Any]) -> None:
     with pytest.raises(TooDemanding, match=r"x\.json cannot be read within 3 GiB of memory and 1 s"):
-        sandbox.call(function, about="x.json", cpu_s=1)
+        sandbox.run(function, about="x.json", cpu_s=1)
 
 
 def test_a_machine_that_is_too_busy_is_not_called_a_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that computes little and is late is ended by the clock, not by its limit of processor time."""
     monkeypatch.setattr(sandbox, "WALL_S", 0)
     with pytest.raises(TooDemanding, match=r"x\.json was not read within 1 s: this machine is busy, .* Try again"):
-        sandbox.call(time.sleep, 60, about="x.json", cpu_s=1)
+        sandbox.run(time.sleep, 60, about="x.json", cpu_s=1)
 
 
 def test_the_child_answers_errors_as_they_are_and_sees_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     with pytest.raises(InvalidWorkload) as refused:
-        sandbox.call(told, about="x")
+        sandbox.run(told, about="x")
     assert refused.value.named == ("columns",) and str(refused.value) == "`x` is wrong: columns."
-    assert "secret" not in str(sandbox.call(secrets, about="x"))
+    assert "secret" not in str(sandbox.run(secrets, about="x"))

@@ -35,11 +35,11 @@ class Bundled(NamedTuple):
 @lru_cache(maxsize=4)
 def load(folders: tuple[Path, ...] = FOLDERS) -> tuple[Bundled, ...]:
     """Latest first, each once. Raises InvalidCatalog where a file was edited wrongly."""
-    found = {bundled.id: bundled for folder in folders for bundled in _of(folder)}
+    found = {bundled.id: bundled for folder in folders for bundled in _read_folder(folder)}
     return tuple(sorted(found.values(), key=lambda bundled: bundled.document.measured_at, reverse=True))
 
 
-def _of(folder: Path) -> list[Bundled]:
+def _read_folder(folder: Path) -> list[Bundled]:
     artifacts, evaluations = (_rows(folder / f"{name}.json") for name in ("artifacts", "evaluations"))
     try:
         recipes = {row["id"]: Manifest.model_validate(row["manifest"]).recipe.hash for row in artifacts}

@@ -46,7 +46,7 @@ def tokenizer_hash(folder: Path) -> str:
         if path.is_file():
             small = sandbox.is_ours(path) or path.stat().st_size <= HERE_BYTES
             return (
-                of_file(str(path)) if small else sandbox.call(of_file, str(path), about=f"{path.name} of {folder.name}")
+                of_file(str(path)) if small else sandbox.run(of_file, str(path), about=f"{path.name} of {folder.name}")
             )
         return _hash_files([folder / name for name in OTHER_FILES if (folder / name).is_file()], folder)
     except OSError as error:

@@ -31,7 +31,7 @@ LICENCES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*", "license*", "COPYI
 TEXT = (".md", ".txt")
 
 
-def wanted(source: ModelSource) -> dict[str, int]:
+def files_to_fetch(source: ModelSource) -> dict[str, int]:
     """Bytes by name of the files to fetch. Raises InvalidModel where the weights cannot be used."""
     sizes = source.sizes()
     weights = weight_files(source, sizes, read_index(source, sizes))

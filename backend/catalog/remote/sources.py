@@ -12,7 +12,7 @@ from backend.catalog.cards.source import RemoteSource
 from backend.catalog.remote import hub, packages
 from backend.catalog.remote.hub import HubSource
 from backend.catalog.remote.s3 import SCHEME, S3Source
-from backend.catalog.remote.selection import wanted
+from backend.catalog.remote.selection import files_to_fetch
 from backend.domain.errors import RequestError, SourceUnreachable, UnknownModel
 from backend.domain.model.inspection import Inspection, must_accept
 from backend.transfer import SourceDropped
@@ -64,7 +64,7 @@ def inspect(source: RemoteSource) -> Inspection:
     """
     try:
         card = read_remote_card(source)
-        files = wanted(source)
+        files = files_to_fetch(source)
     except SourceDropped as error:
         raise SourceUnreachable(str(error)) from None
     endpoint = source.endpoint if isinstance(source, HubSource) else None

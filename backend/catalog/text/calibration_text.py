@@ -48,7 +48,7 @@ def texts(path: str | None, *, empty: bool = False) -> list[str]:
     content = _content(source)
     match source.suffix.lower():
         case ".parquet":
-            found = sandbox.call(_parquet, source, about=source.name)
+            found = sandbox.run(_parquet, source, about=source.name)
         case ".jsonl" | ".ndjson":
             found = _jsonl(source, _decoded(source, content))
         case _:
@@ -77,7 +77,7 @@ def check(path: str | None, model_dir: Path, length: int) -> None:
                 f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."
             )
     if path is not None:
-        _refuse_seen(name, _seen(file))
+        _refuse_seen(name, _held_out_share(file))
 
 
 def check_spare(path: str | None, model_dir: Path, samples: int, length: int) -> None:
@@ -192,7 +192,7 @@ def _parquet(source: Path) -> list[str]:
 
 
 @lru_cache(maxsize=KEPT)
-def _seen(file: File) -> float:
+def _held_out_share(file: File) -> float:
     """The share of the held-out text that stands in the file."""
     return calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), texts(str(file.path)))
 

@@ -36,7 +36,7 @@ def counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
     if sandbox.is_ours(path.resolve()):
         return count(str(path), list(texts))
     seconds = sandbox.CPU_S + sum(map(len, texts)) / CHARACTERS_A_SECOND
-    return sandbox.call(count, str(path), list(texts), about=f"{TOKENIZER} of {folder.name}", cpu_s=seconds)
+    return sandbox.run(count, str(path), list(texts), about=f"{TOKENIZER} of {folder.name}", cpu_s=seconds)
 
 
 def count(path: str, texts: list[str]) -> list[tuple[int, int]] | None:

@@ -47,7 +47,7 @@ def read(path: str | None, model_dir: Path) -> Prompts:
     found = list(dict.fromkeys(text.strip()[:LONGEST] for text in given if text.strip()))
     if not found:
         raise InvalidWorkload(f'{name} has no prompts: give a JSON object with "prompt" a line, or {BUNDLED}.')
-    kept = tuple(text for text in found if not held(text))
+    kept = tuple(text for text in found if not is_held_out(text))
     if not kept:
         raise InvalidWorkload(
             f"Every prompt of {name} is held out for evaluations to measure on: give others, or {BUNDLED}."
@@ -59,14 +59,14 @@ def read(path: str | None, model_dir: Path) -> Prompts:
     return Prompts(kept, len(given) - len(kept), name)
 
 
-def held(text: str) -> bool:
+def is_held_out(text: str) -> bool:
     """Whether it is a held-out prompt, or holds most of its words from them."""
     own = set(runs(text))
-    return len(own & _held()) > MOST_SHARED * len(own)
+    return len(own & _held_out_runs()) > MOST_SHARED * len(own)
 
 
 @cache
-def _held() -> frozenset[tuple[str, ...]]:
+def _held_out_runs() -> frozenset[tuple[str, ...]]:
     lines = (json.loads(line)["prompt"] for path in HELD_OUT for line in path.read_text(encoding="utf-8").splitlines())
     return frozenset(run for prompt in lines for run in runs(prompt))
 

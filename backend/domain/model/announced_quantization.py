@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidModel
 from backend.domain.model import stored_weights
-from backend.domain.model.stored_weights import COMPRESSED_TENSORS, Kind, Module, StoredWeights, Tensor
+from backend.domain.model.stored_weights import COMPRESSED_TENSORS, StoredKind, StoredModule, StoredWeights, Tensor
 
 CONFIG = "config.json"
 SIDE_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json", "quanto_qmap.json")
@@ -42,7 +42,7 @@ def announcements(config: Mapping[str, Any], side_files: Mapping[str, Any]) -> l
         documents = [part[field] for field in ANNOUNCING if part.get(field)]
         stated += [Announcement(CONFIG, _method(document), document) for document in documents[:1]]
     beside = [
-        Announcement(file, _beside(file, side_files[file]), side_files[file])
+        Announcement(file, _side_announcement(file, side_files[file]), side_files[file])
         for file in SIDE_FILES
         if file in side_files
     ]
@@ -59,7 +59,7 @@ def _method(document: Any) -> str:
     raise InvalidModel("config.json has a `quantization_config` without a `quant_method`: export the model again.")
 
 
-def _beside(file: str, document: Any) -> str | None:
+def _side_announcement(file: str, document: Any) -> str | None:
     """The method of a file beside config.json; each writer has a file of its own."""
     if not isinstance(document, Mapping):
         return None
@@ -73,7 +73,7 @@ def _beside(file: str, document: Any) -> str | None:
     return {"quantize_config.json": "gptq", "quanto_qmap.json": "quanto"}.get(file)
 
 
-MEANS: dict[str, frozenset[Kind]] = {
+MEANS: dict[str, frozenset[StoredKind]] = {
     "fp8": frozenset({stored_weights.FP8}),
     "fbgemm_fp8": frozenset({stored_weights.FP8}),
     "gptq": frozenset({stored_weights.GPTQ, stored_weights.MARLIN, stored_weights.OTHERWISE_PACKED}),
@@ -112,7 +112,7 @@ def recognise(
 
     Raises InvalidModel where what is announced and what is stored disagree.
     """
-    held = stored_weights.modules(tensors, block_of(said), transposed=transposed)
+    held = stored_weights.modules(tensors, block_shape(said), transposed=transposed)
     for each in said:
         _check_agreement(each, held)
     if not held and not said:
@@ -130,7 +130,7 @@ def recognise(
     )
 
 
-def _bits(module: Module, said: list[Announcement]) -> int:
+def _bits(module: StoredModule, said: list[Announcement]) -> int:
     """Of a weight; compressed-tensors' packed integers do not tell."""
     announced = packed_bits(said) if module.kind is stored_weights.PACKED else None
     return announced or module.bits or module.kind.bits
@@ -163,7 +163,7 @@ def _weights_of_a_group(document: Mapping[str, Any]) -> Any:
     return group.get("weights") if isinstance(group, Mapping) else None
 
 
-def block_of(said: list[Announcement]) -> tuple[int, int]:
+def block_shape(said: list[Announcement]) -> tuple[int, int]:
     """Rows and columns of an FP8 weight that share a scale."""
     for each in said:
         document = each.document if isinstance(each.document, Mapping) else {}
@@ -176,14 +176,14 @@ def block_of(said: list[Announcement]) -> tuple[int, int]:
     return stored_weights.BLOCK
 
 
-def _means(said: Announcement) -> frozenset[Kind] | None:
+def _means(said: Announcement) -> frozenset[StoredKind] | None:
     """The layouts that the announced method stores; None where nothing is known of it. ModelOpt has variants of its
     name."""
     method = str(said.method)
     return MEANS.get("modelopt" if method.startswith("modelopt") else method)
 
 
-def _check_agreement(said: Announcement, held: Mapping[str, Module]) -> None:
+def _check_agreement(said: Announcement, held: Mapping[str, StoredModule]) -> None:
     """Raises InvalidModel where the weights are not stored as `said`."""
     known = _means(said)
     if known is None or (said.method == COMPRESSED_TENSORS and not _groups(said.document) and not held):
@@ -217,12 +217,12 @@ def _groups(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return groups if isinstance(groups, Mapping) else {}
 
 
-def _refusal(held: Mapping[str, Module], said: list[Announcement]) -> str | None:
+def _refusal(held: Mapping[str, StoredModule], said: list[Announcement]) -> str | None:
     """Why the weights cannot be read exactly, the first reason; None where they can."""
     return next(_reasons(held, said), None)
 
 
-def _reasons(held: Mapping[str, Module], said: list[Announcement]) -> Iterator[str]:
+def _reasons(held: Mapping[str, StoredModule], said: list[Announcement]) -> Iterator[str]:
     if unread := {module.words for module in held.values() if module.kind.parts is None}:
         yield f"there is no reader here for {_listed(unread)}"
     for name, module in held.items():
@@ -236,14 +236,14 @@ def _reasons(held: Mapping[str, Module], said: list[Announcement]) -> Iterator[s
             yield "it has zero points, and nothing announces how they are packed"
     kinds = {module.kind for module in held.values()}
     for kind, reasons in (
-        (stored_weights.PACKED, _of_compressed),
-        (stored_weights.GPTQ, _of_gptq),
-        (stored_weights.AWQ, _of_awq),
+        (stored_weights.PACKED, _compressed_tensors_settings),
+        (stored_weights.GPTQ, _gptq_settings),
+        (stored_weights.AWQ, _awq_settings),
     ):
         if kind in kinds:
             yield from reasons(said)
     if stored_weights.PACKED not in kinds and settings(said, COMPRESSED_TENSORS) is not None:
-        yield from _of_compressed(said)
+        yield from _compressed_tensors_settings(said)
     yield from (f"there is no reader here for {each.method}" for each in said if each.method and _means(each) is None)
 
 
@@ -266,7 +266,7 @@ FORMATS = (
 """Of compressed-tensors, whose weights are a number times a scale, or whose modules say so themselves."""
 
 
-def _of_compressed(said: list[Announcement]) -> Iterator[str]:
+def _compressed_tensors_settings(said: list[Announcement]) -> Iterator[str]:
     """What of compressed-tensors' configuration is beyond scales and zero points."""
     document = settings(said, COMPRESSED_TENSORS)
     if document is None:
@@ -283,7 +283,7 @@ def _of_compressed(said: list[Announcement]) -> Iterator[str]:
         yield "its activations are rotated between layers (`transform_config`)"
 
 
-def _of_gptq(said: list[Announcement]) -> Iterator[str]:
+def _gptq_settings(said: list[Announcement]) -> Iterator[str]:
     """Old writers store zero points minus one, `gptq_v2` as they are; those of symmetric weights are known."""
     document = settings(said, "gptq")
     if document is None:
@@ -305,7 +305,7 @@ NEWER = re.compile(r"gptqmodel:([5-9]|\d\d)")
 """In `meta.quantizer`: https://github.com/vllm-project/vllm/pull/38966 has checkpoints of it with either."""
 
 
-def _of_awq(said: list[Announcement]) -> Iterator[str]:
+def _awq_settings(said: list[Announcement]) -> Iterator[str]:
     document = settings(said, "awq") or {}
     version = str(document.get("version", "gemm")).lower()
     if version != "gemm":

@@ -64,7 +64,7 @@ class StoredWeights(Frozen):
         )
 
 
-class Kind(NamedTuple):
+class StoredKind(NamedTuple):
     """One way in which a module's weight is stored.
 
     `name` tells kinds apart; `method` is the usual `quant_method`; `parts` are all the local names that the reader
@@ -78,10 +78,10 @@ class Kind(NamedTuple):
     parts: frozenset[str] | None = None
 
 
-class Module(NamedTuple):
+class StoredModule(NamedTuple):
     """A module with a weight that is not plain: its kind, and its tensors by local name."""
 
-    kind: Kind
+    kind: StoredKind
     tensors: Mapping[str, Tensor]
     detail: str = ""
     """What the kind leaves open: how scales are shared."""
@@ -96,36 +96,36 @@ class Module(NamedTuple):
 
 ASIDE = frozenset({"input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"})
 """Beside a weight but no part of it: how inputs and the key-value cache are rounded."""
-FP8 = Kind("fp8", "FP8", "fp8", 8, frozenset({"weight", "weight_scale", "weight_scale_inv"}))
-INT8 = Kind("int8", "INT8", "int8", 8, frozenset({"weight", "weight_scale", "weight_zero_point"}))
-PACKED = Kind(
+FP8 = StoredKind("fp8", "FP8", "fp8", 8, frozenset({"weight", "weight_scale", "weight_scale_inv"}))
+INT8 = StoredKind("int8", "INT8", "int8", 8, frozenset({"weight", "weight_scale", "weight_zero_point"}))
+PACKED = StoredKind(
     "packed",
     "packed integers of compressed-tensors",
     COMPRESSED_TENSORS,
     4,
     frozenset({"weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx"}),
 )
-GPTQ = Kind("gptq", "GPTQ", "gptq", 4, frozenset({"qweight", "qzeros", "scales", "g_idx"}))
-AWQ = Kind("awq", "AWQ (GEMM)", "awq", 4, frozenset({"qweight", "qzeros", "scales"}))
-CACHE = Kind(
+GPTQ = StoredKind("gptq", "GPTQ", "gptq", 4, frozenset({"qweight", "qzeros", "scales", "g_idx"}))
+AWQ = StoredKind("awq", "AWQ (GEMM)", "awq", 4, frozenset({"qweight", "qzeros", "scales"}))
+CACHE = StoredKind(
     "cache", "16-bit weights with scales of an FP8 key-value cache", COMPRESSED_TENSORS, 16, frozenset({"weight"})
 )
 READABLE = (FP8, INT8, PACKED, GPTQ, AWQ, CACHE)
-OTHERWISE_PACKED = Kind("qweight", "packed integers (`qweight`) of a layout that no reader here knows", "gptq", 4)
-NVFP4 = Kind("nvfp4", "NVFP4", "modelopt", 4)
-MXFP4 = Kind("mxfp4", "MXFP4", "mxfp4", 4)
-MLX = Kind("mlx", "MLX integers", "mlx", 4)
-BITSANDBYTES_4 = Kind("bnb4", "bitsandbytes 4-bit", "bitsandbytes", 4)
-BITSANDBYTES_8 = Kind("bnb8", "bitsandbytes 8-bit", "bitsandbytes", 8)
-MARLIN = Kind("marlin", "Marlin's own packing", "gptq", 4)
-SCALED_INPUTS = Kind("scaled-inputs", "weights whose inputs are scaled first (`pre_quant_scale`)", "modelopt", 8)
+OTHERWISE_PACKED = StoredKind("qweight", "packed integers (`qweight`) of a layout that no reader here knows", "gptq", 4)
+NVFP4 = StoredKind("nvfp4", "NVFP4", "modelopt", 4)
+MXFP4 = StoredKind("mxfp4", "MXFP4", "mxfp4", 4)
+MLX = StoredKind("mlx", "MLX integers", "mlx", 4)
+BITSANDBYTES_4 = StoredKind("bnb4", "bitsandbytes 4-bit", "bitsandbytes", 4)
+BITSANDBYTES_8 = StoredKind("bnb8", "bitsandbytes 8-bit", "bitsandbytes", 8)
+MARLIN = StoredKind("marlin", "Marlin's own packing", "gptq", 4)
+SCALED_INPUTS = StoredKind("scaled-inputs", "weights whose inputs are scaled first (`pre_quant_scale`)", "modelopt", 8)
 NAMED = (
-    ({"codes", "codebooks"}, Kind("aqlm", "AQLM codebooks", "aqlm", 2)),
-    ({"Qidxs"}, Kind("quip", "QuIP# codebooks", "quip", 2)),
-    ({"trellis"}, Kind("exl3", "EXL3", "exl3", 4)),
-    ({"q_weight"}, Kind("exl2", "EXL2", "exl2", 4)),
-    ({"W_q"}, Kind("hqq", "HQQ", "hqq", 4)),
-    ({"weight", "weight_scales"}, Kind("eetq", "EETQ", "eetq", 8)),
+    ({"codes", "codebooks"}, StoredKind("aqlm", "AQLM codebooks", "aqlm", 2)),
+    ({"Qidxs"}, StoredKind("quip", "QuIP# codebooks", "quip", 2)),
+    ({"trellis"}, StoredKind("exl3", "EXL3", "exl3", 4)),
+    ({"q_weight"}, StoredKind("exl2", "EXL2", "exl2", 4)),
+    ({"W_q"}, StoredKind("hqq", "HQQ", "hqq", 4)),
+    ({"weight", "weight_scales"}, StoredKind("eetq", "EETQ", "eetq", 8)),
     ({"B", "s"}, MARLIN),
     ({"weight.SCB"}, BITSANDBYTES_8),
     ({"SCB"}, BITSANDBYTES_8),
@@ -200,7 +200,7 @@ def is_marked(name: str) -> bool:
 
 def modules(
     tensors: Mapping[str, Tensor], block: tuple[int, int] = BLOCK, *, transposed: bool = False
-) -> dict[str, Module]:
+) -> dict[str, StoredModule]:
     """Every module that is not plain, by its name; `block` is what FP8 scales of two dimensions are for.
 
     `transposed`: the family stores its weights [in, out] where they are not packed (GPT-2's Conv1D).
@@ -223,56 +223,58 @@ def _owner(name: str) -> tuple[str, str]:
     return module, local
 
 
-def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> Module:
+def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> StoredModule:
     """The kind of one module, by what stands in it."""
     if not TELLING.isdisjoint(parts):
         for names, kind in NAMED:
             if names <= parts.keys():
-                return Module(kind, parts)
+                return StoredModule(kind, parts)
     if any(name.endswith("_blocks") for name in parts):
-        return Module(MXFP4, parts)
+        return StoredModule(MXFP4, parts)
     if "qweight" in parts:
-        return _of_qweight(parts)
+        return _module_of_qweight(parts)
     if "weight_packed" in parts:
         if parts["weight_packed"].dtype == "I32":
-            return Module(PACKED, parts) if {"weight_scale", "weight_shape"} <= parts.keys() else _unknown(parts)
-        return Module(NVFP4 if parts.keys() & {"weight_global_scale", "input_global_scale"} else MXFP4, parts)
+            return StoredModule(PACKED, parts) if {"weight_scale", "weight_shape"} <= parts.keys() else _unknown(parts)
+        return StoredModule(NVFP4 if parts.keys() & {"weight_global_scale", "input_global_scale"} else MXFP4, parts)
     weight = parts.get("weight")
     if weight is None or weight.dtype in FLOATS:
         quantized = parts.keys() & {"k_scale", "v_scale"} and not beyond(CACHE, parts)
-        return Module(CACHE, parts) if quantized else _unknown(parts)
-    return _of_weight(weight, parts, block, transposed)
+        return StoredModule(CACHE, parts) if quantized else _unknown(parts)
+    return _module_of_weight(weight, parts, block, transposed)
 
 
-def _of_qweight(parts: Mapping[str, Tensor]) -> Module:
+def _module_of_qweight(parts: Mapping[str, Tensor]) -> StoredModule:
     """GPTQ packs along the inputs, AWQ along the outputs; the zero points of both along the outputs."""
     shapes = [parts[name].shape if name in parts else () for name in ("qweight", "qzeros", "scales")]
     words = parts["qweight"].dtype == "I32" and all(len(shape) == 2 for shape in shapes)
     if not words or parts["qzeros"].dtype != "I32" or parts["scales"].dtype not in FLOATS:
-        return Module(OTHERWISE_PACKED, parts)
+        return StoredModule(OTHERWISE_PACKED, parts)
     (rows, columns), (groups, zeros), (scales, outputs) = shapes
     if groups != scales or not zeros or not outputs:
-        return Module(OTHERWISE_PACKED, parts)
+        return StoredModule(OTHERWISE_PACKED, parts)
     if columns == outputs and zeros * 32 % outputs == 0 and zeros * 32 // outputs in {2, 4, 8}:
         bits = zeros * 32 // outputs
-        return Module(GPTQ, parts, f", {bits} bits", bits)
+        return StoredModule(GPTQ, parts, f", {bits} bits", bits)
     if columns == zeros and columns * 8 == outputs and rows % scales == 0:
-        return Module(AWQ, parts)
-    return Module(OTHERWISE_PACKED, parts)
+        return StoredModule(AWQ, parts)
+    return StoredModule(OTHERWISE_PACKED, parts)
 
 
-def _of_weight(weight: Tensor, parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> Module:
+def _module_of_weight(
+    weight: Tensor, parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool
+) -> StoredModule:
     """A weight of a dtype that is no plain float."""
     if weight.dtype in {"U8", "F4"} and parts.keys() & {"weight_scale_2", "weight_global_scale"}:
-        return Module(NVFP4, parts)
+        return StoredModule(NVFP4, parts)
     if weight.dtype == "U32" and "scales" in parts:
-        return Module(MLX, parts)
+        return StoredModule(MLX, parts)
     kind = {"F8_E4M3": FP8, "F8_E5M2": FP8, "I8": INT8}.get(weight.dtype)
     scales = parts.keys() & {"weight_scale", "weight_scale_inv"}
     if kind is None or len(scales) != 1 or len(weight.shape) != 2:
         return _unknown(parts)
     detail = shared(weight.shape, parts[min(scales)], None if kind is INT8 else block, transposed=transposed)
-    return Module(kind, parts, f" with one scale {detail}") if detail else _unknown(parts)
+    return StoredModule(kind, parts, f" with one scale {detail}") if detail else _unknown(parts)
 
 
 def shared(
@@ -299,7 +301,7 @@ def shared(
     return f"a group of {columns // groups}" if scale.shape[0] == rows and groups and columns % groups == 0 else None
 
 
-def _unknown(parts: Mapping[str, Tensor]) -> Module:
+def _unknown(parts: Mapping[str, Tensor]) -> StoredModule:
     """Named by what is not plain in it."""
     odd = sorted(
         f"`{local}` in {tensor.dtype}"
@@ -307,11 +309,11 @@ def _unknown(parts: Mapping[str, Tensor]) -> Module:
         if tensor.dtype not in FLOATS or is_marked(local)
     )
     eight = all(not tensor.dtype.startswith(("U", "F4")) for tensor in parts.values())
-    return Module(
-        Kind(UNKNOWN, f"a layout that is not known here ({', '.join(odd)})", UNKNOWN, 8 if eight else 4), parts
+    return StoredModule(
+        StoredKind(UNKNOWN, f"a layout that is not known here ({', '.join(odd)})", UNKNOWN, 8 if eight else 4), parts
     )
 
 
-def beyond(kind: Kind, parts: Mapping[str, Tensor]) -> set[str]:
+def beyond(kind: StoredKind, parts: Mapping[str, Tensor]) -> set[str]:
     """Tensors of a module that a reader of this kind would not read."""
     return set(parts) - (kind.parts or frozenset()) - ASIDE - {"bias"}

@@ -42,7 +42,7 @@ class Acceptance(NamedTuple):
         return 1.0 + sum(self.by_position)
 
 
-def summed(found: Iterable[Acceptance]) -> Acceptance:
+def total(found: Iterable[Acceptance]) -> Acceptance:
     """Raises ValueError of none."""
     first, *others = found
     for other in others:
@@ -51,7 +51,7 @@ def summed(found: Iterable[Acceptance]) -> Acceptance:
     return first
 
 
-def from_draft(
+def acceptance_probability(
     said: torch.Tensor, draft: torch.Tensor, target: torch.Tensor, temperature: torch.Tensor, *, certain: bool
 ) -> torch.Tensor:
     """The probability [N] that the token `said` [N] was accepted from a draft with these logits [N, V] of a target with
@@ -71,7 +71,7 @@ def from_draft(
     return torch.where(temperature > 0, (q - p).clamp_max(0.0).exp(), most)
 
 
-def of_states(
+def acceptance_of_states(
     said: torch.Tensor,
     states: torch.Tensor,
     head: torch.Tensor,
@@ -81,13 +81,15 @@ def of_states(
     *,
     certain: bool,
 ) -> torch.Tensor:
-    """`from_draft` [N] of the draft's states [N, h] and its head [V, h], and of the target's last states [N, H], which
+    """`acceptance_probability` [N] of the draft's states [N, h] and its head [V, h], and of the target's last states [N, H], which
     `target` makes logits of, `ROWS` at a time."""
     import torch
 
     parts = [slice(start, start + ROWS) for start in range(0, len(said), ROWS)]
     found = [
-        from_draft(said[rows], states[rows] @ head.T, target(final[rows]), temperature[rows], certain=certain)
+        acceptance_probability(
+            said[rows], states[rows] @ head.T, target(final[rows]), temperature[rows], certain=certain
+        )
         for rows in parts
     ]
     return torch.cat(found) if found else states.new_zeros(0, dtype=torch.float32)

@@ -95,7 +95,7 @@ class Eagle3(Heads):
         turn = rotation(self.config, torch.arange(length, device=batch.tokens.device))
         words = head.midlayer.input_layernorm(self.target.embedding[batch.tokens[:, 1:]].float())
         read = [norm(batch.hidden[:, :-1, place]) for place, norm in enumerate(head.fc_norm)]
-        state, kept, found = head.fc(torch.cat(read, -1)), Kept(self.config), []
+        state, kept, found = head.fc(torch.cat(read, -1)), KeptKeys(self.config), []
         for _ in range(count):
             state = layer(head.midlayer, words, state, turn, kept)
             found.append(torch.nn.functional.pad(head.norm(state), (0, 0, 1, 0)))
@@ -184,7 +184,7 @@ def rotation(config: Any, places: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 
 
 def layer(
-    own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], kept: Kept
+    own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], kept: KeptKeys
 ) -> Any:
     """The decoder layer over normed embeddings and states [B, T, H] each: attention reads both, the residual is the
     state."""
@@ -195,7 +195,7 @@ def layer(
     return state + own.mlp(own.post_attention_layernorm(state))
 
 
-class Kept:
+class KeptKeys:
     """Keys and values of the steps made so far. Step j of position t sees the first step's up to t - j, made of the
     target's states, and of each later step i the one on its own way, at t - j + i: what a server's cache holds when it
     proposes."""

@@ -23,7 +23,7 @@ class Answer(NamedTuple):
     hidden: torch.Tensor
 
 
-def answers(
+def generate(
     model: Any,
     prompts: list[list[int]],
     ends: Sequence[int],
@@ -62,14 +62,14 @@ def answers(
             final.append(found.last_hidden_state)
             hidden += [torch.stack([found.hidden_states[layer] for layer in layers], 2)] if layers else []
             logits = head(found.last_hidden_state[:, -1].contiguous())
-            tokens[:, end] = logits.argmax(-1) if temperature == 0 else drawn(logits, temperature, generator)
+            tokens[:, end] = logits.argmax(-1) if temperature == 0 else draw(logits, temperature, generator)
             over |= torch.isin(tokens[:, end], ending)
             begin = end
             if over.all():
                 break
         whole = torch.cat(final, 1)
         read = torch.cat(hidden, 1) if layers else whole.new_empty(*whole.shape[:2], 0, whole.shape[2])
-        said = [cut(row, ends) for row in tokens[:, longest : begin + 1].tolist()]
+        said = [cut_at_end(row, ends) for row in tokens[:, longest : begin + 1].tolist()]
         spans = [
             slice(longest - len(prompt), longest + len(own) - 1) for prompt, own in zip(prompts, said, strict=True)
         ]
@@ -103,7 +103,7 @@ def _cache(config: Any, tokens: int) -> Any:
     return cache
 
 
-def drawn(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> torch.Tensor:
+def draw(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> torch.Tensor:
     """[B], a token of each row of logits [B, V]: where a uniform number falls in the running sum of the
     probabilities."""
     import torch
@@ -113,7 +113,7 @@ def drawn(logits: torch.Tensor, temperature: float, generator: torch.Generator) 
     return torch.searchsorted(sums, at, right=True).squeeze(-1).clamp_max(logits.shape[-1] - 1)
 
 
-def cut(tokens: list[int], ends: Sequence[int]) -> list[int]:
+def cut_at_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
     """Up to the first token that ends, with it."""
     found = next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
     return tokens[:found]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import acceptance
-from backend.engines.drafts.generation import answers
+from backend.engines.drafts.generation import generate
 from backend.engines.drafts.losses import Loss, through_head
 from backend.engines.drafts.proposer import Batch, Proposer, write
 from backend.engines.drafts.target import Target
@@ -69,7 +69,7 @@ class Small(Proposer):
         places, found = batch.predicting, torch.zeros(batch.tokens.shape, device=batch.tokens.device)
         with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
             states = self._states(batch)[places]
-            found[places] = acceptance.of_states(
+            found[places] = acceptance.acceptance_of_states(
                 batch.next[places],
                 states,
                 self._head,
@@ -83,7 +83,7 @@ class Small(Proposer):
     def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]]:
         options = self.options
         self.model.eval()
-        found = answers(
+        found = generate(
             self.model,
             prompts,
             self.target.ends,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.engines.drafts.generation import Answer, answers
+from backend.engines.drafts.generation import Answer, generate
 from backend.engines.native.recovery.adapters import load
 from backend.layered import attention, tokenizers
 
@@ -106,4 +106,4 @@ class Target:
         self, prompts: list[list[int]], temperature: float, most: int, seed: int, layers: Sequence[int] = ()
     ) -> list[Answer]:
         """Up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
-        return answers(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed, layers=layers)
+        return generate(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed, layers=layers)

@@ -28,10 +28,17 @@ from backend.engines.drafts.acceptance import Acceptance
 from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.proposer import Batch, Proposer
 from backend.engines.drafts.target import Target
-from backend.engines.drafts.training_data import Data, Gathering, Known, Said, batch_of, unknown
-from backend.engines.native.files.resume import key_of
+from backend.engines.drafts.training_data import (
+    AnsweredPrompt,
+    Gathering,
+    TrainingData,
+    TrainingSequence,
+    batch_of,
+    batch_of_new,
+)
+from backend.engines.native.files.resume import request_key
 from backend.engines.native.recovery import training_state as kept_state
-from backend.engines.native.recovery.recovery import WARM_UP, descend, places, versions
+from backend.engines.native.recovery.recovery import WARM_UP, descend, sequence_numbers, versions
 from backend.layered.layer_passes import memory_errors
 from backend.layered.weight_source import weight_files
 
@@ -71,7 +78,7 @@ class TrainRequest(Frozen):
     """Where answers and state are kept, for a later attempt."""
 
 
-class Measured(Frozen):
+class MeasuredAcceptance(Frozen):
     """Acceptance on the answers of one temperature that were set aside, by vLLM's rule."""
 
     temperature: float
@@ -83,7 +90,7 @@ class Measured(Frozen):
     rounds: float
 
 
-class Check(Frozen):
+class Checkpoint(Frozen):
     """A point of the curve. Losses are means a position of the loss that is trained by; `training` since the point
     before."""
 
@@ -91,7 +98,7 @@ class Check(Frozen):
     seconds: float
     validation: float
     training: float | None = None
-    acceptance: tuple[Measured, ...]
+    acceptance: tuple[MeasuredAcceptance, ...]
 
     @property
     def length(self) -> float:
@@ -105,7 +112,7 @@ class State(kept_state.Steps):
     total: int | None = None
     seconds: float = 0.0
     """In steps and checks so far, over all attempts."""
-    curve: list[Check] = Field(default_factory=list)
+    curve: list[Checkpoint] = Field(default_factory=list)
 
 
 class TrainResult(Frozen):
@@ -113,8 +120,8 @@ class TrainResult(Frozen):
     best_step: int
     steps: int
     stopped: str
-    curve: list[Check]
-    acceptance: tuple[Measured, ...]
+    curve: list[Checkpoint]
+    acceptance: tuple[MeasuredAcceptance, ...]
     """Of the weights that are kept."""
     data: dict[str, Any]
     draft: dict[str, Any]
@@ -142,14 +149,14 @@ def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool]
         target = Target(request.target_dir, request.device)
         draft = make_proposer(target, request.options)
         described = {"prompts": request.prompts, "options": request.options.model_dump(mode="json"), **versions()}
-        key = key_of(described, weight_files(request.target_dir))
+        key = request_key(described, weight_files(request.target_dir))
         folder = request.work_dir / "answers"
         gathering = Gathering(target, request.options, request.prompts, folder, key, layers=draft.layers, held=held)
         return learn(request, target, draft, gathering.run(progress), key, progress)
 
 
 def learn(
-    request: TrainRequest, target: Target, draft: Proposer, data: Data, key: str, progress: Progress
+    request: TrainRequest, target: Target, draft: Proposer, data: TrainingData, key: str, progress: Progress
 ) -> TrainResult:
     """On answers that are there; otherwise as `train`."""
     draft.prepare([each.said.answer for each in data.training])
@@ -158,7 +165,7 @@ def learn(
 
 class _Run:
     def __init__(
-        self, request: TrainRequest, target: Target, draft: Proposer, data: Data, key: str, progress: Progress
+        self, request: TrainRequest, target: Target, draft: Proposer, data: TrainingData, key: str, progress: Progress
     ) -> None:
         import torch
 
@@ -229,17 +236,20 @@ class _Run:
     def _batch(self, step: int) -> Batch:
         """Of that step: known answers, or prompts of theirs that the draft answers now."""
         training = self.data.training
-        chosen = [training[place] for place in places(len(training), step, self.batch, self.options.seed)]
+        chosen = [training[place] for place in sequence_numbers(len(training), step, self.batch, self.options.seed)]
         own = int((step + 1) * self.options.on_policy) > int(step * self.options.on_policy)
         return self._own(chosen, step) if own else batch_of(self.target, chosen)
 
-    def _own(self, known: list[Known], step: int) -> Batch:
+    def _own(self, known: list[TrainingSequence], step: int) -> Batch:
         prompts = [each.said.prompt for each in known]
         found = self.draft.answer(prompts, self.options.seed * 1_000_003 + step)
         if found is None:
             raise RequestError("`on_policy` is for small models, which answer by themselves: leave it out.")
-        said = [Said(prompt, answer, self.options.temperature) for prompt, answer in zip(prompts, found, strict=True)]
-        return unknown(self.target, said, self.draft.layers)
+        said = [
+            AnsweredPrompt(prompt, answer, self.options.temperature)
+            for prompt, answer in zip(prompts, found, strict=True)
+        ]
+        return batch_of_new(self.target, said, self.draft.layers)
 
     def _learn(self, step: int, share: float) -> float:
         """One step of the optimizer, of which `share` of all are done; the loss before it."""
@@ -268,7 +278,7 @@ class _Run:
         """A point of the curve: the best weights are kept, and too many worse points end it."""
         state, (validation, found) = self.state, self._measured()
         training = state.summed / state.counted if state.counted else None
-        point = Check(
+        point = Checkpoint(
             step=state.step, seconds=round(state.seconds, 1), validation=validation, training=training, acceptance=found
         )
         better = not state.curve or point.length > next(
@@ -287,10 +297,10 @@ class _Run:
         self._tell(point)
         self._save()
 
-    def _tell(self, point: Check) -> None:
+    def _tell(self, point: Checkpoint) -> None:
         self.progress.point(**point.model_dump(mode="json"), best=point.step == self.state.best_step)
 
-    def _measured(self) -> tuple[float, tuple[Measured, ...]]:
+    def _measured(self) -> tuple[float, tuple[MeasuredAcceptance, ...]]:
         """Mean loss over what was set aside, and acceptance by temperature. Raises WorkError where it is not finite."""
         import torch
 
@@ -307,7 +317,9 @@ class _Run:
             found.setdefault(known[0].said.temperature, []).append(acceptance.walk(accepted, begins, ends))
         if not math.isfinite(loss):
             raise WorkError("The draft's loss is not finite: lower `learning_rate`, or check the target's weights.")
-        return loss / max(1, positions), tuple(_of(at, acceptance.summed(each)) for at, each in sorted(found.items()))
+        return loss / max(1, positions), tuple(
+            _measured_acceptance(at, acceptance.total(each)) for at, each in sorted(found.items())
+        )
 
     def _save(self) -> None:
         tensors = {"draft": self.draft.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
@@ -341,8 +353,8 @@ class _Run:
         )
 
 
-def _of(temperature: float, found: Acceptance) -> Measured:
-    return Measured(
+def _measured_acceptance(temperature: float, found: Acceptance) -> MeasuredAcceptance:
+    return MeasuredAcceptance(
         temperature=temperature,
         rate=found.rate,
         length=found.length,
@@ -351,7 +363,7 @@ def _of(temperature: float, found: Acceptance) -> Measured:
     )
 
 
-def _chunks(known: list[Known], size: int) -> list[list[Known]]:
+def _chunks(known: list[TrainingSequence], size: int) -> list[list[TrainingSequence]]:
     """At most `size` each, and of one temperature."""
     alike = [list(each) for _, each in groupby(known, key=lambda each: each.said.temperature)]
     return [part[start : start + size] for part in alike for start in range(0, len(part), size)]

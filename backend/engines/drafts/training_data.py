@@ -21,7 +21,7 @@ from pydantic import Field
 from backend import files
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.draft_training import Training
-from backend.engines.attempt_state import Left
+from backend.engines.attempt_state import AttemptState
 from backend.engines.drafts.generation import Answer
 from backend.engines.drafts.proposer import Batch
 from backend.engines.drafts.target import Target
@@ -46,7 +46,7 @@ MOST_PROMPT = 512
 """Tokens of a prompt that are kept, its last."""
 
 
-class Said(NamedTuple):
+class AnsweredPrompt(NamedTuple):
     """A prompt and an answer, in tokens."""
 
     prompt: list[int]
@@ -54,21 +54,21 @@ class Said(NamedTuple):
     temperature: float
 
 
-class Round(Left):
+class Round(AttemptState):
     """`said` has the same order as the hidden states beside it; `wrote`: prompts of the target's own."""
 
     seconds: float
     aside: bool
-    said: list[Said]
+    said: list[AnsweredPrompt]
     wrote: list[str] = Field(default_factory=list)
     twice: int = 0
     """Answers that were there already and were left out."""
 
 
-class Known(NamedTuple):
+class TrainingSequence(NamedTuple):
     """One sequence with what the target computed: final [T, H], hidden [T, layers, H]."""
 
-    said: Said
+    said: AnsweredPrompt
     final: torch.Tensor
     hidden: torch.Tensor
 
@@ -76,9 +76,9 @@ class Known(NamedTuple):
         return len(self.said.prompt) + len(self.said.answer)
 
 
-class Data(NamedTuple):
-    training: list[Known]
-    aside: list[Known]
+class TrainingData(NamedTuple):
+    training: list[TrainingSequence]
+    aside: list[TrainingSequence]
     facts: dict[str, Any]
     seconds: float
     """What the answers took, over all attempts."""
@@ -120,7 +120,7 @@ class Gathering:
         """Prompts of the pool that have their greedy answer."""
         self.seen: set[tuple[int, ...]] = set()
 
-    def run(self, progress: Progress) -> Data:
+    def run(self, progress: Progress) -> TrainingData:
         """Raises DiskFull or WorkError. Phase: answers (unit: seconds, or answers where their number was asked for)."""
         budget, asked = SHARE * 60 * self.options.minutes, self.options.answers
         progress.phase(
@@ -199,10 +199,10 @@ class Gathering:
         files.write(self._path(number), made.model_dump_json())
         return made
 
-    def _said(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> Said:
+    def _said(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> AnsweredPrompt:
         """What the target wrote of the prompt too counts to what it said."""
         begins = len(self.user_head) if self.user_head and text in self.wrote else len(prompt)
-        return Said(prompt[:begins], prompt[begins:] + answer, temperature)
+        return AnsweredPrompt(prompt[:begins], prompt[begins:] + answer, temperature)
 
     def _next(self, number: int, pool: list[str]) -> tuple[list[str], float]:
         """Prompts of a round and its temperature: greedy ones in order, drawn ones anew from the whole pool."""
@@ -232,8 +232,8 @@ class Gathering:
         with files.disk_errors(self.folder), files.staged_file(self._states(number)) as staged:
             save_file({**finals, **hidden}, staged)
 
-    def _data(self) -> Data:
-        known: dict[bool, list[Known]] = {True: [], False: []}
+    def _data(self) -> TrainingData:
+        known: dict[bool, list[TrainingSequence]] = {True: [], False: []}
         for number, made in enumerate(self.rounds):
             known[made.aside] += self._load(number, made)
         training = known[False]
@@ -247,17 +247,17 @@ class Gathering:
             "tokens": sum(map(len, training)),
             "answer_tokens": sum(len(each.said.answer) for each in training),
         }
-        return Data(training, known[True], facts, round(self.seconds, 1))
+        return TrainingData(training, known[True], facts, round(self.seconds, 1))
 
-    def _load(self, number: int, made: Round) -> Iterator[Known]:
+    def _load(self, number: int, made: Round) -> Iterator[TrainingSequence]:
         from safetensors.torch import load_file
 
         tensors = load_file(self._states(number))
         for place, said in enumerate(made.said):
-            yield Known(said, tensors[f"final.{place}"], tensors[f"hidden.{place}"])
+            yield TrainingSequence(said, tensors[f"final.{place}"], tensors[f"hidden.{place}"])
 
 
-def padded(said: list[Said]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def padded(said: list[AnsweredPrompt]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Tokens [B, T], which are of answers, and which are real, padded at the right."""
     import torch
 
@@ -272,7 +272,7 @@ def padded(said: list[Said]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return tokens, answers, real
 
 
-def batch_of(target: Target, known: list[Known]) -> Batch:
+def batch_of(target: Target, known: list[TrainingSequence]) -> Batch:
     """Sequences whose states are known, on the target's device."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -285,7 +285,7 @@ def batch_of(target: Target, known: list[Known]) -> Batch:
     return Batch(target, *here)
 
 
-def unknown(target: Target, said: list[Said], layers: tuple[int, ...]) -> Batch:
+def batch_of_new(target: Target, said: list[AnsweredPrompt], layers: tuple[int, ...]) -> Batch:
     """Sequences that the target has not seen, such as answers of the draft's own."""
     import torch
 

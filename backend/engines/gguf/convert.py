@@ -22,7 +22,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.model.gguf.conversion import Conversion
 from backend.domain.model.gguf.pretokenizers import TokenizerPlan, tokenizer_plan
 from backend.engines.gguf import forward_check, tokenizer, weights
-from backend.engines.gguf.gguf_file import Stored
+from backend.engines.gguf.gguf_file import GgufFile
 from backend.engines.gguf.reference_forward import Reference
 
 BASE_BYTES = 4 * 10**9
@@ -84,7 +84,7 @@ def convert(parts: Sequence[Path], folder: Path, conversion: Conversion, free_by
 
 
 def _make(request: Request) -> None:
-    folder, stored = Path(request.folder), Stored([Path(part) for part in request.parts])
+    folder, stored = Path(request.folder), GgufFile([Path(part) for part in request.parts])
     lengths = {key: len(values) for key, values in stored.lists.items()}
     plan = tokenizer_plan(Path(request.parts[0]).name, stored.values, lengths)
     weights.write(stored, request.conversion, folder)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import InvalidModel
 from backend.engines.gguf.reference_forward import Reference
 from backend.layered.outline import Call, Outline
-from backend.layered.weight_source import Source
+from backend.layered.weight_source import WeightSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,13 +27,13 @@ def check(reference: Reference, folder: Path) -> float:
     """The largest difference over all layers and the logits, relative. Raises InvalidModel above TOLERANCE."""
     import torch
 
-    outline = Outline(Source(folder))
+    outline = Outline(WeightSource(folder))
     vocabulary = int(outline.config.vocab_size)
     tokens = [(7919 * number + 3) % vocabulary for number in range(TOKENS)]
     positions = places(int(outline.config.max_position_embeddings), TOKENS)
     entering = reference.embed(tokens)
     embedded, calls = _embedded(outline, tokens, positions)
-    worst = _held("the embedding", embedded, entering)
+    worst = _compare("the embedding", embedded, entering)
     for number in range(outline.count):
         layer = outline.fill(number, "cpu")
         with torch.no_grad():
@@ -41,11 +41,11 @@ def check(reference: Reference, folder: Path) -> float:
         outline.drop(number)
         leaving = reference.layer(number, entering, positions)
         own = (left[0] if isinstance(left, tuple) else left).reshape(leaving.shape).numpy()
-        worst = max(worst, _held(f"layer {number}", own - entering, leaving - entering))
+        worst = max(worst, _compare(f"layer {number}", own - entering, leaving - entering))
         entering = leaving
     with outline.head("cpu") as logits:
         own = logits(torch.from_numpy(entering)).numpy()
-    return max(worst, _held("the output", own, reference.logits(entering)))
+    return max(worst, _compare("the output", own, reference.logits(entering)))
 
 
 def places(context: int, count: int) -> list[int]:
@@ -72,7 +72,7 @@ def _embedded(outline: Outline, tokens: list[int], positions: list[int]) -> tupl
     raise AssertionError
 
 
-def _held(where: str, own: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
+def _compare(where: str, own: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
     """The largest relative difference of a token. Raises InvalidModel where it is more than rounding."""
     import numpy as np
 

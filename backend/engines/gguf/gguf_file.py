@@ -15,7 +15,7 @@ PIECE_ELEMENTS = 1 << 25
 """Unpacked at a time: 128 MB of 32-bit floats."""
 
 
-class Stored:
+class GgufFile:
     """`values` are keys with one value, `lists` keys with several; both are those of the first part, which has them
     all."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from backend.engines.gguf.gguf_file import Stored, rounded
+from backend.engines.gguf.gguf_file import GgufFile, rounded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Reference:
     """Weights are rounded to bfloat16, as they are stored in the model folder; all else is in 32 bits."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: GgufFile) -> None:
         self.stored = stored
         self.kind = str(stored.values["general.architecture"])
         self.heads = int(self._key("attention.head_count"))

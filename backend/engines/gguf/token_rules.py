@@ -10,7 +10,7 @@ import unicodedata
 from itertools import pairwise
 
 from backend.domain.model.gguf.pretokenizers import PREFIX, TokenizerPlan
-from backend.engines.gguf.gguf_file import Stored
+from backend.engines.gguf.gguf_file import GgufFile
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """`llama_token_type`; all but normal tokens are found in a text before it is split."""
@@ -31,7 +31,7 @@ def texts(special: list[str]) -> list[str]:
 class TokenRules:
     """`special` are the ids of tokens that are found before a text is split, longest text first."""
 
-    def __init__(self, stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> None:
+    def __init__(self, stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) -> None:
         self.plan, self.tokens = plan, tokens
         self.numbered = {token: number for number, token in enumerate(tokens)}
         self.scores = stored.lists.get(f"{PREFIX}scores", [])

@@ -11,7 +11,7 @@ from backend import files
 from backend.domain.errors import InvalidModel
 from backend.domain.model.gguf.keys import NAMED_TEMPLATE
 from backend.domain.model.gguf.pretokenizers import PREFIX, PreTokenizer, TokenizerPlan
-from backend.engines.gguf.gguf_file import Stored
+from backend.engines.gguf.gguf_file import GgufFile
 from backend.engines.gguf.token_rules import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, TokenRules, texts
 from backend.layered import tokenizers
 
@@ -23,13 +23,13 @@ MOST_TRIED = 3
 """Special tokens that are tried inside a text."""
 
 
-def write(stored: Stored, plan: TokenizerPlan, folder: Path, max_positions: int) -> None:
+def write(stored: GgufFile, plan: TokenizerPlan, folder: Path, max_positions: int) -> None:
     """tokenizer.json, tokenizer_config.json and the chat templates. Raises InvalidModel where they cannot be made."""
     from transformers import PreTrainedTokenizerFast
 
     tokens = vocabulary(stored)
     wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=_made(stored, plan, tokens),
+        tokenizer_object=_make(stored, plan, tokens),
         model_max_length=max_positions,
         clean_up_tokenization_spaces=False,
         chat_template=_templates(stored),
@@ -42,7 +42,7 @@ def write(stored: Stored, plan: TokenizerPlan, folder: Path, max_positions: int)
     files.write(path, json.dumps(document, indent=1) + "\n")
 
 
-def vocabulary(stored: Stored) -> list[str]:
+def vocabulary(stored: GgufFile) -> list[str]:
     """The tokens by id; an empty one is named as llama.cpp names it. Raises InvalidModel where two are the same."""
     tokens = [token or f"[EMPTY_{number}]" for number, token in enumerate(stored.lists[f"{PREFIX}tokens"])]
     if len(set(tokens)) < len(tokens):
@@ -50,7 +50,7 @@ def vocabulary(stored: Stored) -> list[str]:
     return tokens
 
 
-def _templates(stored: Stored) -> str | dict[str, str] | None:
+def _templates(stored: GgufFile) -> str | dict[str, str] | None:
     """The chat template; with others by their names where there are several."""
     default: str | None = stored.values.get("tokenizer.chat_template")
     named = {match[1]: text for key, text in stored.values.items() if (match := NAMED_TEMPLATE.fullmatch(key))}
@@ -59,7 +59,7 @@ def _templates(stored: Stored) -> str | dict[str, str] | None:
     return named | ({"default": default} if default is not None else {})
 
 
-def _made(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> Any:
+def _make(stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) -> Any:
     """A tokenizer of the library tokenizers."""
     from tokenizers import AddedToken, processors
 
@@ -80,7 +80,7 @@ def _made(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> Any:
     return made
 
 
-def _byte_level(stored: Stored, pre: PreTokenizer, tokens: list[str]) -> Any:
+def _byte_level(stored: GgufFile, pre: PreTokenizer, tokens: list[str]) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     merges = [split_merge(merge) for merge in stored.lists[f"{PREFIX}merges"]]
@@ -105,7 +105,7 @@ def split_merge(merge: str) -> tuple[str, str]:
     return merge[:middle], merge[middle + 1 :]
 
 
-def _sentence_piece(stored: Stored, plan: TokenizerPlan, tokens: list[str]) -> Any:
+def _sentence_piece(stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) -> Any:
     """SentencePiece's BPE joins the pair whose result has the highest score: merges in that order."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -157,7 +157,7 @@ def whole_pieces(tokens: list[str], kinds: list[int], scores: list[float]) -> li
     return sorted(reached, key=lambda piece: (-len(piece), piece))
 
 
-def check(stored: Stored, plan: TokenizerPlan, folder: Path) -> int:
+def check(stored: GgufFile, plan: TokenizerPlan, folder: Path) -> int:
     """Hold the tokenizer of the folder against the file's own rules; returns the texts that were tried.
 
     Raises InvalidModel for the first text of which the two make other tokens.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from backend import files
 from backend.domain.model.gguf.conversion import CarriedTensor, Conversion
-from backend.engines.gguf.gguf_file import Stored, rounded
+from backend.engines.gguf.gguf_file import GgufFile, rounded
 from backend.layered.weight_source import INDEX
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Target(NamedTuple):
         return 2 * math.prod(self.shape)
 
 
-def write(stored: Stored, conversion: Conversion, folder: Path) -> None:
+def write(stored: GgufFile, conversion: Conversion, folder: Path) -> None:
     """Shards of at most SHARD_BYTES, or of one tensor where that is larger, and their index where there are several."""
     from safetensors.torch import save_file
 
@@ -72,7 +72,7 @@ def _targets(conversion: Conversion) -> Iterator[Target]:
             yield from (Target(name, tensor, expert) for expert, name in enumerate(tensor.becomes))
 
 
-def _tensor(stored: Stored, target: Target) -> torch.Tensor:
+def _tensor(stored: GgufFile, target: Target) -> torch.Tensor:
     """In bfloat16, rows in transformers' order."""
     import torch
 

@@ -36,8 +36,8 @@ def begin(request: QuantizeRequest, progress: Progress) -> torch.Tensor:
             "The library engines prune or quantize, not both: use the native engine, or one of the steps."
         )
     checkpoint.check_plain(request.model_dir)
-    tokens = calibration.drawn(request, request.samples, progress)
-    checkpoint.fresh(request.out_dir)
+    tokens = calibration.draw_tokens(request, request.samples, progress)
+    checkpoint.make_empty_folder(request.out_dir)
     progress.phase("load", "Loading the model", weight=0.2)
     return tokens
 

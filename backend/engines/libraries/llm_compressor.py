@@ -38,7 +38,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     progress.phase(name, f"{doing} with llm-compressor", total=len(before.seen), unit="layers", weight=3.6)
     _oneshot(model, tokenizer, request, tokens, progress)
     layers = before.rows(model)
-    kept = _kept(model, request)
+    kept = _unquantized(model, request)
     progress.phase("write", "Writing the checkpoint", weight=0.2)
     model.save_pretrained(request.out_dir, save_compressed=True)
     return library_steps.finish(request, tokens, layers, kept, ("llmcompressor",))
@@ -141,7 +141,7 @@ class _Watch:
         self._progress.advance(self._total - len(self._left))
 
 
-def _kept(model: Any, request: QuantizeRequest) -> list[str]:
+def _unquantized(model: Any, request: QuantizeRequest) -> list[str]:
     """Linears that were left as they were, and the embedding."""
     import torch
 

@@ -30,7 +30,7 @@ def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: i
     return windows[order[:samples].sort().values]
 
 
-def drawn(request: QuantizeRequest, samples: int, progress: Progress) -> torch.Tensor:
+def draw_tokens(request: QuantizeRequest, samples: int, progress: Progress) -> torch.Tensor:
     """`sample_tokens` of a request, with a warning where the text gives fewer; of none the text is not read."""
     import torch
 

@@ -36,7 +36,7 @@ class Unit(NamedTuple):
         return [name for names in self.inputs for name in names]
 
 
-class Refused(NamedTuple):
+class Unquantized(NamedTuple):
     name: str
     why: str
 
@@ -61,7 +61,7 @@ def units(group: Group, experts: int, module: str = "") -> list[Unit]:
     return [Unit((named(number),), own[number], group.layout, group.others, module) for number in range(experts)]
 
 
-def planned(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tuple[list[Unit], list[Refused]]:
+def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tuple[list[Unit], list[Unquantized]]:
     """What is optimized in every layer, and the linears that stay 16-bit with the reason.
 
     Raises ImpossibleStack where `group_size` does not divide an input.
@@ -74,8 +74,8 @@ def planned(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tup
     taken, kept = [], []
     for unit in every:
         why = _unfit(layer, unit, pipeline.multiple)
-        kept += [Refused(name, why) for name in unit.linears if why]
-        kept += [Refused(name, "decides which experts see a token and stays 16-bit") for name in unit.others]
+        kept += [Unquantized(name, why) for name in unit.linears if why]
+        kept += [Unquantized(name, "decides which experts see a token and stays 16-bit") for name in unit.others]
         if not why:
             _check_group(layer, unit, group_size, outline)
             taken.append(unit)

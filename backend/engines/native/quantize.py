@@ -14,15 +14,15 @@ from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
-from backend.engines.native.files.resume import State, Work, key_of, versions
+from backend.engines.native.files.resume import LayerState, WorkFolder, request_key, versions
 from backend.engines.native.input_statistics import Tally, Taps
-from backend.engines.native.layer_work import LayerWork, planned
+from backend.engines.native.layer_work import LayerWork, plan_units
 from backend.engines.native.methods import pipelines
-from backend.engines.native.mixed.precision_mix import Mix
+from backend.engines.native.mixed.precision_mix import PrecisionMix
 from backend.layered.dequantize import plain
-from backend.layered.freed_memory import kept_memory
-from backend.layered.hidden_states import Hidden
-from backend.layered.layer_passes import Passes, memory_errors
+from backend.layered.freed_memory import keep_freed_memory
+from backend.layered.hidden_states import HiddenStates
+from backend.layered.layer_passes import LayerPasses, memory_errors
 from backend.layered.matrix_products import fast_products
 from backend.layered.outline import Outline
 from backend.layered.weight_source import weight_files
@@ -37,11 +37,11 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     (weights or activations that are not finite, the tensor named; memory ran out) and DiskFull.
     """
     progress.phase("load", "Reading the model's outline", weight=0.1)
-    with fast_products(), kept_memory():
+    with fast_products(), keep_freed_memory():
         run = _Run(request, progress)
-        checkpoint.fresh(request.out_dir)
+        checkpoint.make_empty_folder(request.out_dir)
         folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
-        with Work(folder, kept=request.work_dir is not None) as work, memory_errors():
+        with WorkFolder(folder, kept=request.work_dir is not None) as work, memory_errors():
             return run.run(work)
 
 
@@ -54,15 +54,15 @@ class _Run:
         self.dtype = storage_dtype(self.source)
         self.pipeline = pipelines.build(request, self.dtype)
         self.outline = Outline(self.source)
-        self.plan, self.refused = planned(self.outline, self.pipeline, request.group_size)
-        self.mix = Mix(request, self.outline, self.plan, self.dtype)
+        self.plan, self.refused = plan_units(self.outline, self.pipeline, request.group_size)
+        self.mix = PrecisionMix(request, self.outline, self.plan, self.dtype)
         self.every = [self.pipeline, *self.mix.pipelines.values()]
         self.sequential = any(each.sequential for each in self.every)
         wanted = min(request.samples, self.pipeline.samples or request.samples)
-        self.tokens = calibration.drawn(request, wanted if self.pipeline.reads_text else 0, progress)
-        self.passes = Passes(self.outline, self.tokens, request.devices, progress.warn, half=True)
+        self.tokens = calibration.draw_tokens(request, wanted if self.pipeline.reads_text else 0, progress)
+        self.passes = LayerPasses(self.outline, self.tokens, request.devices, progress.warn, half=True)
 
-    def run(self, work: Work) -> QuantizeResult:
+    def run(self, work: WorkFolder) -> QuantizeResult:
         state, hidden = self._begin(work)
         count = self.outline.count
         self.progress.phase("optimize", "Optimizing layer by layer", total=count, unit="layers", weight=3.7)
@@ -80,10 +80,10 @@ class _Run:
             self.progress.advance(state.done)
         return self._finish(state, work)
 
-    def _begin(self, work: Work) -> tuple[State, Hidden]:
+    def _begin(self, work: WorkFolder) -> tuple[LayerState, HiddenStates]:
         """What an earlier attempt left, or the embedded calibration text."""
         described = {**self.request.model_dump(exclude={"out_dir", "work_dir"}), "versions": versions()}
-        key = key_of({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
+        key = request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
         state, hidden = work.begin(key, shape, self.request.spill_bytes, count=self.outline.count)
         if not state.done:
@@ -94,7 +94,7 @@ class _Run:
             checkpoint.write_part(work.part(0), stored, flush=work.kept)
         return state, hidden
 
-    def _layer(self, number: int, hidden: Hidden, work: Work) -> list[dict[str, Any]]:
+    def _layer(self, number: int, hidden: HiddenStates, work: WorkFolder) -> list[dict[str, Any]]:
         """Everything that happens to one layer; its part is written at the end."""
         outline, sequential, last = self.outline, self.sequential, number + 1 == self.outline.count
         outline.fill(number, self.request.devices[0])
@@ -138,7 +138,7 @@ class _Run:
     def _tick(self, number: int, before: float, share: float) -> Any:
         return lambda done: self.progress.advance(round(number + before + share * done, 2))
 
-    def _finish(self, state: State, work: Work) -> QuantizeResult:
+    def _finish(self, state: LayerState, work: WorkFolder) -> QuantizeResult:
         self.progress.phase("write", "Writing the checkpoint", weight=0.2)
         source, folder = self.request.model_dir, self.request.out_dir
         after = checkpoint.join(work.parts(self.outline.count), folder)

@@ -74,7 +74,9 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def finished(request: CompileRequest, patterns: tuple[str, ...], names: tuple[str, ...], **proof: Any) -> CompileResult:
+def compile_result(
+    request: CompileRequest, patterns: tuple[str, ...], names: tuple[str, ...], **proof: Any
+) -> CompileResult:
     """Raises WorkError where nothing was compiled, though the library raised nothing."""
     paths = [path for pattern in patterns for path in request.out_dir.rglob(pattern)]
     if not paths:

@@ -13,14 +13,14 @@ from pathlib import Path
 NEFF, LOG = "model.neff", "model.log"
 
 
-def failed(cache: Path) -> list[Path]:
+def failed_entries(cache: Path) -> list[Path]:
     """Entries with a log and without a compiled graph, in the order of their names."""
     return sorted(log.parent for log in cache.glob(f"neuronxcc-*/MODULE_*/{LOG}") if not (log.parent / NEFF).exists())
 
 
-def clean(cache: Path) -> list[str]:
+def remove_failed(cache: Path) -> list[str]:
     """Remove the failed entries; their names, so that a person hears of it."""
-    paths = failed(cache)
+    paths = failed_entries(cache)
     for entry in paths:
         shutil.rmtree(entry)
     return [entry.name for entry in paths]

@@ -48,7 +48,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
     model.compile(str(request.out_dir))
     shutil.rmtree(request.out_dir / QUANTIZED, ignore_errors=True)  # the shards of each core hold the same
     proof = _proved(request, model, progress) if request.device else {}
-    return compilation.finished(
+    return compilation.compile_result(
         request, ("model.pt",), ("neuronx-distributed-inference", "neuronx-distributed"), **proof
     )
 

@@ -40,7 +40,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
         model.cpu_compile()
         model.save(str(request.out_dir / name))
     proof = _generated(request, progress) if request.device else {}
-    return compilation.finished(request, ("*.neff",), ("transformers-neuronx",), **proof)
+    return compilation.compile_result(request, ("*.neff",), ("transformers-neuronx",), **proof)
 
 
 def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:

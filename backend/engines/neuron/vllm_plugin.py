@@ -43,4 +43,4 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
             ["a"], SamplingParams(max_tokens=compilation.PROBE_TOKENS, temperature=0.0, ignore_eos=True)
         )
         proof = {"generated_tokens": len(answer.outputs[0].token_ids)}
-    return compilation.finished(request, ("neuron/compile_cache/*/*.neff",), ("vllm-neuron", "vllm"), **proof)
+    return compilation.compile_result(request, ("neuron/compile_cache/*/*.neff",), ("vllm-neuron", "vllm"), **proof)

@@ -17,7 +17,7 @@ from backend.address import Address
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, UsageRung
 from backend.domain.workload.workload import Prompt, check_trace, parse
-from backend.endpoint import fields
+from backend.endpoint import header_fields
 
 
 class Payloads:
@@ -131,12 +131,12 @@ def _head(place: Address, path: str, token: str | None) -> bytes:
         "Accept: text/event-stream, application/json",
     ]
     if place.region is None:
-        lines += [f"{name}: {value}" for name, value in fields(place, path, b"", token).items()]
+        lines += [f"{name}: {value}" for name, value in header_fields(place, path, b"", token).items()]
     return "\r\n".join([*lines, "" if place.region is not None else "Content-Length: "]).encode("ascii")
 
 
 def _fields(place: Address, path: str, body: bytes) -> bytes:
-    return "\r\n".join(f"{name}: {value}" for name, value in fields(place, path, body).items()).encode("ascii")
+    return "\r\n".join(f"{name}: {value}" for name, value in header_fields(place, path, body).items()).encode("ascii")
 
 
 NO_WORDS = b'""'

@@ -20,7 +20,7 @@ from backend.address import Address, connect
 from backend.domain.errors import WorkError
 from backend.domain.load.openai_json import LENGTH, NEWER_LENGTH
 from backend.domain.load.records import LoadPlan, UsageRung
-from backend.endpoint import address, bearer, unreachable
+from backend.endpoint import address, bearer, unreachable_error
 from backend.evaluate.load.audit import make_audit
 from backend.evaluate.load.level import ClosedLevel, FinishedLevel, run_to_end, without_garbage_collection
 from backend.evaluate.load.open_level import OpenLevel
@@ -91,7 +91,7 @@ def _peer(place: Address) -> Peer:
         with connect(place, CONNECT_TIMEOUT_S) as probe:
             where = str(probe.getpeername()[0])
     except OSError as error:
-        raise unreachable(place, error) from None
+        raise unreachable_error(place, error) from None
     return Peer(where, place.port, ssl.create_default_context() if place.tls else None, place.host)
 
 

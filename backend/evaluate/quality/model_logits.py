@@ -15,10 +15,10 @@ from backend.domain.errors import ImpossibleStack, InvalidModel, ModelDamaged
 from backend.domain.model.announced_quantization import CONFIG
 from backend.evaluate.quality import int8_linears, quantized_reference
 from backend.layered import dequantize
-from backend.layered.hidden_states import SPILL_BYTES, Hidden
-from backend.layered.layer_passes import Passes, out_of_memory
+from backend.layered.hidden_states import SPILL_BYTES, HiddenStates
+from backend.layered.layer_passes import LayerPasses, out_of_memory
 from backend.layered.outline import Outline
-from backend.layered.weight_source import Packed, Source
+from backend.layered.weight_source import PackedSource, WeightSource
 
 if TYPE_CHECKING:
     import torch
@@ -90,16 +90,16 @@ def _damaged(folder: Path, why: str) -> ModelDamaged:
 
 def is_quantized(folder: Path) -> bool:
     """Whether the checkpoint's weights are stored otherwise than as plain floats. Raises ModelDamaged, InvalidModel."""
-    return dequantize.how_stored(Source(folder)) is not None
+    return dequantize.how_stored(WeightSource(folder)) is not None
 
 
-def _source(folder: Path) -> Source | None:
+def _source(folder: Path) -> WeightSource | None:
     """The checkpoint by the names of a plain one; None for a format that only transformers reads, which config.json
     must name.
 
     Raises ModelDamaged for a layout that nothing here reads, InvalidModel for one that is announced as another.
     """
-    source = Source(folder)
+    source = WeightSource(folder)
     layout = dequantize.how_stored(source)
     if layout is None:
         return source
@@ -115,7 +115,7 @@ class LayerwiseModel:
 
     streams = True
 
-    def __init__(self, source: Source, place: ScoringPlace, warn: Callable[[str], None]) -> None:
+    def __init__(self, source: WeightSource, place: ScoringPlace, warn: Callable[[str], None]) -> None:
         self.cache = quantized_reference.rounding_cache()
         self.outline = Outline(source, self.cache)
         self.source, self.place, self.warn = source, place, warn
@@ -125,8 +125,8 @@ class LayerwiseModel:
     def run(self, tokens: torch.Tensor, work: Path, tick: Callable[[float], None]) -> torch.Tensor:
         """Gives what left the last layer [windows, length, hidden]."""
         shape = (*tokens.shape, self.outline.config.get_text_config().hidden_size)
-        hidden = Hidden((shape[0], shape[1], shape[2]), work, spill_bytes=self.place.spill_bytes)
-        passes = Passes(self.outline, tokens, self.place.devices, self.warn)
+        hidden = HiddenStates((shape[0], shape[1], shape[2]), work, spill_bytes=self.place.spill_bytes)
+        passes = LayerPasses(self.outline, tokens, self.place.devices, self.warn)
         if self.place.devices[0] == "cpu":
             passes.batch = 1  # more at a time gains nothing there, and what a wide layer computes outweighs its weights
         passes.embed(hidden)
@@ -186,7 +186,7 @@ class WholeModel:
         source = _source(folder)
         if isinstance(source, dequantize.Dequantized):
             self.model = quantized_reference.load_quantized(folder)
-        elif isinstance(source, Packed):
+        elif isinstance(source, PackedSource):
             self.model = quantized_reference.build_plain_model(folder, dict(source.read(source.plain())))
         else:
             self.model, info = AutoModelForCausalLM.from_pretrained(

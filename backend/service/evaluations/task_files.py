@@ -114,7 +114,7 @@ def _templates(name: str, is_ours: bool, texts: tuple[str, ...]) -> list[dict[st
     if is_ours:
         return task_templates.read(list(texts))
     try:
-        return sandbox.call(task_templates.read, list(texts), about=f"The templates of the task {name}")
+        return sandbox.run(task_templates.read, list(texts), about=f"The templates of the task {name}")
     except TooDemanding as error:
         raise InvalidTask(str(error)) from None
 

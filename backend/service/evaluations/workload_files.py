@@ -114,7 +114,7 @@ def _with_prompts(asked: WorkloadRequest, name: str, lines: Lines) -> PreparedWo
     """A trace of lengths with the prompts that are made for it, in the limited child."""
     file, reading = _tokenizer(asked), lines.reading
     with _GENERATING:
-        content = sandbox.call(
+        content = sandbox.run(
             workload_text.make_prompts,
             name,
             lines.content,
@@ -152,7 +152,7 @@ def _generate_in_sandbox(asked: WorkloadRequest, asking: tuple[Any, ...], foreig
     cpu_s = GENERATING_S * math.ceil(max(asked.prompts, 1) / GENERATED_LINES)
     with _GENERATING:
         try:
-            return sandbox.call(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
+            return sandbox.run(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
         except TooDemanding:
             if foreign_file:
                 raise
@@ -187,7 +187,7 @@ def own_lines(
     """
     if len(content) > MAX_BYTES:
         raise too_large(name)
-    made = sandbox.call(
+    made = sandbox.run(
         workload_text.read, name, content, dict(columns), time_unit, timed, about=name, cpu_s=_seconds(content)
     )
     head, _, lines = made.partition(b"\n")
@@ -240,7 +240,7 @@ class Preview(NamedTuple):
 
 def preview(name: str, content: bytes) -> Preview:
     """To be shown. Raises InvalidWorkload where it cannot be read, TooDemanding."""
-    return Preview(*sandbox.call(workload_text.preview, name, content, about=name, cpu_s=_seconds(content)))
+    return Preview(*sandbox.run(workload_text.preview, name, content, about=name, cpu_s=_seconds(content)))
 
 
 def keep_by_hash(workspace: Workspace, name: str, content: bytes) -> Path:

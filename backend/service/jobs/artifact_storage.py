@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.artifacts import locations
-from backend.artifacts.base import Place
+from backend.artifacts.base import ArtifactLocation
 from backend.domain.errors import NotEnoughDisk, QuotaExceeded
 from backend.domain.figures import listed
 from backend.domain.frozen import Frozen
@@ -74,9 +74,9 @@ def collect_garbage(
     return chosen
 
 
-def reachable_places(workspace: Workspace) -> list[Place]:
+def reachable_places(workspace: Workspace) -> list[ArtifactLocation]:
     """The places that this machine reaches: its folder, and the one that is chosen."""
-    found = [locations.chosen(workspace.settings), locations.of(workspace.settings, "")]
+    found = [locations.location_for_new(workspace.settings), locations.location_of(workspace.settings, "")]
     return list({place.address: place for place in found}.values())
 
 
@@ -148,5 +148,7 @@ def usage(workspace: Workspace) -> StorageUsage:
     with workspace.store.read() as session:
         used = artifact_contents.count_bytes(session)
     return StorageUsage(
-        place=locations.chosen(workspace.settings).address, bytes=used, quota=locations.quota(workspace.settings)
+        place=locations.location_for_new(workspace.settings).address,
+        bytes=used,
+        quota=locations.quota(workspace.settings),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.artifacts import locations
-from backend.artifacts.base import Tell, silent
+from backend.artifacts.base import Tell, ignore_progress
 from backend.domain.errors import NotNow, ReadOnly
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest, read_manifest
@@ -73,11 +73,11 @@ def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
         return _view(history.get_artifact(session, artifact_id))
 
 
-def verify(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> ArtifactView:
+def verify(workspace: Workspace, artifact_id: str, tell: Tell = ignore_progress) -> ArtifactView:
     """Hash every file where it lies against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a
     demonstration."""
     shown = _show_with_files(workspace, artifact_id)
-    locations.of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
+    locations.location_of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
     return shown
 
 
@@ -90,17 +90,17 @@ def _show_with_files(workspace: Workspace, artifact_id: str) -> ArtifactView:
     return shown
 
 
-def fetch(workspace: Workspace, artifact_id: str, tell: Tell = silent) -> Path:
+def fetch(workspace: Workspace, artifact_id: str, tell: Tell = ignore_progress) -> Path:
     """The folder of its verified files on this machine, fetched where they lie in a bucket. Raises as `verify`."""
     shown = _show_with_files(workspace, artifact_id)
-    with locations.of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
+    with locations.location_of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
         return folder
 
 
 def archive(workspace: Workspace, artifact_id: str) -> bytes:
     """A tar of its verified files in one folder named after it, for a download. Raises as `verify`."""
     shown, content = _show_with_files(workspace, artifact_id), BytesIO()
-    place = locations.of(workspace.settings, shown.path)
+    place = locations.location_of(workspace.settings, shown.path)
     with place.use(shown.path, artifact_id) as folder, tarfile.open(fileobj=content, mode="w") as tar:
         tar.add(folder, arcname=artifact_id)
     return content.getvalue()

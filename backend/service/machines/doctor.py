@@ -142,7 +142,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
         return []
     try:
         usage = artifact_storage.usage(workspace)
-        locations.chosen(workspace.settings).check_writable()
+        locations.location_for_new(workspace.settings).check_writable()
     except WhetstoneError as error:
         return [
             Finding(

@@ -81,12 +81,12 @@ def why_no_chat(cache: Path, variants: Iterable[Variant]) -> str | None:
 
 @lru_cache(maxsize=ANSWERS_CACHED)
 def _cached_preflight(card: ModelCard, _stamp: Stamp, folder: Path) -> Preflight:
-    kept = folder / f"{preflight.key(card)}.json"
+    kept = folder / f"{preflight.cache_key(card)}.json"
     try:
         return Preflight.model_validate_json(kept.read_bytes())
     except (OSError, ValidationError):
         pass
-    found = preflight.look(card)
+    found = preflight.inspect_in_sandbox(card)
     with suppress(OSError, DiskFull):  # it is only kept for the next time
         folder.mkdir(parents=True, exist_ok=True)
         files.write(kept, found.model_dump_json())

@@ -173,7 +173,7 @@ def _artifact(workspace: Workspace, source: str) -> Variant:
             f"(`speculate: {{method: {method}, draft: {artifact_id}}}`) and evaluate what that makes."
         )
     manifest = _with_draft_tokens(shown.manifest, artifact_id, written) if TOKENS in source else shown.manifest
-    return artifact_variants.of(workspace.settings, shown.path, manifest, artifact_id)
+    return artifact_variants.variant_of_artifact(workspace.settings, shown.path, manifest, artifact_id)
 
 
 def _with_draft_tokens(manifest: Manifest, artifact_id: str, written: str) -> Manifest:

@@ -106,7 +106,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
         price_per_hour=case.target.price_per_hour,
         discount=case.target.discount,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
-        lookup=compile_cache.look(plan, compiled_results.of(workspace.settings).entries()),
+        lookup=compile_cache.look(plan, compiled_results.open_cache(workspace.settings).entries()),
     )
 
 

@@ -285,7 +285,7 @@ def deploy(workspace: Workspace, deployment: Deployment, say: Say) -> EndpointVi
 def _weights_to_upload(workspace: Workspace, deployment: Deployment) -> Iterator[tuple[Path, dict[str, int]]]:
     """The folder of the artifact, and the sizes of what is uploaded of it."""
     shown = artifacts.show(workspace, deployment.artifact)
-    place = locations.of(workspace.settings, shown.path)
+    place = locations.location_of(workspace.settings, shown.path)
     parts = ("model/", "draft/") if deployment.draft else ("model/",)
     with place.use(shown.path, deployment.artifact) as folder:
         yield folder, {file.path: file.size for file in shown.manifest.files if file.path.startswith(parts)}

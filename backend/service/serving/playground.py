@@ -137,11 +137,11 @@ def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]]
         more = {"stream_options": options} if options else {}
         path, written = ("completions", request) if before is None else ("chat", _talk(request, before))
         body, target = endpoint.with_length_field(place, {**written, **more}), place.path(path, streamed=True)
-        with endpoint.ask(place, "POST", target, body=body, token=token, limit_s=TIMEOUT_S, whole_s=WHOLE_S) as answer:
+        with endpoint.send(place, "POST", target, body=body, token=token, limit_s=TIMEOUT_S, whole_s=WHOLE_S) as answer:
             if answer.status == http.client.OK:
                 yield from _events(place, answer)
                 return
-            status, said = endpoint.told(place, answer)
+            status, said = endpoint.read_refusal(place, answer)
         if before is not None and (status in NO_CHAT or "chat template" in said.lower()):
             yield from _chunks(url, request, None)
             return
@@ -155,7 +155,7 @@ def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]]
                 "shorten the prompt, or ask for a shorter answer."
             )
         if status not in {400, 422} or options is None or (place.region and status == answer.status):
-            raise endpoint.refused(place, status, said)
+            raise endpoint.refusal_error(place, status, said)
 
 
 def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[AnswerChunk]:

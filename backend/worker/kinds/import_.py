@@ -46,7 +46,7 @@ def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
                     "disk."
                 ) from None
     card = read_card(final if final.exists() else staged, as_imported=True)
-    looked = preflight.look(card)
+    looked = preflight.inspect_in_sandbox(card)
     if looked.refusal is not None:
         raise InvalidModel(f"{spec.source} was fetched and is not taken. {looked.refusal}")
     noted = {"path": str(final), "notes": (*card.notes, *looked.sentences)}
@@ -67,7 +67,7 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     source = remote.find(spec.source, spec.revision if spec.endpoint else None, endpoint=spec.endpoint)
     if source.revision != spec.revision:
         raise DownloadFailed(f"{spec.source} was changed since this import was asked for: import it again.")
-    wanted = selection.wanted(source)
+    wanted = selection.files_to_fetch(source)
     here = present(staged, wanted)
     left = sum(wanted.values()) - here
     free = probe.free_disk(staged)

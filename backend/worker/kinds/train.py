@@ -51,7 +51,7 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
             device=devices()[0],
             work_dir=channel.resume(),
         )
-        found = train(request, progress, training_prompts.held).model_dump(mode="json")
+        found = train(request, progress, training_prompts.is_held_out).model_dump(mode="json")
         asked = spec.options.model_dump(mode="json", exclude_none=True)
         training = {**found, "asked": asked, "prompts": given.name, "left_out": given.left_out}
         manifest = _manifest(spec, channel, training, memory, time.monotonic() - began)

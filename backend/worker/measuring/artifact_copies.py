@@ -28,7 +28,7 @@ def _here(variant: Variant, settings: Settings, progress: Progress, stack: ExitS
     if variant.kind != "artifact" or variant.model_path is None:
         return variant
     address = variant.stored_at or str(Path(variant.model_path).parent)
-    place = locations.of(settings, address)
+    place = locations.location_of(settings, address)
     if missing := place.missing(address):
         told = f"Fetching {variant.name} ({missing / 1e6:.1f} MB) from {place.address}"
         progress.phase("fetch", told, total=missing, unit="bytes")

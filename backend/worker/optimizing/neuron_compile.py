@@ -24,13 +24,13 @@ def compile_for_neuron(
     Raises EngineMissing, WorkError with the compiler's own sentence.
     """
     settings = configuration.load()
-    cache, folder = compiled_results.of(settings), output / FOLDER
+    cache, folder = compiled_results.open_cache(settings), output / FOLDER
     progress.phase("cache", "Looking for it among what was compiled before", weight=0.2)
     entry = cache.fetch(plan.key, folder)
     if entry is not None:
         progress.note(f"Fetched from the cache under {plan.key}: nothing was compiled.")
         return {"compile_key": {**plan.fields, "key": plan.key, "cached": True}, "versions": entry.versions}
-    versions, proof = _compile(plan, model, draft, folder, compiled_results.graphs(settings), progress, device)
+    versions, proof = _compile(plan, model, draft, folder, compiled_results.graphs_folder(settings), progress, device)
     cache.put(plan.key, plan.model, plan.fields, folder, versions)
     return {"compile_key": {**plan.fields, "key": plan.key, "cached": False, **proof}, "versions": versions}
 
@@ -43,7 +43,7 @@ def _compile(
     from backend.engines.neuron.compilation import CompileRequest, CompileResult
 
     python = engines.engine_python(configuration.load(), STACKS[plan.stack].environment)
-    for name in graph_cache.clean(graphs):
+    for name in graph_cache.remove_failed(graphs):
         progress.warn(
             f"The graph {name} failed in an earlier compilation and would not be tried again: its entry was removed."
         )

@@ -20,7 +20,7 @@ from backend import files
 from backend.domain.errors import DiskFull, QualityFloorMissed
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import Recover
-from backend.engines.attempt_state import Left
+from backend.engines.attempt_state import AttemptState
 
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
@@ -29,7 +29,7 @@ PRUNED, RECOVERED = "pruned", "recovered"
 Made = TypeVar("Made", bound=BaseModel)
 
 
-class _Done(Left):
+class _Done(AttemptState):
     """That a stage is through, and what it said. `key` names all that it was made from."""
 
     seconds: float
@@ -97,7 +97,7 @@ def _once(
     from backend.engines.native.files import resume
     from backend.layered.weight_source import weight_files
 
-    key = resume.key_of(base_model.model_dump(mode="json"), weight_files(source))
+    key = resume.request_key(base_model.model_dump(mode="json"), weight_files(source))
     mark = folder.with_name(folder.name + ".json")
     with suppress(ValidationError):
         if earlier := _Done.read(mark, key):

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from backend.domain.errors import EndpointUnreachable
-from backend.endpoint import address, ask, completion, models
+from backend.endpoint import address, completion, models, send
 from backend.service.serving import playground
 from backend.service.serving.playground import Question, Timing, stream
-from tests.fakes.running import ask as ask_json
 from tests.fakes.running import running
+from tests.fakes.running import send as ask_json
 from tests.fakes.streaming_server import WORDS
 
 QUESTION = Question("Say the Greek letters.", max_tokens=8, chat=True)
@@ -55,7 +55,7 @@ def test_an_answer_that_only_drips_is_cut(server: str):
     sentence = r"did not end its answer within 0.3 s"
     with (
         pytest.raises(EndpointUnreachable, match=sentence),
-        ask(place, "POST", place.path("chat"), body={}, whole_s=0.3) as answer,
+        send(place, "POST", place.path("chat"), body={}, whole_s=0.3) as answer,
     ):
         answer.read()
 

@@ -139,4 +139,4 @@ def _compiled(home: Workspace, plan: CompilePlan) -> None:
     folder = home.settings.home / "staged"
     folder.mkdir()
     (folder / "model.pt").write_bytes(b"compiled")
-    compiled_results.of(home.settings).put(plan.key, plan.model, plan.fields, folder, {})
+    compiled_results.open_cache(home.settings).put(plan.key, plan.model, plan.fields, folder, {})

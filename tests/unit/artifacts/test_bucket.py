@@ -17,7 +17,7 @@ import pytest
 from sqlmodel import select
 
 from backend.artifacts import artifact_folder, locations
-from backend.artifacts.base import Place, Published
+from backend.artifacts.base import ArtifactLocation, Published
 from backend.artifacts.cache import Cache
 from backend.aws import objects
 from backend.domain.errors import ArtifactCorrupt, RequestError
@@ -74,8 +74,8 @@ def home(client: Any, tmp_path: Path) -> Workspace:
     return open_home(tmp_path / "home", artifact_store=PLACE)
 
 
-def place(home: Workspace) -> Place:
-    return locations.chosen(home.settings)
+def place(home: Workspace) -> ArtifactLocation:
+    return locations.location_for_new(home.settings)
 
 
 def staged(folder: Path, job: str = "j-1", weights: bytes = b"weights", config: bytes = b"{}") -> Manifest:
@@ -322,7 +322,7 @@ def test_a_supervisor_registers_what_is_in_the_bucket(working: Home, client: Any
     with working.store.read() as session:
         (made,) = session.exec(select(ArtifactRow)).all()
     assert made.path.startswith(f"{PLACE}/artifacts/{made.id}.") and not (working.settings.home / "artifacts").exists()
-    locations.of(working.settings, made.path).verify(made.path, Manifest.model_validate_json(made.manifest))
+    locations.location_of(working.settings, made.path).verify(made.path, Manifest.model_validate_json(made.manifest))
     assert not list((working.settings.jobs / "j-1" / "1" / "work").glob("output"))
 
 
@@ -414,11 +414,11 @@ def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_
 def test_a_place_that_cannot_be_written_says_why(home: Workspace, client: Any, tmp_path: Path) -> None:
     place(home).check_writable()
     assert keys(client, "team") == []
-    other = locations.chosen(home.settings.model_copy(update={"artifact_store": "s3://nobodys/x"}))
+    other = locations.location_for_new(home.settings.model_copy(update={"artifact_store": "s3://nobodys/x"}))
     with pytest.raises(RequestError, match="There is no bucket `nobodys`"):
         other.check_writable()
     with pytest.raises(RequestError, match="write s3://BUCKET/PREFIX"):
-        locations.chosen(home.settings.model_copy(update={"artifact_store": "s3:///x"}))
+        locations.location_for_new(home.settings.model_copy(update={"artifact_store": "s3:///x"}))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend.aws.sagemaker import Busy, Expired, Lacking, Refused, Service, Taken
+from backend.aws.sagemaker import Busy, Expired, NameTaken, Refused, ResourceMissing, Service
 from backend.domain.errors import AccessRefused
 from tests import pauses
 from tests.fakes.sagemaker.account import Account, Fault
@@ -33,7 +33,7 @@ def test_a_job_lives_by_the_accounts_clock(aws: Account) -> None:
         seen.append(service.call("describe_optimization_job", OptimizationJobName="j1")["OptimizationJobStatus"])
         aws.clock.advance(700)
     assert seen == ["STARTING", "INPROGRESS", "COMPLETED"]
-    with pytest.raises(Taken, match="already exists"):
+    with pytest.raises(NameTaken, match="already exists"):
         service.call("create_optimization_job", **JOB)
     assert [page["OptimizationJobSummaries"] for page in service.pages("list_optimization_jobs", NameContains="x")] == [
         []
@@ -90,7 +90,7 @@ def test_an_answer_that_is_cut_off_is_not_an_empty_one(aws: Account, monkeypatch
 def test_a_fault_that_passes_is_not_seen(aws: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses.skip(monkeypatch)
     aws.faults.append(Fault("ThrottlingException", times=2))
-    with pytest.raises(Lacking, match="j1"):
+    with pytest.raises(ResourceMissing, match="j1"):
         Service().call("describe_optimization_job", OptimizationJobName="j1")
     assert len(aws.log) == 3
 

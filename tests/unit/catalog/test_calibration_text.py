@@ -111,13 +111,13 @@ def test_text_that_holds_the_held_out_text_is_refused(tmp_path: Path) -> None:
 
 def test_a_text_is_tokenized_once_for_each_file_and_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    whole = sandbox.call
+    whole = sandbox.run
 
     def counted(function: Any, path: str, *others: Any, **more: Any) -> Any:
         opened.append(path)
         return whole(function, path, *others, **more)
 
-    monkeypatch.setattr(sandbox, "call", counted)
+    monkeypatch.setattr(sandbox, "run", counted)
     folder = tmp_path / "model"
     shutil.copytree(STARTER, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     mine = written(tmp_path / "a.jsonl", [{"text": MANY}])

@@ -48,7 +48,7 @@ def source(hub: FakeHub) -> RemoteSource:
 def fetch(source: RemoteSource, folder: Path) -> list[int]:
     """Download what is wanted; what progress was told."""
     told: list[int] = []
-    transfer.download(source, selection.wanted(source), folder, told.append, patience_s=QUICK)
+    transfer.download(source, selection.files_to_fetch(source), folder, told.append, patience_s=QUICK)
     return told
 
 
@@ -66,7 +66,7 @@ def test_everything_arrives_and_progress_ends_at_the_last_byte(
     told = fetch(source, tmp_path / "here")
     assert whole(hub, tmp_path / "here")
     assert told == sorted(told)
-    assert told[-1] == sum(selection.wanted(source).values())
+    assert told[-1] == sum(selection.files_to_fetch(source).values())
 
 
 def test_a_connection_that_breaks_is_resumed_where_it_broke(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ class Interrupted(Exception):
 
 
 def test_a_later_attempt_fetches_only_what_is_missing(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
-    folder, wanted = tmp_path / "here", selection.wanted(source)
+    folder, wanted = tmp_path / "here", selection.files_to_fetch(source)
 
     def interrupt(fetched: int) -> None:
         if fetched > 900_000:
@@ -147,7 +147,7 @@ def test_a_file_shorter_than_the_hub_says_is_refused(
 
 
 def test_a_file_longer_than_the_hub_says_is_refused(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
-    wanted = selection.wanted(source)
+    wanted = selection.files_to_fetch(source)
     with pytest.raises(DownloadFailed, match=r"config\.json is longer"):
         transfer.download(source, wanted | {"config.json": 10}, tmp_path / "here", lambda _: None, patience_s=QUICK)
 
@@ -155,7 +155,7 @@ def test_a_file_longer_than_the_hub_says_is_refused(hub: FakeHub, source: Remote
 def test_a_hub_that_is_busy_for_long_is_given_up_and_what_came_is_kept(
     hub: FakeHub, source: RemoteSource, tmp_path: Path
 ) -> None:
-    wanted = selection.wanted(source)
+    wanted = selection.files_to_fetch(source)
     hub.fault(status=503, times=1000)
     with pytest.raises(DownloadFailed, match=r"status 503.*is kept: resume the job"):
         transfer.download(source, wanted, tmp_path / "here", lambda _: None, patience_s=QUICK)

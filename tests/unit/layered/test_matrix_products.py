@@ -11,9 +11,9 @@ from backend.engines.native.group import Stats
 from backend.engines.native.input_statistics import Tally
 from backend.layered import attention
 from backend.layered.attention import causal
-from backend.layered.freed_memory import kept_memory
-from backend.layered.kv_cache_range import recorder
-from backend.layered.layer_passes import AllSeen, tapped
+from backend.layered.freed_memory import keep_freed_memory
+from backend.layered.kv_cache_range import make_recorder
+from backend.layered.layer_passes import AllTapsRead, tapped
 from backend.layered.matrix_products import fast_products, half_precision
 
 
@@ -62,7 +62,7 @@ def test_rough_statistics_rank_as_exact_ones_do(form: str) -> None:
 
 
 def test_memory_that_is_kept_is_usable_and_given_back() -> None:
-    with kept_memory():
+    with keep_freed_memory():
         assert float(sum(torch.ones(1 << 20).sum() for _ in range(3))) == 3 << 20
     assert float(torch.ones(1 << 20).sum()) == 1 << 20
 
@@ -112,7 +112,7 @@ def test_a_token_that_is_not_finite_is_noticed_though_none_of_the_kept_ones_is(b
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_key_that_is_not_finite_is_noticed(bad: float) -> None:
-    cache = recorder()
+    cache = make_recorder()
     cache.recording = True
     keys, values = torch.randn(2, 1, 2, 5, 4)
     cache.update(keys, values, 0)
@@ -138,7 +138,7 @@ def test_a_layer_stops_once_all_was_seen_and_not_before() -> None:
     tallies = {path: Tally(4, 6, True, "cpu") for path in ("0", "1")}
     with torch.no_grad(), tapped(layer, tallies, stop=True):
         for _ in range(2):
-            with pytest.raises(AllSeen):
+            with pytest.raises(AllTapsRead):
                 layer(torch.randn(3, 4))
     assert [tally.tokens for tally in tallies.values()] == [6, 6]
     with torch.no_grad(), tapped(layer, {"0": Tally(4, 6, True, "cpu")}):

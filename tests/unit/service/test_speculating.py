@@ -140,7 +140,7 @@ def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Pat
         bytes_after=1,
         files=[],
     )
-    served = variants.of(opened.settings, str(tmp_path), manifest, "a-1")
+    served = variants.variant_of_artifact(opened.settings, str(tmp_path), manifest, "a-1")
     assert served.speculation is not None and served.speculation.proposers == str(code)
     chosen = vllm_options.environment(tmp_path, cpu=True, openmp=None, proposers=served.speculation.proposers)
     assert chosen["PYTHONPATH"].split(":") == [str(PLUGIN), str(code)]
@@ -161,7 +161,7 @@ def test_adaptive_n_grams_run_in_our_servers_from_our_folder_and_nowhere_else(ho
         bytes_after=1,
         files=[],
     )
-    speculation = variants.of(home.settings, str(tmp_path), manifest, "a-1").speculation
+    speculation = variants.variant_of_artifact(home.settings, str(tmp_path), manifest, "a-1").speculation
     assert speculation is not None and speculation.proposers == str(PLUGIN)
     config = vllm_flags.speculative_config(speculation, "")
     module, _, name = config.pop("model").rpartition(".")

@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 from backend.artifacts import artifact_folder, locations
 from backend.artifacts.base import Published
-from backend.artifacts.disk import FolderPlace
+from backend.artifacts.disk import FolderLocation
 from backend.cli.main import app
 from backend.domain.errors import NotFound, NotNow, QuotaExceeded
 from backend.domain.jobs.artifact import Manifest
@@ -76,7 +76,7 @@ def publish(home: Workspace, job: str, folder: Path) -> Published:
         bytes_after=1,
     )
     artifact_folder.write_manifest(folder, manifest)
-    return locations.chosen(home.settings).publish(folder, manifest.id, Contents(home.store, job))
+    return locations.location_for_new(home.settings).publish(folder, manifest.id, Contents(home.store, job))
 
 
 def register(home: Workspace, job: str, made: Published) -> None:
@@ -190,22 +190,22 @@ class Collecting(RuleBasedStateMachine):
         if self.registered:
             one = data.draw(st.sampled_from(sorted(self.registered)))
             others.append(lambda: self._read(one, True))
-        act, remove = data.draw(st.sampled_from(others)), FolderPlace.remove
+        act, remove = data.draw(st.sampled_from(others)), FolderLocation.remove
 
-        def between(place: FolderPlace, addresses: list[str]) -> None:
+        def between(place: FolderLocation, addresses: list[str]) -> None:
             left, self.left = self.left, -1
             act()
             self.left = left
             remove(place, addresses)
 
         self.left = -1 if crash_after is None else crash_after
-        FolderPlace.remove = between  # type: ignore[assignment,method-assign]
+        FolderLocation.remove = between  # type: ignore[assignment,method-assign]
         try:
             artifact_storage.collect_garbage(self.home, unused_for=NOW if unused else None, grace=NOW)
         except Crash:
             self.home.store.engine.dispose()
         finally:
-            FolderPlace.remove, self.left = remove, -1  # type: ignore[method-assign]
+            FolderLocation.remove, self.left = remove, -1  # type: ignore[method-assign]
 
     @invariant()
     def whole(self) -> None:
@@ -300,7 +300,7 @@ def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_p
     ended(home, "j-1", JobState.RUNNING)
     second = publish(home, "j-1", tmp_path / "b")
     assert second.manifest.id == first.manifest.id and second.address != first.address
-    locations.chosen(home.settings).remove([first.address])  # by one that was asleep
+    locations.location_for_new(home.settings).remove([first.address])  # by one that was asleep
     register(home, "j-1", second)
     artifact_folder.verify(Path(second.address), second.manifest)
 

@@ -19,7 +19,7 @@ from backend import files
 from backend.domain.errors import ImpossibleStack, RequestError
 from backend.domain.model.announced_quantization import ANNOUNCING
 from backend.layered import dequantize, tokenizers
-from backend.layered.weight_source import INDEX, Source
+from backend.layered.weight_source import INDEX, WeightSource
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ COPIED = (
 COPIED_TOO = ("generation_config.json", "LICENSE*", "NOTICE*")
 
 
-def storage_dtype(source: Source) -> torch.dtype:
+def storage_dtype(source: WeightSource) -> torch.dtype:
     """What the result stores 16-bit values in: the original's dtype where it is a 16-bit one, else bfloat16."""
     import torch
 
@@ -45,7 +45,7 @@ def storage_dtype(source: Source) -> torch.dtype:
 
 def check_plain(model_dir: Path) -> None:
     """Raises ImpossibleStack for a model that is quantized already: libraries and training read plain weights only."""
-    layout = dequantize.how_stored(Source(model_dir))
+    layout = dequantize.how_stored(WeightSource(model_dir))
     if layout is not None:
         raise ImpossibleStack(
             f"The model is already quantized: start from its 16-bit original. It is stored as {layout.layout}, which only the "
@@ -53,7 +53,7 @@ def check_plain(model_dir: Path) -> None:
         )
 
 
-def fresh(folder: Path) -> None:
+def make_empty_folder(folder: Path) -> None:
     """Make the output folder. Raises RequestError when it already holds something."""
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

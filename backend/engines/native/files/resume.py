@@ -18,8 +18,8 @@ from pydantic import Field
 
 from backend import files
 from backend.domain.errors import DiskFull
-from backend.engines.attempt_state import Left
-from backend.layered.hidden_states import Hidden
+from backend.engines.attempt_state import AttemptState
+from backend.layered.hidden_states import HiddenStates
 
 STATE = "state.json"
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
@@ -27,7 +27,7 @@ ARITHMETIC = 2
 """Raised whenever the engine's own arithmetic changes: what one left another must not go on with."""
 
 
-class State(Left):
+class LayerState(AttemptState):
     done: int = 0
     """Layers whose parts are written."""
     checksum: int = 0
@@ -36,7 +36,7 @@ class State(Left):
     """The reports so far."""
 
 
-class Work:
+class WorkFolder:
     """The folder of one run. `kept` is False for one that nobody will go on from: it is removed whatever happens."""
 
     def __init__(self, folder: Path, kept: bool) -> None:
@@ -49,16 +49,16 @@ class Work:
     def parts(self, count: int) -> list[Path]:
         return [self.part(number) for number in range(count + 1)]
 
-    def load(self, key: str, *, parts: bool = True) -> State | None:
+    def load(self, key: str, *, parts: bool = True) -> LayerState | None:
         """The state of an earlier attempt at the same run, where all it promises is there. `parts`: that it wrote
         any."""
-        state = State.read(self.folder / STATE, key)
+        state = LayerState.read(self.folder / STATE, key)
         whole = state and (not parts or all(path.is_file() for path in self.parts(state.done)))
         return state if whole else None
 
     def begin(
         self, key: str, shape: tuple[int, int, int], spill_bytes: int, *, count: int | None = None, parts: bool = True
-    ) -> tuple[State, Hidden]:
+    ) -> tuple[LayerState, HiddenStates]:
         """An earlier attempt's state with its hidden states [sequences, length, features], else new ones, with no layer
         done.
 
@@ -66,18 +66,18 @@ class Work:
         """
         state = self.load(key, parts=parts)
         if state is not None:
-            hidden = Hidden(shape, self.folder, state.done, spill_bytes)
+            hidden = HiddenStates(shape, self.folder, state.done, spill_bytes)
             if state.done == count or hidden.restore(state.checksum):
                 return state, hidden
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        return State(key=key), Hidden(shape, self.folder, 0, spill_bytes)
+        return LayerState(key=key), HiddenStates(shape, self.folder, 0, spill_bytes)
 
-    def save(self, state: State) -> None:
+    def save(self, state: LayerState) -> None:
         """Raises DiskFull or WorkError."""
         files.write(self.folder / STATE, state.model_dump_json())
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> WorkFolder:
         self.folder.mkdir(parents=True, exist_ok=True)
         for left in self.folder.glob(".*"):  # what a killed attempt was writing
             left.unlink()
@@ -89,7 +89,7 @@ class Work:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def key_of(described: dict[str, Any], files: list[Path]) -> str:
+def request_key(described: dict[str, Any], files: list[Path]) -> str:
     """Of the request, the calibration data and versions as `described`, and the checkpoint's files by size and time."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
     return hashlib.sha256(json.dumps([ARITHMETIC, described, stamps], sort_keys=True, default=str).encode()).hexdigest()

@@ -46,7 +46,7 @@ def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Round
     return sum(linear.stats.squared(error(linear, columns, rounding)) for linear in linears)
 
 
-def search(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> torch.Tensor:
+def search_scales(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> torch.Tensor:
     """The candidate scales [in] of least loss, never worse than rounding the weights as they are, whose scales are
     ones.
 
@@ -120,19 +120,19 @@ def _weight_statistic(linears: Sequence[Linear], rounding: Rounding) -> torch.Te
     return (grouped / (grouped.amax(-1, keepdim=True) + 1e-30)).flatten(1).mean(0)
 
 
-class Scales:
-    """`search` as the pipeline's scaler."""
+class AwqScaler:
+    """`search_scales` as the pipeline's scaler."""
 
     def __init__(self, rounding: Rounding) -> None:
         self.rounding = rounding
 
     def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
-        return search(linears, producer, self.rounding)
+        return search_scales(linears, producer, self.rounding)
 
 
 def awq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     return replace(
-        nearest.rtn(request, dtype), scaler=Scales(grouped(request, dtype).rounding), gram=True, reads_text=True
+        nearest.rtn(request, dtype), scaler=AwqScaler(grouped(request, dtype).rounding), gram=True, reads_text=True
     )
 
 

@@ -33,7 +33,7 @@ AT_A_TIME = 1 << 20
 """Weights whose ranges are searched together."""
 
 
-def search(
+def search_ranges(
     weight: torch.Tensor, stats: Stats, rounding: Rounding, plain: torch.Tensor | None = None, *, every: int = 1
 ) -> Snapped:
     """`weight` [out, in] on the grid that has each group's range cut to what costs least.

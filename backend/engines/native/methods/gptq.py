@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.group import Linear, Stats
-from backend.engines.native.methods.awq import Scales
+from backend.engines.native.methods.awq import AwqScaler
 from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, sweep
 from backend.engines.native.methods.nearest import Nearest, parted
 from backend.engines.native.methods.pipelines import Pipeline, grouped
@@ -135,7 +135,7 @@ class _Round:
         return Grid(self.scale.T.contiguous(), self.zero.T.contiguous().to(self.zero_type))
 
 
-class Swept(Nearest):
+class GptqRounder(Nearest):
     """GPTQ, over all linears of an input at once: they share the Hessian."""
 
     every = 3
@@ -159,9 +159,9 @@ class Swept(Nearest):
 
 def gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     form, tuning = grouped(request, dtype), request.tuning
-    scaler = Scales(form.rounding) if tuning.get("awq_scales") else None
+    scaler = AwqScaler(form.rounding) if tuning.get("awq_scales") else None
     act_order, clipped = bool(tuning.get("act_order")), bool(tuning.get("clip"))
-    swept = Swept(form.rounding, form.write, act_order=act_order, clipped=clipped)
+    swept = GptqRounder(form.rounding, form.write, act_order=act_order, clipped=clipped)
     return Pipeline(swept, form.config, form.rounding, scaler=scaler, magnitudes=scaler is not None)
 
 

@@ -14,7 +14,7 @@ from backend.engines.base import QuantizeRequest
 from backend.engines.native.files import schemes
 from backend.engines.native.group import Linear, Stored
 from backend.engines.native.methods import clip_search
-from backend.engines.native.methods.pipelines import Pipeline, caches, grouped, ungrouped
+from backend.engines.native.methods.pipelines import Pipeline, grouped, scales_cache, ungrouped
 from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, rounded, snapped
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ REPORT_SAMPLES, REPORT_TOKENS = 8, 512
 """Sequences that run, and tokens spread over all that do, where nothing but the reported errors is made of X'X."""
 
 
-class Kept:
+class SixteenBit:
     """Weights stay 16-bit: as they were, or pruned."""
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -46,7 +46,7 @@ class Nearest:
     """
 
     every = 1
-    """`clip_search.search`: all steps, as nothing makes up for a range chosen badly."""
+    """`clip_search.search_ranges`: all steps, as nothing makes up for a range chosen badly."""
 
     def __init__(self, rounding: Rounding, write: Write, *, compared: bool = False, clipped: bool = False) -> None:
         self.rounding, self.write, self.compared, self.clipped = rounding, write, compared, clipped
@@ -76,7 +76,9 @@ class Nearest:
         plain = (
             torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
         )
-        return clip_search.search(torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every)
+        return clip_search.search_ranges(
+            torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every
+        )
 
     def _grids(self, weights: Sequence[torch.Tensor]) -> list[Grid]:
         import torch
@@ -143,21 +145,21 @@ def input_scale(max_abs: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     return static
 
 
-def kept(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+def sixteen_bit(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     """Weights stay 16-bit; the key-value cache may get scales."""
-    cached = caches(request)
+    cached = scales_cache(request)
 
     def config(ignored: list[str], others: Sequence[schemes.Other]) -> dict[str, Any] | None:
         return schemes.quantization_config(None, ignored, kv_cache=cached, others=others) if cached or others else None
 
-    return Pipeline(Kept(dtype), config, multiple=8)
+    return Pipeline(SixteenBit(dtype), config, multiple=8)
 
 
 def rtn(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     form = grouped(request, dtype)
     clipped = bool(request.tuning.get("clip"))
     rounder = Nearest(form.rounding, form.write, compared=True, clipped=clipped)
-    reads = bool(clipped or request.pruning or request.keep_zeros or request.precisions or caches(request))
+    reads = bool(clipped or request.pruning or request.keep_zeros or request.precisions or scales_cache(request))
     return Pipeline(rounder, form.config, form.rounding, gram=reads, reads_text=reads)
 
 
@@ -181,4 +183,4 @@ def eight_bits(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
     return Pipeline(Nearest(rounding, form.write), form.config, rounding, samples=samples, gram_tokens=REPORT_TOKENS)
 
 
-PIPELINES = {None: kept, "kv_cache": kept, "rtn": rtn, "w8a8": w8a8, "int8": int8, "fp8": fp8}
+PIPELINES = {None: sixteen_bit, "kv_cache": sixteen_bit, "rtn": rtn, "w8a8": w8a8, "int8": int8, "fp8": fp8}

@@ -73,22 +73,24 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
         names = ", ".join(method for method in QUANTIZE if method in methods)
         raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {names}.")
     pipeline = methods[request.method](request, dtype)
-    if caches(request):
+    if scales_cache(request):
         pipeline = replace(pipeline, cache=Extent.scales, samples=None)
     if request.keep_zeros:
-        return replace(pipeline, pruner=pruning.Held(), sequential=True, samples=None)
+        return replace(pipeline, pruner=pruning.ZerosHeld(), sequential=True, samples=None)
     if request.pruning is None:
         return pipeline
-    return replace(pipeline, pruner=pruning.Dropped(request.pruning), sequential=True, samples=None, gram_tokens=None)
+    return replace(
+        pipeline, pruner=pruning.WeightPruner(request.pruning), sequential=True, samples=None, gram_tokens=None
+    )
 
 
-def variant(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
+def pipeline_at(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
     """The algorithms of `request` at another precision, or at its own."""
     own = {"method": precision.method, "bits": precision.bits, "group_size": precision.group_size}
     return build(request.model_copy(update={**own, "symmetric": precision.symmetric}), dtype)
 
 
-def caches(request: QuantizeRequest) -> bool:
+def scales_cache(request: QuantizeRequest) -> bool:
     """Whether the key-value cache gets scales."""
     return request.method == "kv_cache" or bool(request.tuning.get("kv_cache"))
 
@@ -118,7 +120,7 @@ def grouped(request: QuantizeRequest, dtype: torch.dtype) -> Form:
 
 def ungrouped(request: QuantizeRequest, rounding: Rounding) -> Form:
     """Any rounding, as compressed-tensors has it."""
-    config = partial(schemes.quantization_config, rounding, kv_cache=caches(request))
+    config = partial(schemes.quantization_config, rounding, kv_cache=scales_cache(request))
     return Form(
         rounding,
         write=lambda values, grid: compress(values, rounding, grid),

@@ -105,7 +105,7 @@ class _Drop:
         return self.columns[number] * self.mask[number]
 
 
-class Dropped:
+class WeightPruner:
     """Prunes as the request asks."""
 
     def __init__(self, pruning: Pruning) -> None:
@@ -120,7 +120,7 @@ class Dropped:
         return weight * by_magnitude(weight, pruning.sparsity, pruning.pattern)
 
 
-class Held:
+class ZerosHeld:
     """Zeros that are there already: nothing more is dropped, and what rounds knows where they are."""
 
     def prune(self, linear: Linear) -> torch.Tensor:

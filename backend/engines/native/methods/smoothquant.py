@@ -22,7 +22,7 @@ STRENGTH = 0.5
 """The paper's migration strength a, its choice for most models."""
 
 
-class Smoothing:
+class SmoothQuantScaler:
     """Scales s [in] for linears that share an input, ones where that does not come from a norm; of a channel whose
     inputs or weights are all zero 1."""
 
@@ -43,7 +43,7 @@ class Smoothing:
 
 def smoothquant(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     strength = float(request.tuning.get("strength", STRENGTH))
-    return replace(nearest.w8a8(request, dtype), scaler=Smoothing(strength), samples=None)
+    return replace(nearest.w8a8(request, dtype), scaler=SmoothQuantScaler(strength), samples=None)
 
 
 PIPELINES = {"smoothquant": smoothquant}

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     import torch
 
 
-class Mix:
+class PrecisionMix:
     """`request.precisions` against the groups that the model has. Raises ImpossibleStack for a group it has not."""
 
     def __init__(self, request: QuantizeRequest, outline: Outline, plan: Sequence[Unit], dtype: torch.dtype) -> None:
         self.outline, self.plan, self.asked = outline, plan, request.precisions
-        self.unmixed = pipelines.variant(request, SIXTEEN, dtype)
+        self.unmixed = pipelines.pipeline_at(request, SIXTEEN, dtype)
         """What says of a checkpoint in which no group goes through the request's own pipeline."""
         self.pipelines = {
-            precision: pipelines.variant(request, precision, dtype) for precision in set(self.asked.values())
+            precision: pipelines.pipeline_at(request, precision, dtype) for precision in set(self.asked.values())
         }
         self.groups = {
             outline.stored_name(number, unit.group): (number, unit.group)

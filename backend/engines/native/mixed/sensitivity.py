@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
-from backend.engines.attempt_state import Left
+from backend.engines.attempt_state import AttemptState
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
-from backend.engines.native.files.resume import Work, key_of, versions
+from backend.engines.native.files.resume import WorkFolder, request_key, versions
 from backend.engines.native.group import Linear, Stats, Stored
 from backend.engines.native.input_statistics import Tally, Taps
-from backend.engines.native.layer_work import LayerWork, planned
+from backend.engines.native.layer_work import LayerWork, plan_units
 from backend.engines.native.methods import pipelines
 from backend.layered.dequantize import plain
-from backend.layered.hidden_states import Hidden
-from backend.layered.layer_passes import Passes, memory_errors, out_of_memory
+from backend.layered.hidden_states import HiddenStates
+from backend.layered.layer_passes import LayerPasses, memory_errors, out_of_memory
 from backend.layered.matrix_products import dynamic_scale
 from backend.layered.outline import Outline
 from backend.layered.weight_source import weight_files
@@ -44,7 +44,7 @@ ROWS = 128
 """Positions whose distributions are held in double precision at a time."""
 
 
-class Found(Left):
+class SensitivityState(AttemptState):
     groups: list[Measured]
 
 
@@ -68,14 +68,14 @@ def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress:
     kept = request.work_dir is not None
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".probe")
     done = folder.with_name(folder.name + ".json")
-    earlier = Found.read(done, probe.key)
+    earlier = SensitivityState.read(done, probe.key)
     if earlier is not None:
         progress.note("What the groups cost was measured before.")
         return earlier.groups
-    with Work(folder, kept) as work, memory_errors():
+    with WorkFolder(folder, kept) as work, memory_errors():
         found = probe.run(work)
     if kept:
-        checkpoint.write_json(done, Found(key=probe.key, groups=found).model_dump())
+        checkpoint.write_json(done, SensitivityState(key=probe.key, groups=found).model_dump())
     return found
 
 
@@ -87,7 +87,7 @@ class _Probe:
         source = plain(request.model_dir)
         self.dtype, self.outline, self.device = storage_dtype(source), Outline(source), request.devices[0]
         own = pipelines.build(request, self.dtype)
-        self.plan, _ = planned(self.outline, own, request.group_size)
+        self.plan, _ = plan_units(self.outline, own, request.group_size)
         self.gram = own.gram or not own.reads_text  # text is read here in any case, and losses are those of outputs
         self.candidates = [each for each in candidates if each.method is not None or request.pruning is not None]
         groups = list(dict.fromkeys(unit.group for unit in self.plan))
@@ -100,15 +100,15 @@ class _Probe:
         windows = max(1, min(WINDOWS, SEQUENCES // max(1, len(self.slots))))
         texts, length, seed = request.calibration_texts, request.length, request.seed
         self.tokens = calibration.sample_tokens(request.model_dir, texts, windows, length, seed)
-        self.passes = Passes(self.outline, self.tokens, [self.device], progress.warn)
+        self.passes = LayerPasses(self.outline, self.tokens, [self.device], progress.warn)
 
     @property
     def key(self) -> str:
         asked = self.request.model_dump(exclude={"out_dir", "work_dir", "precisions", "devices"})
         described = {**asked, "candidates": [each.model_dump() for each in self.candidates], "versions": versions()}
-        return key_of({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
+        return request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
 
-    def run(self, work: Work) -> list[Measured]:
+    def run(self, work: WorkFolder) -> list[Measured]:
         count, windows = self.outline.count, len(self.tokens)
         self.progress.phase(
             "sensitivity", "Measuring what each group of linears costs", total=count, unit="layers", weight=2.0
@@ -132,7 +132,7 @@ class _Probe:
         losses = dict(zip(self.slots, self._losses(hidden), strict=True))
         return [self._measured(number, group, losses) for number in range(count) for group in self.linears]
 
-    def _layer(self, number: int, hidden: Hidden) -> None:
+    def _layer(self, number: int, hidden: HiddenStates) -> None:
         """The copies under way through the layer as it is, then a new one for each group and candidate."""
         windows = len(self.tokens)
         layer = self.outline.fill(number, self.device)
@@ -140,7 +140,7 @@ class _Probe:
         stats = self._originals(number, layer, hidden)
         self._through(number, layer, hidden, slice(windows, (1 + before) * windows))
         for candidate in self.candidates:
-            pipeline = pipelines.variant(self.request, candidate, self.dtype)
+            pipeline = pipelines.pipeline_at(self.request, candidate, self.dtype)
             work = LayerWork(self.outline, number, self.plan, pipeline, stats, self.dtype)
             work.run()
             for group in self.linears:
@@ -149,7 +149,7 @@ class _Probe:
                     self._through(number, layer, hidden, slice(0, windows), place * windows)
         self.outline.drop(number)
 
-    def _originals(self, number: int, layer: Any, hidden: Hidden) -> dict[str, Stats]:
+    def _originals(self, number: int, layer: Any, hidden: HiddenStates) -> dict[str, Stats]:
         """What the groups read of the original, which goes through the layer here."""
 
         def taps(device: str) -> Taps:
@@ -163,7 +163,7 @@ class _Probe:
         tallies = self.passes.through(number, hidden, taps, True, lambda _done: None)
         return {path: tally.stats(self.outline.stored_name(number, path)) for path, tally in tallies.items()}
 
-    def _through(self, number: int, layer: Any, hidden: Hidden, which: slice, to: int | None = None) -> None:
+    def _through(self, number: int, layer: Any, hidden: HiddenStates, which: slice, to: int | None = None) -> None:
         """The sequences of `which` through the layer; where they leave to, if not to their own place."""
         start = which.start
         while start < which.stop:
@@ -200,7 +200,7 @@ class _Probe:
             for name, module in modules.items():
                 module.weight.data = originals[name]
 
-    def _losses(self, hidden: Hidden) -> list[float]:
+    def _losses(self, hidden: HiddenStates) -> list[float]:
         """Of each slot: KL(original || copy) over the full vocabulary, nats a token."""
         import torch
 

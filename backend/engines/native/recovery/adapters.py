@@ -18,7 +18,7 @@ from backend import files
 from backend.domain.errors import ImpossibleStack, ModelDamaged, WorkError
 from backend.engines.native.files.checkpoint import check_plain, write_part
 from backend.layered.outline import Outline
-from backend.layered.weight_source import Source, weight_files
+from backend.layered.weight_source import WeightSource, weight_files
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def load(
 
 
 def _paths(folder: Path, linears: Collection[str]) -> dict[str, str]:
-    outline = Outline(Source(folder))
+    outline = Outline(WeightSource(folder))
     if outline.family.experts is not None:
         raise ImpossibleStack("Recovery has no adapters for models made of experts: leave `recover` out.")
     inside = [name for group in outline.family.groups for name in group.linears]

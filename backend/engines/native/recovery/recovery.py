@@ -25,7 +25,7 @@ from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES, VALIDATIONS, WIDE_RATE, Recover
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
-from backend.engines.native.files.resume import key_of
+from backend.engines.native.files.resume import request_key
 from backend.engines.native.recovery import training_state as recovery_state
 from backend.engines.native.recovery.adapters import Adapters, load, write
 from backend.engines.native.recovery.training_state import Point, State
@@ -94,7 +94,7 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
     options = request.options
     spare = calibration.spare_tokens(request.original_dir, request.texts, request.samples, request.length, request.seed)
     split = split_data(spare)
-    checkpoint.fresh(request.out_dir)
+    checkpoint.make_empty_folder(request.out_dir)
     progress.phase("recover", "Recovering by a short fine-tune", total=options.steps, unit="steps", weight=8.0)
     with memory_errors("Memory ran out in recovery: use a smaller `batch`, `teacher: false`, or more memory."):
         return _Run(request, split, progress).run()
@@ -121,7 +121,7 @@ class _Run:
         """What an earlier attempt left, or the pruned model."""
         described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
         files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
-        key = key_of(described, files)
+        key = request_key(described, files)
         found = recovery_state.load(self.request.work_dir, key, State)
         if found is None:
             shutil.rmtree(self.request.work_dir, ignore_errors=True)
@@ -167,7 +167,7 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = self.highest * rate(state.step, self.options.steps)
         training = self.split.training
-        chosen = places(len(training), state.step, self.options.batch, self.request.seed)
+        chosen = sequence_numbers(len(training), state.step, self.options.batch, self.request.seed)
         loss = descend(self.optimizer, self._loss(training[chosen]))
         state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
         if not math.isfinite(state.summed):
@@ -288,7 +288,7 @@ def split_data(spare: torch.Tensor) -> Split:
     return Split(spare[held:], spare[:held])
 
 
-def places(count: int, step: int, size: int, seed: int) -> list[int]:
+def sequence_numbers(count: int, step: int, size: int, seed: int) -> list[int]:
     """The `size` of `count` sequences of step `step` (from 0): epoch after epoch, each in an order of its own."""
     wanted = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
     orders = {epoch: order(count, seed * 1_000_003 + epoch) for epoch, _ in wanted}

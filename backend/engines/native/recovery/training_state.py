@@ -14,7 +14,7 @@ from pydantic import Field
 
 from backend import files
 from backend.domain.frozen import Frozen
-from backend.engines.attempt_state import Left
+from backend.engines.attempt_state import AttemptState
 
 NAME = "state.json"
 
@@ -28,7 +28,7 @@ class Point(Frozen):
     training: float | None = None
 
 
-class Steps(Left):
+class Steps(AttemptState):
     step: int = 0
     """Steps done."""
     best_step: int = 0

@@ -43,7 +43,9 @@ def _replayed(target: torch.Tensor, draft: torch.Tensor, generator: torch.Genera
         said.append(torch.multinomial(p[said[-1]], 1, generator=generator)[:, 0])
     tokens = torch.stack(said, 1)
     before, after = tokens[:, :-1].flatten(), tokens[:, 1:].flatten()
-    each = acceptance.from_draft(after, draft[before], target[before], torch.ones(len(after)), certain=False)
+    each = acceptance.acceptance_probability(
+        after, draft[before], target[before], torch.ones(len(after)), certain=False
+    )
     every = torch.nn.functional.pad(each.view(ANSWERS, -1), (0, 1))
     ends = torch.full((ANSWERS,), 2 * ROUNDS)
     return acceptance.walk(acceptance.chained(every, TOKENS), torch.zeros_like(ends), ends)
@@ -68,14 +70,14 @@ def test_a_greedy_answer_is_accepted_where_the_draft_would_say_the_same() -> Non
 def test_a_certain_draft_is_accepted_only_where_its_first_choice_was_said() -> None:
     draft, target = torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.zeros(2, 2)
     said, warm = torch.tensor([0, 1]), torch.ones(2)
-    assert acceptance.from_draft(said, draft, target, warm, certain=True).tolist() == [1.0, 0.0]
-    greedy = acceptance.from_draft(said, draft, target, torch.zeros(2), certain=False)
+    assert acceptance.acceptance_probability(said, draft, target, warm, certain=True).tolist() == [1.0, 0.0]
+    greedy = acceptance.acceptance_probability(said, draft, target, torch.zeros(2), certain=False)
     assert greedy.tolist() == [1.0, 0.0]
-    drawn = acceptance.from_draft(said, draft, target, warm, certain=False)
+    drawn = acceptance.acceptance_probability(said, draft, target, warm, certain=False)
     assert drawn.tolist() == pytest.approx([1.0, 2 * 0.26894143])
 
 
 def test_answers_add_up() -> None:
-    total = acceptance.summed([Acceptance(2.0, (1.0, 0.5)), Acceptance(2.0, (2.0, 1.5))])
+    total = acceptance.total([Acceptance(2.0, (1.0, 0.5)), Acceptance(2.0, (2.0, 1.5))])
     assert total.by_position == (0.75, 0.5)
     assert Acceptance(0.0, (0.0,)).length == 1.0

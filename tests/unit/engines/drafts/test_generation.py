@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.engines.drafts.generation import drawn
+from backend.engines.drafts.generation import draw
 from backend.engines.drafts.target import Target
 from tests.tiny import tiny_llama
 
@@ -51,6 +51,6 @@ def test_an_answer_ends_with_the_token_that_ends_it_and_others_go_on(target: Tar
 
 def test_tokens_are_drawn_as_often_as_they_are_probable() -> None:
     logits = torch.tensor([[0.0, 1.0, -30.0, 2.0]]).expand(20_000, 4)
-    counts = drawn(logits, 2.0, torch.Generator().manual_seed(0)).bincount(minlength=4) / 20_000
+    counts = draw(logits, 2.0, torch.Generator().manual_seed(0)).bincount(minlength=4) / 20_000
     torch.testing.assert_close(counts, (logits[0] / 2).softmax(-1), rtol=0, atol=0.015)
     assert counts[2] == 0

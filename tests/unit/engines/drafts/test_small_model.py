@@ -10,7 +10,7 @@ import torch
 
 from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import small_model
-from backend.engines.drafts.generation import cut
+from backend.engines.drafts.generation import cut_at_end
 from backend.engines.drafts.losses import LOSSES
 from backend.engines.drafts.proposer import Batch
 from backend.engines.drafts.small_model import Small
@@ -99,5 +99,5 @@ def test_leading_components_keep_which_tokens_are_alike() -> None:
 
 
 def test_an_answer_ends_with_the_token_that_ends_it() -> None:
-    assert cut([4, 5, 0, 7], (0,)) == [4, 5, 0]
-    assert cut([4, 5], ()) == [4, 5]
+    assert cut_at_end([4, 5, 0, 7], (0,)) == [4, 5, 0]
+    assert cut_at_end([4, 5], ()) == [4, 5]

@@ -14,7 +14,7 @@ from backend.catalog.cards import gguf
 from backend.domain.errors import InvalidModel
 from backend.domain.model.gguf.pretokenizers import tokenizer_plan
 from backend.engines.gguf import convert, forward_check, weights
-from backend.engines.gguf.gguf_file import Stored
+from backend.engines.gguf.gguf_file import GgufFile
 from backend.engines.gguf.reference_forward import Reference
 from tests.cases import ggufs
 
@@ -41,7 +41,7 @@ def made(folder: Path, form: str, *, quantized: bool = False) -> tuple[Reference
     architecture, changes, tensors = FORMS[form]
     path = folder / "x.gguf"
     ggufs.write(path, tensors, ggufs.keys(architecture, **changes), architecture, quantized=quantized)
-    conversion, stored, target = gguf.read_model(path).conversion, Stored([path]), folder / "out"
+    conversion, stored, target = gguf.read_model(path).conversion, GgufFile([path]), folder / "out"
     plan = tokenizer_plan(path.name, stored.values, {key: len(values) for key, values in stored.lists.items()})
     target.mkdir()
     weights.write(stored, conversion, target)

@@ -12,7 +12,7 @@ import pytest
 from backend.domain.errors import InvalidModel
 from backend.domain.model.gguf.pretokenizers import PRE_TOKENIZERS, tokenizer_plan
 from backend.engines.gguf import tokenizer
-from backend.engines.gguf.gguf_file import Stored
+from backend.engines.gguf.gguf_file import GgufFile
 from backend.engines.gguf.token_rules import TEXTS, TokenRules
 from tests.cases import ggufs
 from tests.cases.models import tokenizer_folder
@@ -49,7 +49,7 @@ def carried(folder: Path, stated: dict[str, Any]) -> Any:
     """The tokenizer that an import writes, held against the file's own rules, as transformers loads it."""
     from transformers import AutoTokenizer
 
-    stored = Stored(
+    stored = GgufFile(
         [ggufs.write(folder / "x.gguf", {"token_embd.weight": ggufs.tensors()["token_embd.weight"]}, stated)]
     )
     plan = tokenizer_plan("x.gguf", stored.values, {key: len(values) for key, values in stored.lists.items()})
@@ -70,7 +70,7 @@ def test_every_way_of_splitting_texts_is_carried(tmp_path: Path, kind: str) -> N
 def test_a_way_of_splitting_is_not_taken_for_another(tmp_path: Path) -> None:
     """The check tells the kinds apart: GPT-2's splitting does not pass for that of a file that says smollm."""
     path = ggufs.write(tmp_path / "x.gguf", {"token_embd.weight": ggufs.tensors()["token_embd.weight"]}, byte_level())
-    stored = Stored([path])
+    stored = GgufFile([path])
     lengths = {key: len(values) for key, values in stored.lists.items()}
     tokenizer.write(stored, tokenizer_plan("x.gguf", stored.values, lengths), tmp_path, 512)
     other = tokenizer_plan("x.gguf", stored.values | {"tokenizer.ggml.pre": "llama-bpe"}, lengths)
@@ -120,7 +120,7 @@ def test_pieces_whose_letters_are_no_tokens_are_found_whole(tmp_path: Path) -> N
     ]
     assert loaded.decode(ids, skip_special_tokens=True) == "add w10 w2"
     assert loaded.convert_ids_to_tokens(loaded("xw10")["input_ids"])[-1] == "w10"
-    stored = Stored([tmp_path / "x.gguf"])
+    stored = GgufFile([tmp_path / "x.gguf"])
     plan = tokenizer_plan("x.gguf", stored.values, {key: len(values) for key, values in stored.lists.items()})
     rules, draw = TokenRules(stored, plan, tokenizer.vocabulary(stored)), random.Random(0)
     for _ in range(200):

@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.errors import ModelDamaged, RequestError
 from backend.engines.native.files import checkpoint
-from backend.layered.weight_source import INDEX, Source
+from backend.layered.weight_source import INDEX, WeightSource
 from tests.tiny import edit_json, tiny_llama
 
 
@@ -52,7 +52,7 @@ def test_parts_above_the_limit_are_sharded_with_an_index(tmp_path: Path) -> None
     index = json.loads((out / INDEX).read_text())
     assert index["metadata"]["total_size"] == 5 * 128
     assert index["weight_map"]["e"] == names[2]
-    source = Source(out)
+    source = WeightSource(out)
     assert all(torch.equal(tensor, some_tensors()[name]) for name, tensor in source.read("edcba"))
     assert size == source.bytes
 
@@ -63,23 +63,23 @@ def test_a_shard_or_a_tensor_that_is_missing_is_named_before_anything_is_read(tm
     index = json.loads((tmp_path / INDEX).read_text())
     edit_json(tmp_path / INDEX, weight_map={**index["weight_map"], "f": "model-00001-of-00003.safetensors"})
     with pytest.raises(ModelDamaged, match=r"^f stands in"):
-        Source(tmp_path)
+        WeightSource(tmp_path)
     (tmp_path / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(ModelDamaged, match=r"model-00002-of-00003\.safetensors cannot be read"):
-        Source(tmp_path)
+        WeightSource(tmp_path)
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
-    checkpoint.fresh(tmp_path / "new" / "folder")
+    checkpoint.make_empty_folder(tmp_path / "new" / "folder")
     (tmp_path / "new" / "folder" / "x").write_text("x")
     with pytest.raises(RequestError, match="not empty"):
-        checkpoint.fresh(tmp_path / "new" / "folder")
+        checkpoint.make_empty_folder(tmp_path / "new" / "folder")
 
 
 def test_weights_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ModelDamaged, match=r"model\.safetensors"):
-        Source(tmp_path)
+        WeightSource(tmp_path)
 
 
 def test_config_and_tokenizer_are_readable_by_transformers_4_and_5(tmp_path: Path) -> None:

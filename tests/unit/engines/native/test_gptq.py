@@ -212,7 +212,7 @@ def test_clipping_never_costs_a_row(seed: int, symmetric: bool) -> None:
 
     inputs, rounding = skewed(80, 64, seed), w4(symmetric=symmetric)
     weight, stats = randn(16, 64, seed=seed + 1), stats_of(inputs)
-    found = clip_search.search(weight, stats, rounding)
+    found = clip_search.search_ranges(weight, stats, rounding)
     assert torch.equal(found.values, snapped(weight, found.grid, rounding))
     after, before = (stats.row_losses(weight - values) for values in (found.values, rounded(weight, rounding)))
     assert found.losses is not None and found.plain is not None
@@ -227,7 +227,7 @@ def test_clipping_believes_what_plain_rounding_is_known_to_lose() -> None:
     import torch
 
     inputs, weight, rounding = skewed(80, 64), randn(16, 64, seed=1), w4(symmetric=False)
-    found = clip_search.search(weight, stats_of(inputs), rounding, torch.zeros(16))
+    found = clip_search.search_ranges(weight, stats_of(inputs), rounding, torch.zeros(16))
     assert torch.equal(found.values, rounded(weight, rounding))
 
 
@@ -246,8 +246,10 @@ def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:
         for step in range(11)
     ]
     best = parameters(weight, rounding, torch.tensor([[1 - min(tried)[1] / 20]]))
-    assert torch.equal(clip_search.search(weight, stats_of(inputs), rounding).grid.scale, best.scale)
-    assert torch.equal(clip_search.search(weight, stats_of(inputs, as_rows=True), rounding).grid.scale, best.scale)
+    assert torch.equal(clip_search.search_ranges(weight, stats_of(inputs), rounding).grid.scale, best.scale)
+    assert torch.equal(
+        clip_search.search_ranges(weight, stats_of(inputs, as_rows=True), rounding).grid.scale, best.scale
+    )
 
 
 @settings(max_examples=10)
@@ -259,7 +261,7 @@ def test_a_search_in_wider_steps_ends_near_the_one_in_all(seed: int, every: int)
 
     inputs, weight, rounding = skewed(60, 32, seed), randn(64, 32, seed=seed + 1) ** 3, w4(32)
     stats = stats_of(inputs)
-    fine, wide = (clip_search.search(weight, stats, rounding, every=each).losses for each in (1, every))
+    fine, wide = (clip_search.search_ranges(weight, stats, rounding, every=each).losses for each in (1, every))
     assert fine is not None and wide is not None
     for step in range(0, 11, every):
         grid = parameters(weight, rounding, torch.full((64, 1), 1 - step / 20))
@@ -273,7 +275,7 @@ def test_gptq_after_clipping_keeps_the_searched_grid() -> None:
     import torch
 
     inputs, weight, rounding = skewed(200, 64), randn(16, 64, seed=1), w4(symmetric=False)
-    start = clip_search.search(weight, stats_of(inputs), rounding)
+    start = clip_search.search_ranges(weight, stats_of(inputs), rounding)
     values, used, *_ = gptq.quantize(weight, stats_of(inputs), rounding, start=start)
     assert torch.equal(used.scale, start.grid.scale)
     assert loss(weight, values, inputs) < loss(weight, start.values, inputs)

@@ -207,7 +207,9 @@ def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
     assert set(split.training[:, 0].tolist()) | set(split.validation[:, 0].tolist()) == set(range(40))
     assert (len(split.training), len(split.validation)) == (34, 6)
     rows = [
-        split.training[place, 0].item() for step in range(17) for place in recovery_data.places(34, step, 4, seed=3)
+        split.training[place, 0].item()
+        for step in range(17)
+        for place in recovery_data.sequence_numbers(34, step, 4, seed=3)
     ]
     expected = sorted(split.training[:, 0].tolist())
     assert sorted(rows[:34]) == sorted(rows[34:]) == expected

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.engines.native.group import Linear, LinearProducer, NormProducer, Stats
-from backend.engines.native.methods.awq import group_loss, search
+from backend.engines.native.methods.awq import group_loss, search_scales
 from backend.engines.native.methods.nearest import Nearest
 from backend.engines.native.methods.rounding import rounded
 from tests.properties import examples
@@ -57,7 +57,7 @@ def test_the_search_never_loses_to_plain_rounding(seed: int, symmetric: bool) ->
     stats, rounding = stats_of(skewed(64, 64, seed)), a_rounding("awq", 4, symmetric)
     members = [linear(torch.randn(32, 64, generator=generator(seed + n)), stats) for n in range(2)]
     norm = NormProducer(torch.rand(64, generator=generator(seed)) + 0.5, torch.bfloat16)
-    columns = search(members, norm, rounding)
+    columns = search_scales(members, norm, rounding)
     assert group_loss(members, columns, rounding) <= group_loss(members, torch.ones(64), rounding)
 
 
@@ -67,7 +67,7 @@ def test_the_search_leaves_with_the_linears_what_they_lose() -> None:
 
     stats, rounding = stats_of(skewed(64, 64, 3)), a_rounding("awq", 4, False)
     members = [linear(torch.randn(32, 64, generator=generator(n)), stats) for n in range(2)]
-    columns = search(members, NormProducer(torch.ones(64), torch.bfloat16), rounding)
+    columns = search_scales(members, NormProducer(torch.ones(64), torch.bfloat16), rounding)
     for member in members:
         member.columns = columns
         assert member.plain == pytest.approx(stats.squared(member.weight - rounded(member.weight, rounding)))
@@ -84,7 +84,7 @@ def test_what_is_reported_is_the_loss_of_what_is_stored() -> None:
     members = [linear(torch.randn(32, 64, generator=generator(n)), stats) for n in range(2)]
     for member in members:
         member.rows = torch.rand(32, generator=generator(7)) + 0.5
-    columns = search(members, NormProducer(torch.ones(64), torch.bfloat16), rounding)
+    columns = search_scales(members, NormProducer(torch.ones(64), torch.bfloat16), rounding)
     for member in members:
         member.columns = columns
     stored = Nearest(rounding, lambda _values, _grid: {}, compared=True, clipped=True).store(members)
@@ -99,7 +99,7 @@ def test_on_skewed_activations_the_search_wins_clearly() -> None:
 
     stats, rounding = stats_of(skewed(256, 128, 0)), a_rounding("awq", 4, False)
     members = [linear(torch.randn(64, 128, generator=generator(1)), stats)]
-    columns = search(members, NormProducer(torch.ones(128), torch.bfloat16), rounding)
+    columns = search_scales(members, NormProducer(torch.ones(128), torch.bfloat16), rounding)
     assert group_loss(members, columns, rounding) < 0.7 * group_loss(members, torch.ones(128), rounding)
 
 

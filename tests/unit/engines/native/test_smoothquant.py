@@ -12,7 +12,7 @@ from backend.engines.native.files.schemes import fp8, int8
 from backend.engines.native.group import LinearProducer, NormProducer
 from backend.engines.native.methods.nearest import input_scale
 from backend.engines.native.methods.rounding import rounded
-from backend.engines.native.methods.smoothquant import Smoothing
+from backend.engines.native.methods.smoothquant import SmoothQuantScaler
 from backend.layered.kv_cache_range import Extent
 from tests.matrices import linear, randn, skewed, stats_of
 
@@ -31,7 +31,7 @@ def test_scales_are_the_equation_and_leave_the_product_alone(seed: int, strength
     inputs, weights = skewed(40, 16, seed), [randn(8, 16, seed=seed + n) for n in (1, 2)]
     members = [linear(weight, stats_of(inputs)) for weight in weights]
     norm = NormProducer(torch.ones(16), torch.float32)
-    scales = Smoothing(strength).scales(members, norm)
+    scales = SmoothQuantScaler(strength).scales(members, norm)
     for j in range(16):
         act, weight = float(inputs[:, j].abs().max()), max(float(w[:, j].abs().max()) for w in weights)
         assert float(scales[j]) == pytest.approx(act**strength / weight ** (1 - strength), rel=1e-4)
@@ -43,7 +43,9 @@ def test_inputs_that_do_not_come_from_a_norm_are_left_alone() -> None:
     import torch
 
     producer = LinearProducer(torch.arange(16), 16)
-    assert torch.equal(Smoothing().scales([linear(randn(8, 16), stats_of(skewed(40, 16)))], producer), torch.ones(16))
+    assert torch.equal(
+        SmoothQuantScaler().scales([linear(randn(8, 16), stats_of(skewed(40, 16)))], producer), torch.ones(16)
+    )
 
 
 def test_a_channel_that_is_never_used_keeps_its_scale() -> None:
@@ -51,7 +53,7 @@ def test_a_channel_that_is_never_used_keeps_its_scale() -> None:
 
     inputs, weight = skewed(40, 16), randn(8, 16)
     inputs[:, 3], weight[:, 5] = 0, 0
-    scales = Smoothing().scales([linear(weight, stats_of(inputs))], NormProducer(torch.ones(16), torch.float32))
+    scales = SmoothQuantScaler().scales([linear(weight, stats_of(inputs))], NormProducer(torch.ones(16), torch.float32))
     assert scales[3] == scales[5] == 1.0
 
 
@@ -61,7 +63,7 @@ def test_with_an_outlier_channel_int8_loses_less_after_smoothing() -> None:
     inputs, weight = randn(200, 64), randn(32, 64, seed=1)
     inputs[:, 7] *= 100
     exact = inputs @ weight.T
-    scales = Smoothing().scales([linear(weight, stats_of(inputs))], NormProducer(torch.ones(64), torch.float32))
+    scales = SmoothQuantScaler().scales([linear(weight, stats_of(inputs))], NormProducer(torch.ones(64), torch.float32))
     rounding = int8("dynamic")
     plain = per_token_int8(inputs) @ rounded(weight, rounding).T
     smooth = per_token_int8(inputs / scales) @ rounded(weight * scales, rounding).T

@@ -149,8 +149,8 @@ def test_a_graph_that_failed_before_blocks_the_next_until_it_is_cleaned(
     monkeypatch.delenv("NEURON_FAKE_FAILS")
     with pytest.raises(WorkError, match="cached failed neff"):
         build(python, tmp_path)
-    (name,) = graph_cache.clean(tmp_path / "cache")
-    assert name.startswith("MODULE_") and graph_cache.failed(tmp_path / "cache") == []
+    (name,) = graph_cache.remove_failed(tmp_path / "cache")
+    assert name.startswith("MODULE_") and graph_cache.failed_entries(tmp_path / "cache") == []
     assert build(python, tmp_path).graphs == 1
 
 
