@@ -283,7 +283,7 @@ def with_length_field(place: Address, body: dict[str, Any]) -> dict[str, Any]:
 def wants_newer_length(place: Address, body: dict[str, Any], status: int, refusal_words: str) -> bool:
     """Whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked
     again."""
-    if LENGTH not in body or not openai_json.wants_newer_length(status, words):
+    if LENGTH not in body or not openai_json.wants_newer_length(status, refusal_words):
         return False
     _newer_length.add(place)
     return True
