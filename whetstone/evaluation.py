@@ -14,7 +14,7 @@ from backend.present.words import headline, load_search, verdicts
 from backend.service import Workspace
 from backend.service.evaluations import reports
 from backend.service.evaluations.evaluations import EvaluationView
-from whetstone.html_display import Table, facts
+from whetstone.html_display import Table, facts_table
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -73,4 +73,6 @@ class Evaluation:
         return f"<Evaluation {self.id}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        return f"{facts(self.title, {'Evaluation': self.id, 'Verdict': self.verdict})}{self.table()._repr_html_()}"
+        return (
+            f"{facts_table(self.title, {'Evaluation': self.id, 'Verdict': self.verdict})}{self.table()._repr_html_()}"
+        )

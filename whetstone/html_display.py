@@ -40,7 +40,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def facts(title: str, known: Mapping[str, object]) -> str:
+def facts_table(title: str, known: Mapping[str, object]) -> str:
     """A title and what is known under it, in HTML; what is None is left out."""
     rows = [(name, str(value)) for name, value in known.items() if value is not None]
     return f"<strong>{escape(title)}</strong>{grid(('', ''), rows)}"

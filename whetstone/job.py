@@ -11,7 +11,7 @@ from backend.domain.jobs.jobs import Event, JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors, wait_reasons
 from backend.service.jobs.jobs import JobView
-from whetstone.html_display import facts
+from whetstone.html_display import facts_table
 
 T = TypeVar("T")
 
@@ -102,4 +102,4 @@ class Job(Generic[T]):
             "Error": found.error,
             "Runs on": found.place,
         }
-        return facts(self.title, known)
+        return facts_table(self.title, known)

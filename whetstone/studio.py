@@ -24,12 +24,12 @@ from backend.service.models import imports, models
 from backend.service.plans import cases, estimates, optimize, recipe_files
 from backend.service.plans.cases import Case
 from whetstone.evaluation import Evaluation
-from whetstone.html_display import facts
+from whetstone.html_display import facts_table
 from whetstone.job import Job
 from whetstone.variants import Artifact, Model
 
 T = TypeVar("T")
-Made = Artifact | Evaluation | Model | None
+JobResult = Artifact | Evaluation | Model | None
 Variant = Model | Artifact | str
 """A string is what the command line takes: a model's id, a folder, an artifact's id, the URL of an endpoint."""
 
@@ -139,11 +139,11 @@ class Studio:
         )
         return self._sent(job, self._evaluation_of)
 
-    def job(self, job_id: str) -> Job[Made]:
+    def job(self, job_id: str) -> Job[JobResult]:
         """Raises NotFound."""
         return Job(self._workspace, jobs.show(self._workspace, job_id), self._made)
 
-    def jobs(self, limit: int = 20) -> list[Job[Made]]:
+    def jobs(self, limit: int = 20) -> list[Job[JobResult]]:
         """Newest first."""
         return [Job(self._workspace, view, self._made) for view in jobs.listing(self._workspace, limit=limit)]
 
@@ -187,7 +187,7 @@ class Studio:
     def _model_of(self, job: JobView) -> Model:
         return self.model(str(job.result["path"]))
 
-    def _made(self, job: JobView) -> Made:
+    def _made(self, job: JobView) -> JobResult:
         match job.kind:
             case JobKind.OPTIMIZE | JobKind.TRAIN:
                 return self._artifact_of(job)
@@ -202,4 +202,4 @@ class Studio:
 
     def _repr_html_(self) -> str:
         counts = {"Jobs": jobs.count(self._workspace), "Evaluations": evaluations.count(self._workspace)}
-        return facts("Whetstone", {"Home": self._workspace.settings.home, **counts})
+        return facts_table("Whetstone", {"Home": self._workspace.settings.home, **counts})

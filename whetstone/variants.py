@@ -21,7 +21,7 @@ from backend.service.jobs.artifacts import ArtifactView
 from backend.service.models.models import KnownModel
 from backend.service.serving import endpoints
 from backend.service.serving.endpoints import EndpointView
-from whetstone.html_display import facts
+from whetstone.html_display import facts_table
 
 
 class Model:
@@ -47,7 +47,7 @@ class Model:
             "Context": f"{self.facts.max_positions:,} tokens",
             "Weights": weights,
         }
-        return facts(self.id, known)
+        return facts_table(self.id, known)
 
 
 class Artifact:
@@ -108,4 +108,4 @@ class Artifact:
             "Below the floor": self.quality.get("below_floor"),
             "Job": self.view.job_id,
         }
-        return facts(f"{self.view.model} with {self.view.recipe}", known)
+        return facts_table(f"{self.view.model} with {self.view.recipe}", known)

@@ -33,12 +33,12 @@ FLAGS = {
 """Of fields whose flag is not their own name."""
 
 
-def flag(field: str) -> str:
+def flag_name(field: str) -> str:
     """Of a dotted field: its own, or that of what holds it (`rate.0` is given by `--rate`)."""
     whole = field.partition(".")[0]
     return FLAGS.get(field) or FLAGS.get(whole) or f"--{whole.replace('_', '-')}"
 
 
-def sentence(error: WhetstoneError) -> str:
+def error_text(error: WhetstoneError) -> str:
     """The error as it is printed."""
-    return error.worded(flag)
+    return error.worded(flag_name)

@@ -15,7 +15,7 @@ _noting: threading.Event | None = None
 
 
 @contextmanager
-def noted() -> Iterator[threading.Event]:
+def defer_interrupts() -> Iterator[threading.Event]:
     """While this lasts Ctrl-C and SIGTERM set the event and do nothing else; may be nested, with one event for all.
 
     Python raises KeyboardInterrupt wherever the main thread is. Within a weakref's callback or a `__del__`, of which a

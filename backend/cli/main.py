@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from backend.cli.flag_names import sentence
+from backend.cli.flag_names import error_text
 from backend.cli.output import say
 from backend.cli.verbs import (
     artifacts,
@@ -40,13 +40,13 @@ VERBS: dict[str, Callable[..., None]] = {
     "up": studio.up,
     "demo": studio.demo,
     "audit": studio.audit,
-    "optimize": optimize.command,
-    "train": train.command,
-    "payoff": payoff.command,
+    "optimize": optimize.optimize_command,
+    "train": train.train_command,
+    "payoff": payoff.payoff_command,
     "evaluate": evaluate.evaluate,
     "report": report.report_command,
-    "doctor": maintenance.examine,
-    "activity": maintenance.tell_activity,
+    "doctor": maintenance.run_doctor,
+    "activity": maintenance.show_activity,
     "backup": maintenance.back_up,
     "restore": maintenance.restore,
     "deploy": endpoints.deploy,
@@ -75,7 +75,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)  # click answers with the code of a `typer.Exit` instead of raising it
     except WhetstoneError as error:
-        say(f"whetstone: {sentence(error)}")
+        say(f"whetstone: {error_text(error)}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         say("whetstone: Interrupted.")

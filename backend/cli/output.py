@@ -26,7 +26,7 @@ Json = Annotated[
 
 def emit(document: Any, *, as_json: bool, text: str) -> None:
     """Print the document as JSON, which escapes controls, or the text."""
-    out(json.dumps(plain(document), indent=1) if as_json else text)
+    out(json.dumps(as_plain_data(document), indent=1) if as_json else text)
 
 
 def out(text: str, *, newline: bool = True) -> None:
@@ -52,15 +52,15 @@ def next_command(*arguments: str) -> str:
     return f"Next: {shlex.join(['whetstone', *arguments])}"
 
 
-def plain(document: Any) -> Any:
+def as_plain_data(document: Any) -> Any:
     if isinstance(document, BaseModel):
         return document.model_dump(mode="json")
     if hasattr(document, "_asdict"):
-        return plain(document._asdict())
+        return as_plain_data(document._asdict())
     if isinstance(document, list | tuple):
-        return [plain(item) for item in document]
+        return [as_plain_data(item) for item in document]
     if isinstance(document, dict):
-        return {key: plain(value) for key, value in document.items()}
+        return {key: as_plain_data(value) for key, value in document.items()}
     return document
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from backend.cli.interrupts import noted
+from backend.cli.interrupts import defer_interrupts
 from backend.cli.output import ProgressPrinter, emit
 from backend.domain.errors import JobCancelled, NotNow
 from backend.domain.jobs.jobs import JobState
@@ -21,7 +21,7 @@ from backend.service.jobs.jobs import JobView
 Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")]
 
 
-def submit_and_finish(
+def submit_and_wait(
     workspace: Workspace, submit: Callable[[], JobView], *, wait: bool = True, as_json: bool = False
 ) -> JobView:
     """`finish` of the job that `submit` makes; an interrupt between the two cancels it too. Raises what both do.
@@ -29,13 +29,13 @@ def submit_and_finish(
     Where it is not to be waited for, the command ends with the word that it is queued: raises typer.Exit.
     """
     if not wait:
-        queued(workspace, submit(), as_json=as_json)
+        report_queued(workspace, submit(), as_json=as_json)
         raise typer.Exit
-    with noted():
-        return finish(workspace, submit())
+    with defer_interrupts():
+        return wait_for_end(workspace, submit())
 
 
-def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
+def report_queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
     """Say that a job is queued, and by whom it will be run."""
     hint = (
         ""
@@ -48,21 +48,21 @@ def queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
     emit(job, as_json=as_json, text=text)
 
 
-def outcome(job: JobView, *names: str) -> dict[str, Any]:
+def outcome_document(job: JobView, *names: str) -> dict[str, Any]:
     """The document other tools may rely on: of the job's result what has these names, or all of it."""
     result = {name: job.result.get(name) for name in names} if names else job.result
     return {"job": job.id, "state": str(job.state), **result}
 
 
-def finish(workspace: Workspace, job: JobView) -> JobView:
+def wait_for_end(workspace: Workspace, job: JobView) -> JobView:
     """Wait for the job with progress on standard error. Raises WorkError where it failed, JobCancelled where cancelled.
 
     On Ctrl-C or SIGTERM, however often, the job is cancelled, its end waited for, and JobCancelled raised.
     """
-    with noted() as interrupted:
+    with defer_interrupts() as interrupted:
         ended = _wait(workspace, job, interrupted)
         if interrupted.is_set() and ended.state not in (JobState.FAILED, JobState.LOST):
-            raise JobCancelled(f"Interrupted. {_cancelled(workspace, ended)}")
+            raise JobCancelled(f"Interrupted. {_cancel_and_wait(workspace, ended)}")
     return jobs.require_success(ended)
 
 
@@ -77,7 +77,7 @@ def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> J
     return last
 
 
-def _cancelled(workspace: Workspace, job: JobView) -> str:
+def _cancel_and_wait(workspace: Workspace, job: JobView) -> str:
     """Cancel the job, wait for its end, and say how it ended: it may have done so of itself meanwhile."""
     with suppress(NotNow):
         jobs.cancel(workspace, job.id)

@@ -69,21 +69,21 @@ OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+")
 def test_the_same_error_for_both_readers(fields: dict[str, Any], command: str, page: str) -> None:
     with pytest.raises(errors.InvalidOptions) as refused:
         evaluations.read_options(**fields)
-    assert flag_names.sentence(refused.value) == command
+    assert flag_names.error_text(refused.value) == command
     assert field_labels.sentence(refused.value) == page
     assert "--" not in str(refused.value)
 
 
 def test_what_a_person_wrote_is_not_filled_in() -> None:
     error = errors.RequestError("is wrong: `{}` is no name, as `{ramp}` is.", field="rate")
-    assert flag_names.sentence(error) == "--rate is wrong: `{}` is no name, as `{ramp}` is."
+    assert flag_names.error_text(error) == "--rate is wrong: `{}` is no name, as `{ramp}` is."
 
 
 def test_every_load_option_has_a_flag_of_the_command_and_a_label() -> None:
     commands = typer.main.get_command(app)
     options = {name for each in commands.commands["evaluate"].params for name in (*each.opts, *each.secondary_opts)}  # type: ignore[attr-defined]
     for field in EvaluateOptions.model_fields:
-        assert flag_names.flag(field) in options, field
+        assert flag_names.flag_name(field) in options, field
         assert field in field_labels.LABELS
 
 

@@ -27,7 +27,7 @@ AutoBits = Annotated[
 ]
 
 
-def chosen(recipe: Path | None, auto_bits: str | None) -> Recipe:
+def choose_recipe(recipe: Path | None, auto_bits: str | None) -> Recipe:
     """The recipe to run. Raises InvalidRecipe."""
     if auto_bits is None:
         if recipe is None:
@@ -35,7 +35,7 @@ def chosen(recipe: Path | None, auto_bits: str | None) -> Recipe:
                 "Name a recipe with --recipe, or ask for average bits with --auto-bits target_bits=4.5."
             )
         return recipe_files.read_file(recipe)
-    return _with(recipe_files.read_file(recipe or Path(DEFAULT)), _read(auto_bits))
+    return _with_auto_bits(recipe_files.read_file(recipe or Path(DEFAULT)), _read(auto_bits))
 
 
 def _read(text: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _read(text: str) -> dict[str, Any]:
     return found
 
 
-def _with(recipe: Recipe, options: dict[str, Any]) -> Recipe:
+def _with_auto_bits(recipe: Recipe, options: dict[str, Any]) -> Recipe:
     if not any(isinstance(step, Quantize) for step in recipe.steps):
         raise InvalidRecipe(
             f"--auto-bits needs a quantize step, and {recipe.name} has none: add `quantize: {{method: awq}}`."

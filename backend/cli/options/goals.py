@@ -13,13 +13,15 @@ from backend.domain.validation import checked
 InputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of a prompt.")]
 OutputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of an answer.")]
 Concurrency = Annotated[int, typer.Option(min=1, max=1_000_000, help="Requests at once.")]
-Wanted = Annotated[str, typer.Option("--goal", help="With --target auto: cost, throughput (cost a token) or latency.")]
+GoalName = Annotated[
+    str, typer.Option("--goal", help="With --target auto: cost, throughput (cost a token) or latency.")
+]
 MaxTtft = Annotated[float | None, typer.Option(help="With --target auto: time to first token at most.")]
 MaxTpot = Annotated[float | None, typer.Option(help="With --target auto: time per output token at most.")]
 MinRate = Annotated[float | None, typer.Option(help="With --target auto: output tokens/s at least.")]
 MinContext = Annotated[int | None, typer.Option(help="With --target auto: tokens of one sequence at least.")]
 
 
-def read(**asked: Any) -> Goal:
+def read_goal(**asked: Any) -> Goal:
     """Raises InvalidRecipe with one sentence that names the option."""
     return checked(Goal, asked, InvalidRecipe)

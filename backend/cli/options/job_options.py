@@ -1,5 +1,4 @@
-"""The options of a job's life that all verbs share which submit one: priority, limits of time, tries, a key; and from
-words to values."""
+"""Options shared by all commands that submit a job: priority, time limits, retries, resources, idempotency key."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from backend.cli.options.parameter_expansion import Command, option, replaced
+from backend.cli.options.parameter_expansion import Command, expand_parameter, make_option
 from backend.domain.errors import InvalidOptions
 from backend.domain.jobs import terms
 from backend.domain.jobs.terms import Terms
@@ -52,26 +51,28 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-class Life(NamedTuple):
-    """What was asked of a job's life."""
+class JobOptions(NamedTuple):
+    """How a job is to be queued and run, and its idempotency key."""
 
     terms: Terms
     key: str | None
 
 
-def options(*names: str, timeout: bool = True) -> Callable[[Command], Command]:
-    """Of a command that takes a `Life` as `life`, one with those options and the common ones in its place. `timeout`:
+def with_job_options(*names: str, timeout: bool = True) -> Callable[[Command], Command]:
+    """Of a command that takes a `Life` as `job_options`, one with those options and the common ones in its place. `timeout`:
     the limit of its run is also called that."""
-    return replaced("life", [_option(name, timeout) for name in OPTIONS if name in (*COMMON, *names)], _read)
+    return expand_parameter(
+        "job_options", [_option(name, timeout) for name in OPTIONS if name in (*COMMON, *names)], _read
+    )
 
 
 def _option(name: str, timeout: bool) -> inspect.Parameter:
     taken, words = OPTIONS[name]
     also = ("--timeout",) if timeout and name == "run_timeout_s" else ()
-    return option(name, taken, typer.Option(FLAGS.get(name, f"--{name}"), *also, **words))
+    return make_option(name, taken, typer.Option(FLAGS.get(name, f"--{name}"), *also, **words))
 
 
-def _read(given: dict[str, Any]) -> Life:
+def _read(given: dict[str, Any]) -> JobOptions:
     """Raises InvalidOptions."""
     key = given.pop("idempotency_key")
     found = {
@@ -79,4 +80,4 @@ def _read(given: dict[str, Any]) -> Life:
         for name, value in given.items()
         if value is not None
     }
-    return Life(checked(Terms, found, InvalidOptions), key)
+    return JobOptions(checked(Terms, found, InvalidOptions), key)

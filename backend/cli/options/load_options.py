@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from backend.cli.options.parameter_expansion import Command, option, replaced
+from backend.cli.options.parameter_expansion import Command, expand_parameter, make_option
 from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.present.evaluate_command import flag
@@ -28,7 +28,7 @@ METAVARS = {
 }
 
 
-def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
+def with_load_options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
     """Of a command that takes checked options as `chosen`, one with an option for each of their fields in its place.
 
     `without` are fields that it has no option for; `defaults` are those that differ from the model's. Raises
@@ -37,23 +37,23 @@ def options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Comm
     fields = [
         _option(name, field, defaults) for name, field in EvaluateOptions.model_fields.items() if name not in without
     ]
-    return replaced("chosen", fields, lambda asked: evaluations.read_options(**(defaults | _read(asked))))
+    return expand_parameter("chosen", fields, lambda asked: evaluations.read_options(**(defaults | _read(asked))))
 
 
 def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Parameter:
-    taken = _taken(name, field.annotation)
+    taken = _terminal_type(name, field.annotation)
     default = False if taken is bool and field.annotation is not bool else defaults.get(name, field.default)
     if name == "workload":  # not given, it is the one that fits the model
         taken = str | None
     if taken in (str | None, list[str] | None):
         default = None
     words = (field.description or "").format_map({other: flag(other) for other in EvaluateOptions.model_fields})
-    return option(
+    return make_option(
         name, taken, typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split())), default
     )
 
 
-def _taken(name: str, annotation: Any) -> Any:
+def _terminal_type(name: str, annotation: Any) -> Any:
     """What a terminal gives for a field of that type."""
     inner = next((each for each in get_args(annotation) if get_origin(each) is tuple), annotation)
     if get_origin(inner) is dict or (get_origin(inner) is tuple and get_args(inner)[0] is str):
@@ -79,7 +79,7 @@ def _read(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def levels(text: str) -> tuple[int, ...]:
+def read_levels(text: str) -> tuple[int, ...]:
     """Raises InvalidOptions."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
@@ -87,7 +87,7 @@ def levels(text: str) -> tuple[int, ...]:
         raise InvalidOptions(f"is wrong: `{text}` is not a list such as 1,4,16.", field="concurrency") from None
 
 
-def _rates(text: str) -> tuple[float, ...]:
+def _read_rates(text: str) -> tuple[float, ...]:
     try:
         found = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -97,7 +97,7 @@ def _rates(text: str) -> tuple[float, ...]:
     return found
 
 
-def _ends(text: str) -> tuple[float, float]:
+def _read_ends(text: str) -> tuple[float, float]:
     try:
         start, end = (float(part) for part in text.split(":"))
     except ValueError:
@@ -107,7 +107,7 @@ def _ends(text: str) -> tuple[float, float]:
     return start, end
 
 
-def columns(given: list[str] | None) -> dict[str, str]:
+def read_columns(given: list[str] | None) -> dict[str, str]:
     """`prompt=question` as a mapping. Raises InvalidOptions."""
     pairs = [text.partition("=") for text in given or ()]
     for field, sign, column in pairs:
@@ -119,10 +119,10 @@ def columns(given: list[str] | None) -> dict[str, str]:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    "concurrency": levels,
-    "rate": _rates,
-    "ramp": _ends,
-    "columns": columns,
+    "concurrency": read_levels,
+    "rate": _read_rates,
+    "ramp": _read_ends,
+    "columns": read_columns,
     "sweep": tuple,
     "tasks": tuple,
     "process": lambda poisson: "poisson" if poisson else "constant",

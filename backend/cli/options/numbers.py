@@ -8,13 +8,13 @@ from typing import Any
 import typer
 
 
-def finite(value: float | None) -> float | None:
+def require_finite(value: float | None) -> float | None:
     """The callback of an option that takes a number. Raises typer.BadParameter."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a number that can be reckoned with: give a finite one.")
     return value
 
 
-def number(words: str, least: float = 0.0, most: float | None = None, metavar: str | None = None) -> Any:
+def number_option(words: str, least: float = 0.0, most: float | None = None, metavar: str | None = None) -> Any:
     """An option that takes a finite number from `least` to `most`; `words` are its help."""
-    return typer.Option(callback=finite, min=least, max=most, metavar=metavar, help=words)
+    return typer.Option(callback=require_finite, min=least, max=most, metavar=metavar, help=words)

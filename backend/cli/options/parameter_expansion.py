@@ -9,12 +9,12 @@ from typing import Annotated, Any
 Command = Callable[..., None]
 
 
-def option(name: str, taken: Any, made: Any, default: Any = None) -> inspect.Parameter:
+def make_option(name: str, taken: Any, made: Any, default: Any = None) -> inspect.Parameter:
     """`taken`: its type; `made`: the option as Typer makes it."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, made])
 
 
-def replaced(
+def expand_parameter(
     name: str, options: Sequence[inspect.Parameter], read: Callable[[dict[str, Any]], Any]
 ) -> Callable[[Command], Command]:
     """Of a command with that parameter, one with these options in its place; it is given what `read` makes of them."""

@@ -27,26 +27,26 @@ def estimate_text(found: Estimate) -> str:
         ("cache a token", f"{found.kv_bytes_per_token / 1024:,.5g} KiB"),
         ("tensor parallel", f"{found.tensor_parallel} (at least {found.min_tensor_parallel or 'unknown'})"),
         ("replicas", f"{found.replicas}{f', {found.idle} of {found.devices} accelerators idle' if found.idle else ''}"),
-        ("left for the cache", _ends(found.cache_bytes, 1 / gb, "GB a device")),
-        ("tokens in the cache", _ends(found.tokens_in_cache, 1, "tokens")),
-        ("longest context", _one(found.max_context, "tokens")),
-        ("largest batch", _one(found.max_batch, "requests of this load")),
-        ("time to first token", _ends(found.ttft_ms, 1, "ms")),
-        ("time per output token", _ends(found.tpot_ms, 1, "ms")),
-        ("output", _ends(found.output_tokens_per_s, 1, "tokens/s")),
+        ("left for the cache", _range_text(found.cache_bytes, 1 / gb, "GB a device")),
+        ("tokens in the cache", _range_text(found.tokens_in_cache, 1, "tokens")),
+        ("longest context", _value_text(found.max_context, "tokens")),
+        ("largest batch", _value_text(found.max_batch, "requests of this load")),
+        ("time to first token", _range_text(found.ttft_ms, 1, "ms")),
+        ("time per output token", _range_text(found.tpot_ms, 1, "ms")),
+        ("output", _range_text(found.output_tokens_per_s, 1, "tokens/s")),
         (
             "price per hour",
             f"{found.price_per_hour:,.4g} USD, {found.price_note}" if found.price_per_hour is not None else "unknown",
         ),
-        ("price per M output", _ends(found.price_per_million_output, 1, "USD")),
-        ("optimize job", _ends(found.job_seconds, 1, "s")),
-        ("cost of the job", _ends(found.job_cost, 1, "USD")),
+        ("price per M output", _range_text(found.price_per_million_output, 1, "USD")),
+        ("optimize job", _range_text(found.job_seconds, 1, "s")),
+        ("cost of the job", _range_text(found.job_cost, 1, "USD")),
         ("disk for the job", f"{found.disk_bytes / gb:,.3g} GB"),
         ("memory for the job", f"{found.memory_bytes / gb:,.3g} GB"),
     ]
     lines = [f"{name:22} {value}" for name, value in rows]
     lines += [f"unknown: {reason}" for reason in found.unknown]
-    lines += _calibrated(found.calibration) if found.calibration else []
+    lines += _calibration_lines(found.calibration) if found.calibration else []
     return "\n".join(
         [*lines, "", "All of this is estimated:", *(f"  {name}: {formula}" for name, formula in found.formulas.items())]
     )
@@ -57,10 +57,10 @@ def choice_text(choice: Choice) -> str:
     head = f"{choice.winner.target}. {choice.why}\n\n{estimate_text(choice.winner)}" if choice.winner else choice.why
     more = len(choice.losers) - LOSERS_SHOWN
     rest = f"\nand {more} more, with --json." if more > 0 else ""
-    return f"{head}\n\nThe others:\n{_losers(choice.losers)}{rest}"
+    return f"{head}\n\nThe others:\n{_loser_lines(choice.losers)}{rest}"
 
 
-def _losers(losers: Sequence[Loser]) -> str:
+def _loser_lines(losers: Sequence[Loser]) -> str:
     shown = [(loser.target, loser.price_per_hour, loser.why) for loser in losers[:LOSERS_SHOWN]]
     return table(("target", "USD an hour", "why it lost"), shown)
 
@@ -73,22 +73,22 @@ def preview_text(title: str, preview: OptimizePreview) -> str:
     need = preview.need
     needs = f"  needs {need.disk_bytes / 1e6:.0f} MB of disk and about {need.memory_bytes / 1e6:.0f} MB of memory"
     notes = [f"  {note}" for note in preview.plan.notes]
-    return "\n".join([f"{title}:", *steps, needs, *notes, preview.where, *_deployment(preview.deployment)])
+    return "\n".join([f"{title}:", *steps, needs, *notes, preview.where, *_deployment_lines(preview.deployment)])
 
 
-def _deployment(found: Deployment | None) -> list[str]:
+def _deployment_lines(found: Deployment | None) -> list[str]:
     if found is None:
         return []
     price = f", {found.price_per_hour:,.4g} USD an hour" if found.price_per_hour is not None else ""
     replicas = f", {found.replicas} replicas" if found.replicas > 1 else ""
     lines = [f"\nTo be served on {found.target}{price}, tensor parallel {found.tensor_parallel}{replicas}. {found.why}"]
     if found.job:
-        took = f"{_ends(found.job.seconds, 1, 's')}, {_ends(found.job.cost, 1, 'USD')}"
+        took = f"{_range_text(found.job.seconds, 1, 's')}, {_range_text(found.job.cost, 1, 'USD')}"
         lines.append(f"The job itself would cost least on {found.job.target}: {took} (estimated).")
-    return [*lines, "", "The others:", _losers(found.losers)] if found.losers else lines
+    return [*lines, "", "The others:", _loser_lines(found.losers)] if found.losers else lines
 
 
-def _calibrated(found: Calibration) -> list[str]:
+def _calibration_lines(found: Calibration) -> list[str]:
     """What it was corrected by, and how far the prediction lay from each measured level before and after."""
     head = f"calibrated by evaluation {found.evaluation} on {found.measured_at}, at {streams(found.concurrency)}:"
     rows = [
@@ -98,14 +98,14 @@ def _calibrated(found: Calibration) -> list[str]:
     return ["", head, table(("streams", "metric", "measured", "error before", "error after"), rows)]
 
 
-def _ends(ends: tuple[float, float] | None, factor: float, unit: str) -> str:
+def _range_text(ends: tuple[float, float] | None, factor: float, unit: str) -> str:
     if ends is None:
         return "unknown"
     least, most = (f"{end * factor:,.4g}" if abs(end * factor) < 10000 else f"{end * factor:,.0f}" for end in ends)
     return f"{least} {unit}" if least == most else f"{least} to {most} {unit}"
 
 
-def _one(value: int | None, unit: str) -> str:
+def _value_text(value: int | None, unit: str) -> str:
     return "unknown" if value is None else f"{value:,} {unit}"
 
 

@@ -10,7 +10,7 @@ import typer
 
 from backend import service
 from backend.cli.options import auto_bits
-from backend.cli.options.numbers import number
+from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, say_left_out, table
 from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
@@ -73,7 +73,9 @@ def lookup(
 ) -> None:
     """Whether a job for Neuron would compile, or fetch what was compiled before."""
     workspace = service.open_workspace()
-    case = cases.resolve(workspace, models.resolve_facts(workspace, model), auto_bits.chosen(recipe, None), target)
+    case = cases.resolve(
+        workspace, models.resolve_facts(workspace, model), auto_bits.choose_recipe(recipe, None), target
+    )
     preview = neuron_compilation.preview(workspace, case)
     emit(preview, as_json=json, text=compilation_text(preview))
 
@@ -83,11 +85,13 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     unused_for: Annotated[
         float | None,
-        number(
+        number_option(
             "Also artifacts so old that no job, preset, endpoint or evaluation names.", 0, MOST_DAYS, metavar="DAYS"
         ),
     ] = None,
-    grace: Annotated[float, number("What nothing names stays for so long.", 0, 24 * MOST_DAYS, metavar="HOURS")] = 24.0,
+    grace: Annotated[
+        float, number_option("What nothing names stays for so long.", 0, 24 * MOST_DAYS, metavar="HOURS")
+    ] = 24.0,
     json: Json = False,
 ) -> None:
     """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still

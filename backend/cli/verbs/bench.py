@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.flag_names import sentence
+from backend.cli.flag_names import error_text
 from backend.cli.options import load_options
 from backend.cli.output import Json, emit, say
 from backend.cli.text.levels import levels_table
@@ -19,7 +19,7 @@ from backend.service.evaluations import bench
 from backend.service.evaluations.workloads import PreparedLoad
 
 
-@load_options.options(
+@load_options.with_load_options(
     without=(
         "quality",
         "quality_text",
@@ -63,7 +63,7 @@ def bench_command(
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
         kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
-        say(f"whetstone: {sentence(outcome.failure)}{kept}")
+        say(f"whetstone: {error_text(outcome.failure)}{kept}")
         raise typer.Exit(outcome.failure.exit_code)
 
 

@@ -88,13 +88,13 @@ def deploy(
         container=container,
         image=image,
         tensor_parallel=tensor_parallel,
-        capacity=_capacity(autoscale),
-        schedule=tuple(map(_scheduled, schedule or ())),
+        capacity=_read_autoscaling(autoscale),
+        schedule=tuple(map(_read_schedule, schedule or ())),
         timezone=timezone,
-        idle=_idle(idle, idle_topic),
+        idle=_read_idle(idle, idle_topic),
         kms_key=kms_key,
-        subnets=_listed(subnets),
-        security_groups=_listed(security_groups),
+        subnets=_split_list(subnets),
+        security_groups=_split_list(security_groups),
     )
     planned = endpoints.plan(workspace, artifact, wanted, anyway=anyway)
     if written_as:
@@ -102,7 +102,7 @@ def deploy(
         return
     if dry_run:
         found = endpoints.preview(workspace, planned)
-        emit(found, as_json=json, text=_preview(found))
+        emit(found, as_json=json, text=_preview_text(found))
         return
     endpoint = endpoints.deploy(workspace, planned, say)
     say(_text(endpoint))
@@ -111,16 +111,16 @@ def deploy(
     emit(
         document,
         as_json=json,
-        text=f"{_text(endpoint)}\n{_proofs(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}",
+        text=f"{_text(endpoint)}\n{_findings_text(proofs)}\n{next_command('endpoints', 'delete', endpoint.id)}",
     )
-    _check(proofs)
+    _require_proven(proofs)
 
 
-def _listed(written: str | None) -> tuple[str, ...] | None:
+def _split_list(written: str | None) -> tuple[str, ...] | None:
     return None if written is None else tuple(filter(None, map(str.strip, written.split(","))))
 
 
-def _capacity(written: str | None) -> Capacity | None:
+def _read_autoscaling(written: str | None) -> Capacity | None:
     """Raises InvalidOptions."""
     if written is None:
         return None
@@ -131,7 +131,7 @@ def _capacity(written: str | None) -> Capacity | None:
         raise InvalidOptions("must be MIN:MAX:N, such as 1:4:60, with MIN from 1 to MAX.", field="autoscale") from None
 
 
-def _scheduled(written: str) -> Scheduled:
+def _read_schedule(written: str) -> Scheduled:
     """Raises InvalidOptions."""
     at, _, bounds = written.rpartition("=")
     try:
@@ -143,7 +143,7 @@ def _scheduled(written: str) -> Scheduled:
         ) from None
 
 
-def _idle(minutes: int | None, topic: str | None) -> Idle | None:
+def _read_idle(minutes: int | None, topic: str | None) -> Idle | None:
     """Raises InvalidOptions."""
     if minutes is None and topic:
         raise InvalidOptions("goes with --idle MINUTES: give that too.", field="idle_topic")
@@ -153,17 +153,17 @@ def _idle(minutes: int | None, topic: str | None) -> Idle | None:
         raise InvalidOptions(f"{first_flaw(error).problem}.", field="idle_topic") from None
 
 
-def _preview(found: dict[str, Any]) -> str:
+def _preview_text(found: dict[str, Any]) -> str:
     calls = [
         f"{call['service']}.{call['operation']} {documents.dumps(call['parameters'], indent=1)}"
         for call in found["requests"]
     ]
     return "\n".join(
-        [f"The weights go to {found['weights']}.", *calls, f"It would cost {_hour(found)}. Nothing was changed."]
+        [f"The weights go to {found['weights']}.", *calls, f"It would cost {_hour_text(found)}. Nothing was changed."]
     )
 
 
-def _hour(found: dict[str, Any]) -> str:
+def _hour_text(found: dict[str, Any]) -> str:
     where = "" if found["usd_per_hour"] is None else f" (price of {found['price_region']})"
     return words.hour(found["usd_per_hour"], found["discount"]) + where
 
@@ -203,8 +203,8 @@ def show(endpoint: EndpointId, region: Region = None, json: Json = False) -> Non
 def prove(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
     """Ask it once and read in the engine's log what it serves; exit 1 where it serves something else."""
     found = endpoints.prove(service.open_workspace(), endpoint, region)
-    emit(found, as_json=json, text=_proofs(found))
-    _check(found)
+    emit(found, as_json=json, text=_findings_text(found))
+    _require_proven(found)
 
 
 @app.command()
@@ -246,13 +246,13 @@ def update(
     planned, rollout = endpoints.plan_update(workspace, endpoint, artifact, changes, region, anyway=anyway)
     if dry_run:
         found = endpoints.preview(workspace, planned, rollout)
-        emit(found, as_json=json, text=_preview(found))
+        emit(found, as_json=json, text=_preview_text(found))
         return
     proofs = endpoints.update(workspace, planned, rollout, say)
     now = endpoints.show(workspace, endpoint, planned.region)
     document = {**now.model_dump(mode="json"), "proofs": proofs}
-    emit(document, as_json=json, text=f"{_text(now)}\n{_proofs(proofs)}")
-    _check(proofs)
+    emit(document, as_json=json, text=f"{_text(now)}\n{_findings_text(proofs)}")
+    _require_proven(proofs)
 
 
 @app.command()
@@ -277,11 +277,11 @@ def _text(found: EndpointView) -> str:
     )
 
 
-def _proofs(found: list[Finding]) -> str:
+def _findings_text(found: list[Finding]) -> str:
     return "\n".join(f"{MARKS[each.proven]:>10}  {each.what}: {each.words}" for each in found)
 
 
-def _check(found: list[Finding]) -> None:
+def _require_proven(found: list[Finding]) -> None:
     """Raises WorkError where it serves something else than what was deployed."""
     wrong = [each.words for each in found if each.proven is False]
     if wrong:

@@ -9,7 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.output import Json, emit, table
-from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait
 from backend.service.machines import engines
 
 app = typer.Typer(no_args_is_help=True)
@@ -37,13 +37,13 @@ def install(
     """Install an engine into its own environment under .engines, as a job with a log."""
     workspace = service.open_workspace()
     install = partial(engines.install, workspace, engine, index=index)
-    ended = submit_and_finish(workspace, install, wait=wait, as_json=json)
-    emit(outcome(ended), as_json=json, text=f"{engine} is installed.")
+    ended = submit_and_wait(workspace, install, wait=wait, as_json=json)
+    emit(outcome_document(ended), as_json=json, text=f"{engine} is installed.")
 
 
 @app.command()
 def remove(engine: Name, json: Json = False) -> None:
     """Delete an engine's environment."""
     workspace = service.open_workspace()
-    ended = submit_and_finish(workspace, partial(engines.remove, workspace, engine))
+    ended = submit_and_wait(workspace, partial(engines.remove, workspace, engine))
     emit({"job": ended.id, "engine": engine, "removed": True}, as_json=json, text=f"{engine} is removed.")

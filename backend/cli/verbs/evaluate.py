@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import job_options, load_options
+from backend.cli.options import load_options
+from backend.cli.options.job_options import JobOptions, with_job_options
 from backend.cli.output import Json, emit, say, table
-from backend.cli.submit_and_wait import Wait, submit_and_finish
+from backend.cli.submit_and_wait import Wait, submit_and_wait
 from backend.cli.text.levels import levels_table
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
@@ -27,11 +28,11 @@ from backend.service.jobs import jobs
 AGREED = ("greedy match", "exact match", "token F1")
 
 
-@job_options.options(timeout=False)
-@load_options.options()
+@with_job_options(timeout=False)
+@load_options.with_load_options()
 def evaluate(
     chosen: EvaluateOptions,
-    life: job_options.Life,
+    job_options: JobOptions,
     variants: Annotated[
         list[str] | None,
         typer.Argument(
@@ -62,7 +63,9 @@ def evaluate(
     """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
     workspace = service.open_workspace()
     if continues is not None:
-        prepared = _more(workspace, continues, blocks, bool(variants) or chosen != evaluations.read_options())
+        prepared = _continue_evaluation(
+            workspace, continues, blocks, bool(variants) or chosen != evaluations.read_options()
+        )
     elif variants and blocks is None:
         prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
     else:
@@ -74,14 +77,18 @@ def evaluate(
             say(sentence)
     conditions = evaluations.read_gates(fail_if or [], prepared.options, waits=wait)
     send = continuation.submit if prepared.continues else evaluations.submit
-    submit = partial(send, workspace, prepared, submission=jobs.submission_key(workspace, life.key), terms=life.terms)
-    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
+    submit = partial(
+        send, workspace, prepared, submission=jobs.submission_key(workspace, job_options.key), terms=job_options.terms
+    )
+    ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
-    emit(shown.document, as_json=json, text=f"{summary(shown.document)}\n\nReport: {ended.result['report']}")
+    emit(shown.document, as_json=json, text=f"{summary_text(shown.document)}\n\nReport: {ended.result['report']}")
     evaluations.check_gates(shown.document, conditions)
 
 
-def _more(workspace: service.Workspace, evaluation: str, blocks: int | None, others: bool) -> EvaluateSpec:
+def _continue_evaluation(
+    workspace: service.Workspace, evaluation: str, blocks: int | None, others: bool
+) -> EvaluateSpec:
     """Raises RequestError."""
     if others:
         raise RequestError("--continue keeps the variants and the load of the evaluation: leave out all but --blocks.")
@@ -92,30 +99,30 @@ def _more(workspace: service.Workspace, evaluation: str, blocks: int | None, oth
     return continuation.prepare(workspace, evaluation, blocks)
 
 
-def summary(document: Evaluation) -> str:
+def summary_text(document: Evaluation) -> str:
     """The levels as a table, then a line a verdict, then quality."""
-    rows = [(result.name, _level(result, level)) for result in document.variants for level in result.levels]
+    rows = [(result.name, _level_row(result, level)) for result in document.variants for level in result.levels]
     lines = [
         levels_table(rows),
         "",
-        *_proven(document),
-        *_verdicts(document),
-        *_speculation(document),
+        *_findings_text(document),
+        *_verdict_lines(document),
+        *_speculation_lines(document),
         "Quality:",
-        *_quality(document),
-        *_tasks(document),
+        *_quality_lines(document),
+        *_task_lines(document),
     ]
     return "\n".join(lines + [f"warning: {warning}" for warning in document.warnings])
 
 
-def _proven(document: Evaluation) -> list[str]:
+def _findings_text(document: Evaluation) -> list[str]:
     """What was not served as asked, before any verdict; then what was."""
     wrong = [f"{evidence.TITLE}: {each}" for each in evidence.off_sentences(document)]
     line = evidence.line(document)
     return [*wrong, line, ""] if line else []
 
 
-def _speculation(document: Evaluation) -> list[str]:
+def _speculation_lines(document: Evaluation) -> list[str]:
     """What was accepted at each load, and whether the answers stayed as they are."""
     rows = words.rows(document)
     accepted = [table(list(rows[0]), [list(row.values()) for row in rows])] if rows else []
@@ -123,26 +130,26 @@ def _speculation(document: Evaluation) -> list[str]:
     return ["Speculation:", *accepted, *kept, ""] if accepted or kept else []
 
 
-def _verdicts(document: Evaluation) -> list[str]:
+def _verdict_lines(document: Evaluation) -> list[str]:
     """None in a search: each variant has levels of its own."""
-    said = [_verdict(row) for row in document.comparison]
+    said = [_verdict_line(row) for row in document.comparison]
     repeats = f"Repeats: {repeat_counts.measured(document)}. Tests: {repeat_counts.tests(document)}."
     return [f"Against {document.variants[0].name}:", *said, repeats, ""] if said else []
 
 
-def _verdict(row: Comparison) -> str:
+def _verdict_line(row: Comparison) -> str:
     """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
     without = row.outcome == "undecided" and row.ratio is None
     return f"  at {row.load.words}, {row.metric}: {row.variant}{': ' if without else ' is '}{verdict(row)}"
 
 
-def _level(result: VariantResult, level: Level) -> dict[str, Any]:
+def _level_row(result: VariantResult, level: Level) -> dict[str, Any]:
     """As in the JSON, but that an acceptance rate which is not there says why."""
     shown = level.model_dump()
     return shown | ({"acceptance_rate": result.no_acceptance} if level.acceptance_rate is None else {})
 
 
-def _quality(document: Evaluation) -> list[str]:
+def _quality_lines(document: Evaluation) -> list[str]:
     """The baseline's agreement is with itself, asked a second time: the noise in the others'."""
     rows = []
     for result in document.variants:
@@ -157,7 +164,7 @@ def _quality(document: Evaluation) -> list[str]:
     return [table(("variant", "perplexity", "mean KL", "same top", *AGREED, "answers", "ready s"), rows), *said]
 
 
-def _tasks(document: Evaluation) -> list[str]:
+def _task_lines(document: Evaluation) -> list[str]:
     header = ("variant", "task", "metric", "value", "stderr", "samples", "against the first")
     rows = [
         (result.name, score.task, score.metric, score.value, score.stderr, score.samples, task_verdict(score))

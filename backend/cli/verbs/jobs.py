@@ -10,7 +10,7 @@ import typer
 
 from backend import service
 from backend.cli.output import Json, emit, out, table
-from backend.cli.submit_and_wait import Wait, submit_and_finish
+from backend.cli.submit_and_wait import Wait, submit_and_wait
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.queueing import Waiting
 from backend.domain.jobs.terms import Priority
@@ -34,7 +34,7 @@ def list_jobs(
     workspace = service.open_workspace()
     job_views = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
     rows = [
-        (j.id, _state(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}")
+        (j.id, _state_text(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}")
         for j in job_views
     ]
     text = (
@@ -45,7 +45,7 @@ def list_jobs(
     emit(job_views, as_json=json, text=text)
 
 
-def _state(job: JobView) -> str:
+def _state_text(job: JobView) -> str:
     return f"{job.state}, aside" if job.aside else str(job.state)
 
 
@@ -56,12 +56,12 @@ def list_queue(json: Json = False) -> None:
     job_views = jobs.active(workspace)
     why = wait_reasons.find_reasons(workspace, job_views)
     documents = [job.model_dump(mode="json") | {"waiting": why.get(job.id)} for job in job_views]
-    rows = [(job.id, _state(job), job.terms.priority, job.title, _sentence(job, why)) for job in job_views]
+    rows = [(job.id, _state_text(job), job.terms.priority, job.title, _queue_sentence(job, why)) for job in job_views]
     text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "Nothing runs or waits."
     emit(documents, as_json=json, text=text)
 
 
-def _sentence(job: JobView, why: dict[str, Waiting]) -> str:
+def _queue_sentence(job: JobView, why: dict[str, Waiting]) -> str:
     if job.id in why:
         return why[job.id].sentence
     return "It is next." if job.state is JobState.QUEUED else ""
@@ -118,8 +118,8 @@ def show(job: JobId, json: Json = False) -> None:
     emit(document, as_json=json, text="\n".join(lines))
 
 
-@app.command()
-def drop(job: JobId, json: Json = False) -> None:
+@app.command("drop")
+def drop_checkpoints(job: JobId, json: Json = False) -> None:
     """Free the space of what an ended job keeps to go on from; its record and its log stay."""
     freed = jobs.drop_checkpoints(service.open_workspace(), job)
     emit(
@@ -135,7 +135,7 @@ def logs(job: JobId) -> None:
     out(jobs.logs(service.open_workspace(), job), newline=False)
 
 
-def _verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
+def _add_verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
     def command(job: JobId, json: Json = False) -> None:
         job_view = act(service.open_workspace(), job)
         emit(job_view, as_json=json, text=job_view.words)
@@ -143,12 +143,12 @@ def _verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -
     app.command(name, help=help_text)(command)
 
 
-def _again(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
+def _add_queueing_verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
     """A verb after which a job is queued."""
 
     def command(job: JobId, wait: Wait = False, json: Json = False) -> None:
         workspace = service.open_workspace()
-        ended = submit_and_finish(workspace, partial(act, workspace, job), wait=wait, as_json=json)
+        ended = submit_and_wait(workspace, partial(act, workspace, job), wait=wait, as_json=json)
         emit(ended, as_json=json, text=ended.words)
 
     app.command(name, help=help_text)(command)
@@ -162,12 +162,12 @@ def _cancel(workspace: Workspace, job: str) -> JobView:
     return job_view
 
 
-_verb("cancel", "Stop a job; nothing half-written remains.", _cancel)
-_again("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
-_again("clone", "Run the same specification again, as a new job.", jobs.clone)
-_again("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)
-_again("release", "Give a job another try that was put aside.", jobs.release)
-_verb("move-to-front", "Put a queued job first.", jobs.move_to_front)
+_add_verb("cancel", "Stop a job; nothing half-written remains.", _cancel)
+_add_queueing_verb("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
+_add_queueing_verb("clone", "Run the same specification again, as a new job.", jobs.clone)
+_add_queueing_verb("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)
+_add_queueing_verb("release", "Give a job another try that was put aside.", jobs.release)
+_add_verb("move-to-front", "Put a queued job first.", jobs.move_to_front)
 
 
 @app.command()

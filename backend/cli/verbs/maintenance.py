@@ -14,7 +14,7 @@ from backend.service.machines import doctor
 from backend.service.studio import audit, backup
 
 
-def examine(
+def run_doctor(
     json: Json = False,
     remove_damaged: Annotated[
         bool, typer.Option(help="First take rows that cannot be read out of the database.")
@@ -46,7 +46,7 @@ def back_up(
     made = backup.back_up(service.open_workspace(), file, with_files=files)
     document = made.model_dump(mode="json", exclude={"members"}) | {"file": str(file), "bytes": made.bytes}
     left_out = "" if files else " The files of artifacts and evaluations are not in it (--files)."
-    emit(document, as_json=json, text=f"{file}: {_rows(made.rows)}, {made.bytes / 1e6:.3g} MB.{left_out}")
+    emit(document, as_json=json, text=f"{file}: {_row_counts(made.rows)}, {made.bytes / 1e6:.3g} MB.{left_out}")
 
 
 def restore(
@@ -55,7 +55,7 @@ def restore(
     """Into a new home. Jobs that ran when it was made are lost, to be resumed; jobs that waited are held until
     released."""
     restored = backup.restore(service.open_workspace(), file)
-    lines = [f"Restored {_rows(restored.rows)}, as of {restored.created:%Y-%m-%d %H:%M:%S} UTC."]
+    lines = [f"Restored {_row_counts(restored.rows)}, as of {restored.created:%Y-%m-%d %H:%M:%S} UTC."]
     if restored.lost:
         lines += [f"{restored.lost} ran then and can be resumed.", next_command("jobs", "list", "--state", "lost")]
     if restored.held:
@@ -70,13 +70,13 @@ def restore(
     emit(restored, as_json=json, text="\n".join(lines))
 
 
-def _rows(counted: dict[str, int]) -> str:
+def _row_counts(counted: dict[str, int]) -> str:
     return ", ".join(
         f"{counted.get(name, 0)} {name}" for name in ("jobs", "events", "artifacts", "evaluations", "models")
     )
 
 
-def tell_activity(
+def show_activity(
     who: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
     words: Annotated[str, typer.Option(help="Only what holds all of these.")] = "",
     limit: Annotated[
@@ -95,7 +95,7 @@ def tell_activity(
     document = {"running": running, "ended_badly": bad, "changes": changes}
     at = "%Y-%m-%d %H:%M"
     parts = [
-        _part(
+        _section(
             "Running",
             ("job", "state", "owner", "host", "devices", "since (UTC)", "lease s", "title"),
             [
@@ -112,7 +112,7 @@ def tell_activity(
                 for j in running
             ],
         ),
-        _part(
+        _section(
             "Ended badly",
             ("job", "state", "owner", "at (UTC)", "title", "why"),
             [
@@ -120,7 +120,7 @@ def tell_activity(
                 for j in bad
             ],
         ),
-        _part(
+        _section(
             "Changes",
             ("at (UTC)", "who", "from", "did", "to"),
             [(f"{c.at:{at}}", c.who, c.origin, c.action, f"{c.kind} {c.target}") for c in changes],
@@ -129,5 +129,5 @@ def tell_activity(
     emit(document, as_json=json, text="\n\n".join(parts))
 
 
-def _part(title: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+def _section(title: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
     return f"{title}\n{table(header, rows)}" if rows else f"{title}: nothing."

@@ -9,9 +9,10 @@ import typer
 
 from backend import service
 from backend.cli.options import auto_bits as bits
-from backend.cli.options import goals, job_options
+from backend.cli.options import goals
+from backend.cli.options.job_options import JobOptions, with_job_options
 from backend.cli.output import Json, emit, next_command, say
-from backend.cli.submit_and_wait import Wait, finish, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait, wait_for_end
 from backend.cli.text.estimates import compilation_text, preview_text
 from backend.cli.verbs import sagemaker_optimize
 from backend.domain.planner.roofline import ExpectedLoad
@@ -25,9 +26,9 @@ from backend.service.plans import cases, neuron_compilation, optimize
 from backend.service.plans.sagemaker_jobs import is_sagemaker as managed_target
 
 
-@job_options.options("cores", "memory_bytes")
-def command(
-    life: job_options.Life,
+@with_job_options("cores", "memory_bytes")
+def optimize_command(
+    job_options: JobOptions,
     model: Annotated[str, typer.Argument(help="A model id such as `starter`, or a folder.")],
     recipe: Annotated[Path | None, typer.Option(help="A recipe file, or the name of a bundled recipe.")] = None,
     auto_bits: bits.AutoBits = None,
@@ -42,13 +43,13 @@ def command(
     input_tokens: goals.InputTokens = 512,
     output_tokens: goals.OutputTokens = 128,
     concurrency: goals.Concurrency = 1,
-    goal: goals.Wanted = "cost",
+    goal: goals.GoalName = "cost",
     max_ttft_ms: goals.MaxTtft = None,
     max_tpot_ms: goals.MaxTpot = None,
     min_tokens_per_s: goals.MinRate = None,
     min_context: goals.MinContext = None,
-    aws: sagemaker_optimize.Given = None,
-    written_as: sagemaker_optimize.WrittenAs = None,
+    aws: sagemaker_optimize.AwsSettingsOption = None,
+    written_as: sagemaker_optimize.PreviewFormat = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")
@@ -63,15 +64,15 @@ def command(
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
-    sagemaker_optimize.refuse(target, aws or [], written_as, then_evaluate=then_evaluate)
-    workspace, chosen = service.open_workspace(), bits.chosen(recipe, auto_bits)
+    sagemaker_optimize.check_options(target, aws or [], written_as, then_evaluate=then_evaluate)
+    workspace, chosen = service.open_workspace(), bits.choose_recipe(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
-    wanted = goals.read(wanted=goal, min_context=min_context, **limits)
+    wanted = goals.read_goal(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     case = cases.resolve(workspace, models.resolve_facts(workspace, model), chosen, target, wanted, load)
     if managed_target(target):
-        sagemaker_optimize.command(
-            workspace, case, aws or [], life, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json
+        sagemaker_optimize.submit_to_sagemaker(
+            workspace, case, aws or [], job_options, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json
         )
         return
     if dry_run and case.facts.place == "neuron":
@@ -85,16 +86,16 @@ def command(
     prepare = neuron_compilation.prepare if case.facts.place == "neuron" else optimize.prepare
     prepared = prepare(workspace, case, seed=seed)
     then = follow_up.make_follower(follow_up.prepare(workspace, prepared.spec)) if then_evaluate else None
-    key = jobs.submission_key(workspace, life.key)
+    key = jobs.submission_key(workspace, job_options.key)
 
     def submit() -> JobView:
-        job = optimize.submit(workspace, prepared, submission=key, terms=life.terms, then=then)
+        job = optimize.submit(workspace, prepared, submission=key, terms=job_options.terms, then=then)
         if prepared.spec.deployment is not None:
             say(optimize.where_text(prepared.spec.model, prepared.spec.deployment, chosen))
         return job
 
-    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
-    document = outcome(
+    ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
+    document = outcome_document(
         ended,
         "artifact",
         "path",
@@ -109,7 +110,7 @@ def command(
     text = _text(model, document, variants.why_unserved(workspace, str(document["artifact"])))
     second = jobs.find_follower(workspace, ended.id) if then is not None else None
     if second is not None:
-        document["evaluation"] = finish(workspace, second).result["evaluation"]
+        document["evaluation"] = wait_for_end(workspace, second).result["evaluation"]
         text += f"\n{next_command('report', document['evaluation'])}"
     emit(document, as_json=json, text=text)
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import job_options
+from backend.cli.options.job_options import JobOptions, with_job_options
 from backend.cli.output import Json, emit, table
-from backend.cli.submit_and_wait import Wait, submit_and_finish
+from backend.cli.submit_and_wait import Wait, submit_and_wait
 from backend.domain.errors import RequestError
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import PayoffSpec
@@ -32,9 +32,9 @@ SHOWN = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
 
 
-@job_options.options(timeout=False)
-def command(
-    life: job_options.Life,
+@with_job_options(timeout=False)
+def payoff_command(
+    job_options: JobOptions,
     model: Annotated[
         str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")
     ],
@@ -58,28 +58,32 @@ def command(
     """Say which share of its tokens a draft must get right to pay, by streams: measured once in minutes, then kept."""
     workspace = service.open_workspace()
     serving = recipe_files.read_file(recipe).serving if recipe else None
-    spec = measuring.prepare(workspace, model, _numbers(streams), rounds, serving=serving)
-    own = _trained(workspace, spec, draft) if draft else None
-    asked = own.shape if own else _sized(workspace, spec, draft_parameters)
+    spec = measuring.prepare(workspace, model, _read_numbers(streams), rounds, serving=serving)
+    own = _trained_draft(workspace, spec, draft) if draft else None
+    asked = own.shape if own else _with_size(workspace, spec, draft_parameters)
     found = None if again else payoff_maps.find_for_spec(workspace, spec)
     if found is None:
         submit = partial(
-            measuring.submit, workspace, spec, submission=jobs.submission_key(workspace, life.key), terms=life.terms
+            measuring.submit,
+            workspace,
+            spec,
+            submission=jobs.submission_key(workspace, job_options.key),
+            terms=job_options.terms,
         )
-        found = payoff_maps.map_of_job(submit_and_finish(workspace, submit, wait=wait, as_json=json))
+        found = payoff_maps.map_of_job(submit_and_wait(workspace, submit, wait=wait, as_json=json))
         assert found is not None
     lengths = own.lengths if own else ()
-    emit(document(found, asked, lengths), as_json=json, text=text(found, asked, lengths))
+    emit(payoff_document(found, asked, lengths), as_json=json, text=payoff_text(found, asked, lengths))
 
 
-def _sized(workspace: Workspace, spec: PayoffSpec, written: str) -> Shape:
+def _with_size(workspace: Workspace, spec: PayoffSpec, written: str) -> Shape:
     """Raises RequestError."""
-    wanted = parameters(written)
+    wanted = read_parameters(written)
     measuring.check_size(workspace, spec, wanted)
     return draft_payoff.shape_of(wanted)
 
 
-def _trained(workspace: Workspace, spec: PayoffSpec, artifact: str) -> TrainedDraft:
+def _trained_draft(workspace: Workspace, spec: PayoffSpec, artifact: str) -> TrainedDraft:
     """Raises NotFound, RequestError for what is no draft of `train`, or one of another model."""
     manifest = artifacts.show(workspace, artifact).manifest
     card, _ = measuring.require_original(workspace, spec.variants[0])
@@ -92,7 +96,7 @@ def _trained(workspace: Workspace, spec: PayoffSpec, artifact: str) -> TrainedDr
     return found
 
 
-def parameters(written: str) -> int:
+def read_parameters(written: str) -> int:
     """Raises RequestError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMB]?)", written.strip().upper())
     if match is None or not (number := round(float(match.group(1)) * SUFFIXES[match.group(2)])):
@@ -102,28 +106,28 @@ def parameters(written: str) -> int:
     return number
 
 
-def _numbers(written: str) -> tuple[int, ...]:
+def _read_numbers(written: str) -> tuple[int, ...]:
     parts = [part.strip() for part in written.split(",")]
     return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
 
 
-def document(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> dict[str, Any]:
+def payoff_document(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> dict[str, Any]:
     """The document other tools may rely on. `trained`: of a draft whose tokens a step at 1, 2, ... proposed are
     known."""
     rows = []
     for streams in found.streams:
         least = found.break_even(streams, draft)
         rows.append({"streams": streams, **(least._asdict() if least else dict.fromkeys(BreakEven._fields))})
-    own = {"trained": [_predicted(found, draft, lengths, streams) for streams in found.streams]} if lengths else {}
+    own = {"trained": [_predict(found, draft, lengths, streams) for streams in found.streams]} if lengths else {}
     return {"draft": draft.model_dump(), "break_even": rows, **own, "map": found.model_dump(mode="json")}
 
 
-def _predicted(found: PayoffMap, draft: Shape, lengths: Sequence[float], streams: int) -> dict[str, Any]:
+def _predict(found: PayoffMap, draft: Shape, lengths: Sequence[float], streams: int) -> dict[str, Any]:
     tokens, gain = found.best_known(streams, draft, lengths)
     return {"streams": streams, "tokens": tokens, "gain": gain, "interval": found.interval(gain)}
 
 
-def text(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> str:
+def payoff_text(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> str:
     """The answer, the gains as a table, and how sure they are; of a draft of known tokens a step what it pays first."""
     rows = []
     for streams in found.streams:

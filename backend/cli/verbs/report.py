@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.options.numbers import number
+from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit
 from backend.domain.errors import RequestError
 from backend.domain.validation import checked
@@ -20,16 +20,20 @@ from backend.service.evaluations import reports
 def report_command(
     evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
     to: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-    ttft_p95: Annotated[float | None, number("Costs are read at loads whose TTFT p95 is at most this, ms.")] = None,
-    tpot_p95: Annotated[float | None, number("And whose TPOT p95 is at most this, ms.")] = None,
-    request_ttft: Annotated[float | None, number("Goodput counts requests with a TTFT of at most this, ms.")] = None,
-    request_tpot: Annotated[float | None, number("And a TPOT of at most this, ms.")] = None,
-    price_per_hour: Annotated[float | None, number("Another price of the hour.")] = None,
-    discount: Annotated[float | None, number("Off it, 0 to 0.99.", most=0.99)] = None,
-    ratio: Annotated[float | None, number("Input tokens an output token, for the blended prices.", 0.01)] = None,
-    api_input: Annotated[float | None, number("What a hosted API asks for a million input tokens.")] = None,
-    api_output: Annotated[float | None, number("And for a million output tokens.")] = None,
-    requests_a_month: Annotated[float | None, number("What so many requests a month would cost.", 1.0)] = None,
+    ttft_p95: Annotated[
+        float | None, number_option("Costs are read at loads whose TTFT p95 is at most this, ms.")
+    ] = None,
+    tpot_p95: Annotated[float | None, number_option("And whose TPOT p95 is at most this, ms.")] = None,
+    request_ttft: Annotated[
+        float | None, number_option("Goodput counts requests with a TTFT of at most this, ms.")
+    ] = None,
+    request_tpot: Annotated[float | None, number_option("And a TPOT of at most this, ms.")] = None,
+    price_per_hour: Annotated[float | None, number_option("Another price of the hour.")] = None,
+    discount: Annotated[float | None, number_option("Off it, 0 to 0.99.", most=0.99)] = None,
+    ratio: Annotated[float | None, number_option("Input tokens an output token, for the blended prices.", 0.01)] = None,
+    api_input: Annotated[float | None, number_option("What a hosted API asks for a million input tokens.")] = None,
+    api_output: Annotated[float | None, number_option("And for a million output tokens.")] = None,
+    requests_a_month: Annotated[float | None, number_option("What so many requests a month would cost.", 1.0)] = None,
     imported: Annotated[
         list[str] | None, typer.Option(help="An imported result, b-...; may be given several times.")
     ] = None,

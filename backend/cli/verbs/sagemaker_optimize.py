@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from backend.cli.options import job_options
+from backend.cli.options.job_options import JobOptions
 from backend.cli.output import emit, out
-from backend.cli.submit_and_wait import outcome, submit_and_finish
+from backend.cli.submit_and_wait import outcome_document, submit_and_wait
 from backend.domain.errors import InvalidOptions
 from backend.domain.figures import counted
 from backend.domain.managed.aws_settings import WORDS
@@ -21,7 +21,7 @@ from backend.service.plans import sagemaker_jobs
 from backend.service.plans.cases import Case
 from backend.service.plans.sagemaker_jobs import ManagedPreview
 
-Given = Annotated[
+AwsSettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--aws",
@@ -32,17 +32,17 @@ Given = Annotated[
     ),
 ]
 
-WrittenAs = Annotated[
+PreviewFormat = Annotated[
     Literal["policy"] | None,
     typer.Option("--as", help="With a target sagemaker:ml.*: print the IAM policy that the job needs; start nothing."),
 ]
 
 
-def command(
+def submit_to_sagemaker(
     workspace: Workspace,
     case: Case,
     given: Sequence[str],
-    life: job_options.Life,
+    job_options: JobOptions,
     *,
     written_as: str | None,
     dry_run: bool,
@@ -62,14 +62,14 @@ def command(
         workspace,
         case,
         given,
-        submission=jobs.submission_key(workspace, life.key),
-        terms=life.terms,
+        submission=jobs.submission_key(workspace, job_options.key),
+        terms=job_options.terms,
     )
-    ended = submit_and_finish(workspace, submit, wait=wait, as_json=as_json)
-    emit(outcome(ended), as_json=as_json, text=_text(ended.result))
+    ended = submit_and_wait(workspace, submit, wait=wait, as_json=as_json)
+    emit(outcome_document(ended), as_json=as_json, text=_text(ended.result))
 
 
-def refuse(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
+def check_options(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
     """Raises InvalidOptions for options that do not go with the target."""
     if written_as and not sagemaker_jobs.is_sagemaker(target):
         raise InvalidOptions(

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from backend import service
-from backend.cli.interrupts import noted
+from backend.cli.interrupts import defer_interrupts
 from backend.cli.output import Json, emit, say, table
-from backend.cli.submit_and_wait import finish
-from backend.cli.verbs.evaluate import summary
+from backend.cli.submit_and_wait import wait_for_end
+from backend.cli.verbs.evaluate import summary_text
 from backend.domain.errors import NotNow
 from backend.present.words import headline
 from backend.service.jobs import supervisors
@@ -96,10 +96,10 @@ def demo(
     """
     workspace = service.open_workspace()
     supervisors.ensure_running(workspace)
-    with noted():
+    with defer_interrupts():
         shown = loop.run_demo(
             workspace,
-            lambda job: finish(workspace, job),
+            lambda job: wait_for_end(workspace, job),
             say,
             starter=starter,
             repeats=repeats,
@@ -110,11 +110,11 @@ def demo(
     emit(
         shown.document,
         as_json=json,
-        text=f"{summary(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}",
+        text=f"{summary_text(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}",
     )
 
 
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 @supervisor.command("list")
@@ -155,7 +155,7 @@ def drain(
     if hand_over:
         supervisors.stop(workspace)
     while wait and supervisors.is_alive(workspace, own=True):
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     gone = not supervisors.is_alive(workspace, own=True)
     text = "The supervisor has ended." if gone else "The supervisor takes no new jobs, and ends with its last."
     emit({"ended": gone}, as_json=json, text=text)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import job_options
+from backend.cli.options.job_options import JobOptions, with_job_options
 from backend.cli.output import Json, emit, next_command
-from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait
 from backend.domain.errors import InvalidOptions
 from backend.domain.recipe.draft_training import KINDS, LOSS_NAMES, Training
 from backend.domain.validation import checked
@@ -19,9 +19,9 @@ from backend.service.jobs import jobs
 from backend.service.plans import training
 
 
-@job_options.options("cores", "memory_bytes")
-def command(
-    life: job_options.Life,
+@with_job_options("cores", "memory_bytes")
+def train_command(
+    job_options: JobOptions,
     model: Annotated[
         str, typer.Argument(help="The model that the draft is for: an id such as `starter`, or a folder.")
     ],
@@ -71,10 +71,14 @@ def command(
     }
     spec = training.prepare(workspace, model, checked(Training, given, InvalidOptions), prompts)
     submit = partial(
-        training.submit, workspace, spec, submission=jobs.submission_key(workspace, life.key), terms=life.terms
+        training.submit,
+        workspace,
+        spec,
+        submission=jobs.submission_key(workspace, job_options.key),
+        terms=job_options.terms,
     )
-    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
-    document = outcome(ended, "artifact", "path", "seconds", "peak_rss_bytes", "bytes_after", "training")
+    ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
+    document = outcome_document(ended, "artifact", "path", "seconds", "peak_rss_bytes", "bytes_after", "training")
     emit(document, as_json=json, text=_text(model, document))
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from scipy import stats
 
-from backend.cli.verbs.evaluate import summary
+from backend.cli.verbs.evaluate import summary_text
 from backend.domain import figures
 from backend.domain.errors import NotContinued, NotNow
 from backend.domain.evaluation.blocks import stopping_rule
@@ -135,7 +135,7 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
     logs = log_ratios(document.variants, row)
     interval = stats.ttest_1samp(logs, 0.0).confidence_interval(1 - levels[len(document.looks) - 1] / 4)
     assert row.ci95[1] <= math.exp(interval.high) * (1 + 1e-9) and row.ci95[0] >= math.exp(interval.low) * (1 - 1e-9)
-    said = summary(document)
+    said = summary_text(document)
     level = figures.level(levels[len(document.looks) - 1])
     assert f"of at most 12 blocks, as fixed beforehand; all is decided. This look at {level}" in said
     assert continuation.prepare(home, view.id, 2).options.until_decided is False

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.results import requests as requests_view
-from backend.cli.verbs.evaluate import summary
+from backend.cli.verbs.evaluate import summary_text
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Quality
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
@@ -157,7 +157,7 @@ def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Worksp
 
 
 def test_the_command_and_the_report_tell_them_too() -> None:
-    (row,) = [line for line in summary(agreed(AGREED)).splitlines() if "10 of 12" in line]
+    (row,) = [line for line in summary_text(agreed(AGREED)).splitlines() if "10 of 12" in line]
     assert "95.0% (95% 60.0 to 99.5)  70.0% (95% 39.7 to 89.2)  87.5% (95% 75.0 to 100.0)  10 of 12" in row
     baseline, variant = tables.rows_by_table(agreed(AGREED))["quality"]
     assert (variant["Answers compared"], variant["Greedy match"]) == (10, "95.0% (95% 60.0 to 99.5)")

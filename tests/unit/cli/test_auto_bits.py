@@ -12,7 +12,7 @@ from backend.domain.recipe.recipe import Quantize
 
 
 def step(recipe: str | None, text: str) -> Quantize:
-    found = auto_bits.chosen(Path(recipe) if recipe else None, text).step("quantize")
+    found = auto_bits.choose_recipe(Path(recipe) if recipe else None, text).step("quantize")
     assert isinstance(found, Quantize)
     return found
 
@@ -20,7 +20,7 @@ def step(recipe: str | None, text: str) -> Quantize:
 def test_the_budget_goes_into_the_quantize_step_of_the_recipe_or_of_awq(tmp_path: Path) -> None:
     assert step(None, "target_bits=4.5") == Quantize(method="awq", target_bits=4.5)
     (tmp_path / "r.yaml").write_text("name: mine\nsteps:\n- quantize: {method: gptq, group_size: 64}\n")
-    chosen = auto_bits.chosen(tmp_path / "r.yaml", "target_bits=5, eight_bits=int8")
+    chosen = auto_bits.choose_recipe(tmp_path / "r.yaml", "target_bits=5, eight_bits=int8")
     assert chosen.name == "mine at 5 bits"
     assert chosen.step("quantize") == Quantize(method="gptq", group_size=64, target_bits=5, eight_bits="int8")
 
@@ -41,5 +41,5 @@ def test_the_budget_goes_into_the_quantize_step_of_the_recipe_or_of_awq(tmp_path
 )
 def test_what_is_not_understood_is_refused_in_a_sentence(recipe: str | None, text: str | None, said: str) -> None:
     with pytest.raises(InvalidRecipe) as refused:
-        auto_bits.chosen(Path(recipe) if recipe else None, text)
+        auto_bits.choose_recipe(Path(recipe) if recipe else None, text)
     assert said in str(refused.value)

@@ -11,7 +11,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from backend.cli.flag_names import sentence
+from backend.cli.flag_names import error_text
 from backend.cli.options import load_options
 from backend.domain.errors import InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions
@@ -64,7 +64,7 @@ def run(*words: str) -> tuple[list[EvaluateOptions], Result]:
     app = typer.Typer()
 
     @app.command()
-    @load_options.options()
+    @load_options.with_load_options()
     def evaluate(sources: list[str], chosen: EvaluateOptions) -> None:
         read.append(chosen)
 
@@ -96,4 +96,4 @@ def test_every_field_is_tried() -> None:
 def test_concurrency_beside_a_clock_is_refused() -> None:
     _, result = run("starter", "--concurrency", "4", "--rate", "2")
     assert isinstance(result.exception, InvalidOptions)
-    assert sentence(result.exception) == "--concurrency is for a closed loop: leave it out with --rate."
+    assert error_text(result.exception) == "--concurrency is for a closed loop: leave it out with --rate."

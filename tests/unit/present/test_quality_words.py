@@ -37,7 +37,7 @@ def test_the_files_share_is_the_same_top_token_in_every_table_and_text() -> None
     document = measured(OF_FILE)
     assert called(document, "754") == {"same top token"}
     assert not agreed_shares(OF_FILE) and "greedy" not in quality_cost(OF_FILE)
-    lines = evaluate_verb.summary(document).splitlines()
+    lines = evaluate_verb.summary_text(document).splitlines()
     (head,), (row,) = [line for line in lines if "mean KL" in line], [line for line in lines if "75.4%" in line]
     assert row.index("75.4%") == head.index("same top")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.cli.verbs.payoff import parameters
+from backend.cli.verbs.payoff import read_parameters
 from backend.domain.errors import RequestError, UnknownModel
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.planner import draft_payoff
@@ -58,13 +58,13 @@ def test_a_target_that_speculates_already_is_refused(home: Workspace) -> None:
     ("written", "number"), [("5M", 5_000_000), ("500k", 500_000), ("1.5B", 1_500_000_000), ("1234", 1234)]
 )
 def test_a_number_of_parameters_may_have_a_suffix(written: str, number: int) -> None:
-    assert parameters(written) == number
+    assert read_parameters(written) == number
 
 
 @pytest.mark.parametrize("written", ["", "0", "five", "5 M M", "-3M", "1e400"])
 def test_what_is_no_number_of_parameters_is_refused(written: str) -> None:
     with pytest.raises(RequestError, match=r"no number of parameters: write .* such as 5M"):
-        parameters(written)
+        read_parameters(written)
 
 
 def test_a_map_of_anything_else_is_not_found(home: Workspace) -> None:

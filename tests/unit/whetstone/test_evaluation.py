@@ -10,7 +10,7 @@ import whetstone as ws
 from backend.present.words import headline
 from tests import measured
 from tests.homes import open_home
-from whetstone.html_display import facts
+from whetstone.html_display import facts_table
 
 
 def test_an_evaluation_has_a_verdict_rows_charts_and_csv(tmp_path: Path) -> None:
@@ -28,7 +28,9 @@ def test_an_evaluation_has_a_verdict_rows_charts_and_csv(tmp_path: Path) -> None
 
 
 def test_what_a_person_wrote_is_text_in_html_and_a_table_may_be_empty() -> None:
-    assert "<img" not in facts("<img src=x>", {"a": "<img>", "b": None}) and "None" not in facts("t", {"b": None})
+    assert "<img" not in facts_table("<img src=x>", {"a": "<img>", "b": None}) and "None" not in facts_table(
+        "t", {"b": None}
+    )
     assert ws.Table() == [] and "<table>" in ws.Table()._repr_html_()
 
 

@@ -93,10 +93,14 @@ def _billions(value: float | None) -> int | None:
 
 def _document(line: CatalogLine, instance: str | None) -> dict[str, Any]:
     entry = line.entry
-    return _facts(entry) | {"checked_on": instance or "local", "checked": _checked(line.checks), "fits": line.fits}
+    return _facts(entry) | {
+        "checked_on": instance or "local",
+        "checked": _check_documents(line.checks),
+        "fits": line.fits,
+    }
 
 
-def _checked(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
+def _check_documents(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
     """By technique: whether it works and why not, and what else is asked for of the check."""
     return {
         each.kind: {
@@ -142,7 +146,7 @@ def _text(lines: list[CatalogLine], instance: str | None) -> str:
         for line in lines
     ]
     header = ("model", "family", "B parameters", "context", "published q/s/d", "fits", *kinds)
-    where = _where(instance)
+    where = _where_text(instance)
     legend = (
         "published: quantization / speculative decoding / with a provided draft, as the documentation page has it; - where blank."
         f"\nThe columns after it are checked for {where}: `whetstone catalog show MODEL` says why not."
@@ -150,7 +154,7 @@ def _text(lines: list[CatalogLine], instance: str | None) -> str:
     return f"{table(header, rows)}\n\n{len(lines)} models. {legend}"
 
 
-def _where(instance: str | None) -> str:
+def _where_text(instance: str | None) -> str:
     return "this machine" if instance in {None, "local"} else str(instance)
 
 
@@ -168,8 +172,8 @@ def show(
     memory = catalog.memory(workspace, entry.model)
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
     document |= {
-        "checked": _checked(checks, "sources", "nearest", "kernel"),
-        "memory": [_memory(each) for each in memory],
+        "checked": _check_documents(checks, "sources", "nearest", "kernel"),
+        "memory": [_memory_document(each) for each in memory],
     }
     known = presets.listing(workspace, presets.PresetFilter(model=entry.source))
     document["presets"] = [
@@ -179,7 +183,7 @@ def show(
     emit(document, as_json=json, text=f"{_card(entry, checks, memory, instance)}\n\n{_presets(known)}")
 
 
-def _memory(each: Footprint) -> dict[str, Any]:
+def _memory_document(each: Footprint) -> dict[str, Any]:
     room = each.room
     return {
         "instances": each.names,
@@ -199,11 +203,11 @@ def _card(entry: CatalogEntry, checks: list[TechniqueCheck], memory: list[Footpr
     lines = [f"{name:22} {value}" for name, value in card.items() if name != "published" and value not in (None, {})]
     cells = entry.published.model_dump().items()
     published = "".join(f"\n  {name.replace('_', ' '):42} {cell or '(blank)'}" for name, cell in cells)
-    return "\n\n".join(["\n".join(lines), f"As published:{published}", _checks(checks, instance), _places(memory)])
+    return "\n\n".join(["\n".join(lines), f"As published:{published}", _checks(checks, instance), _memory_rows(memory)])
 
 
 def _checks(checks: list[TechniqueCheck], instance: str) -> str:
-    lines = [f"As checked for {_where(instance)}:"]
+    lines = [f"As checked for {_where_text(instance)}:"]
     for check in checks:
         works = f"works, served by {check.kernel}" if check.kernel else "works"
         lines.append(f"  {check.title:22} {works if check.works else 'no: ' + ' '.join(check.reasons)}")
@@ -221,7 +225,7 @@ def _presets(known_presets: list[KnownPreset]) -> str:
     return f"Presets (`whetstone presets show ID`):\n{table(('id', 'goal', 'target'), rows)}"
 
 
-def _places(memory: list[Footprint]) -> str:
+def _memory_rows(memory: list[Footprint]) -> str:
     rows = [
         (
             f"{each.device.units} x {each.device.name}",

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
-from backend.cli.options import job_options
+from backend.cli.options.job_options import JobOptions, with_job_options
 from backend.cli.output import Json, emit, next_command, say_left_out, table
-from backend.cli.submit_and_wait import Wait, outcome, submit_and_finish
+from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.inspection import Inspection
 from backend.service.jobs import jobs
@@ -50,9 +50,9 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
 
 
 @app.command("import")
-@job_options.options()
+@with_job_options()
 def import_model(
-    life: job_options.Life,
+    job_options: JobOptions,
     source: Source,
     revision: Revision = None,
     name: Name = None,
@@ -75,13 +75,17 @@ def import_model(
         return
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence, name=name)
     submit = partial(
-        imports.submit, workspace, prepared, submission=jobs.submission_key(workspace, life.key), terms=life.terms
+        imports.submit,
+        workspace,
+        prepared,
+        submission=jobs.submission_key(workspace, job_options.key),
+        terms=job_options.terms,
     )
-    ended = submit_and_finish(workspace, submit, wait=wait, as_json=json)
+    ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
     called = ended.result["name"]
     next_step = next_command("optimize", called, "--recipe", "awq")
     notes = "".join(f"\n{note}" for note in ended.result["model"]["notes"])
-    emit(outcome(ended), as_json=json, text=f"{called} is in {ended.result['path']}{notes}\n{next_step}")
+    emit(outcome_document(ended), as_json=json, text=f"{called} is in {ended.result['path']}{notes}\n{next_step}")
 
 
 @app.command("list")

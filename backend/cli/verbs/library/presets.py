@@ -39,8 +39,8 @@ def list_presets(
     json: Json = False,
 ) -> None:
     """Presets with what is estimated, published and measured of them."""
-    _one_of("goal", goal, list(GOALS))
-    _one_of("origin", origin, list(get_args(Origin)))
+    _require_one_of("goal", goal, list(GOALS))
+    _require_one_of("origin", origin, list(get_args(Origin)))
     workspace = service.open_workspace()
     chosen = PresetFilter(model=model, goal=goal, origin=origin, target=target, words=search)
     preset_views = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
@@ -52,7 +52,7 @@ def list_presets(
     )
 
 
-def _one_of(option: str, value: str | None, known: list[str]) -> None:
+def _require_one_of(option: str, value: str | None, known: list[str]) -> None:
     if value is not None and value not in known:
         raise InvalidPreset(f"--{option} is wrong: it is one of {', '.join(known)}.")
 
@@ -63,17 +63,17 @@ HEADER = ("preset", "recipe", "target", "estimated tokens/s at 16", "published",
 def _row(view: PresetView) -> tuple[str | None, ...]:
     preset, estimate = view.preset, view.estimated.at(16)
     published = "; ".join(claim.figures for claim in preset.published) or None
-    measured = _short(view.measured[0]) if view.measured else None
+    measured = _measured_text(view.measured[0]) if view.measured else None
     rate = estimate.output_tokens_per_s if estimate else None
-    return preset.id, preset.recipe.name, preset.target, _ends(rate) if rate else None, published, measured
+    return preset.id, preset.recipe.name, preset.target, _range_text(rate) if rate else None, published, measured
 
 
-def _short(measured: Measurement) -> str:
+def _measured_text(measured: Measurement) -> str:
     best = measured.best
     return f"{figure(best.output_tokens_per_s)} at {best.concurrency}" if best else "no sound level with tokens/s"
 
 
-def _ends(ends: tuple[float, float]) -> str:
+def _range_text(ends: tuple[float, float]) -> str:
     return f"{figure(ends[0])} to {figure(ends[1])}"
 
 
@@ -98,23 +98,31 @@ def _text(view: PresetView) -> str:
     preset = view.preset
     head = [f"{preset.id} ({view.origin}), made for: {GOALS[preset.goal].meaning}", preset.summary]
     facts = [f"model   {preset.model}", f"target  {preset.target}", "", recipe_files.write_text(preset.recipe)]
-    parts = ["Estimated by formula:", *_estimated(view), "", "Published by others:", *_published(view), "", "Measured:"]
-    return "\n".join([*head, *facts, *parts, *_measured(view)])
+    parts = [
+        "Estimated by formula:",
+        *_estimated_lines(view),
+        "",
+        "Published by others:",
+        *_published_lines(view),
+        "",
+        "Measured:",
+    ]
+    return "\n".join([*head, *facts, *parts, *_measured_lines(view)])
 
 
-def _estimated(view: PresetView) -> list[str]:
+def _estimated_lines(view: PresetView) -> list[str]:
     if not view.estimated.levels:
         return [f"  nothing: {view.estimated.why_not}"]
     rows = []
     for level in view.estimated.levels:
         ends = (level.tpot_ms, level.output_tokens_per_s, level.price_per_million_output)
-        rows.append((level.load.concurrency, *(_ends(each) if each else "unknown" for each in ends)))
+        rows.append((level.load.concurrency, *(_range_text(each) if each else "unknown" for each in ends)))
     header = ("requests at once", "ms per output token", "output tokens/s", "USD per million output tokens")
     load = view.estimated.levels[0].load
     return [indent(f"{load.input_tokens} tokens in, {load.output_tokens} out\n{table(header, rows)}", "  ")]
 
 
-def _published(view: PresetView) -> list[str]:
+def _published_lines(view: PresetView) -> list[str]:
     lines = []
     for claim, today in zip(view.preset.published, view.today, strict=True):
         lines += [f'  {claim.metric} {claim.figures}: "{claim.statement}"', f"    {claim.conditions}"]
@@ -123,7 +131,7 @@ def _published(view: PresetView) -> list[str]:
     return lines or ["  nothing"]
 
 
-def _measured(view: PresetView) -> list[str]:
+def _measured_lines(view: PresetView) -> list[str]:
     lines = []
     for measured in view.measured:
         lines.append(f"  {measured.evaluation}: {measured.provenance}")
@@ -147,17 +155,17 @@ def apply(
     case = applied.case
     if not case.verdict.valid:
         if json:
-            emit(_applied(applied), as_json=True, text="")
-        raise ImpossibleStack(_refusal(case.verdict))
+            emit(_applied_document(applied), as_json=True, text="")
+        raise ImpossibleStack(_refusal_text(case.verdict))
     text = recipe_files.write_text(case.recipe)
     if output is not None:
         _write(output, text)
     said = f"# {applied.preset} for {applied.source}, target {case.asked}\n{text}"
     written = f"Written to {output}: use it with --model {applied.source} --target {case.asked}"
-    emit(_applied(applied), as_json=json, text=written if output else said)
+    emit(_applied_document(applied), as_json=json, text=written if output else said)
 
 
-def _applied(applied: AppliedPreset) -> dict[str, Any]:
+def _applied_document(applied: AppliedPreset) -> dict[str, Any]:
     case, verdict = applied.case, applied.case.verdict
     return {
         "preset": applied.preset,
@@ -172,15 +180,15 @@ def _applied(applied: AppliedPreset) -> dict[str, Any]:
     }
 
 
-def _refusal(verdict: Verdict) -> str:
+def _refusal_text(verdict: Verdict) -> str:
     said = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
         return said
     on = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
-    return f"{said} The nearest valid recipe{on}: {_line(verdict.suggestion)}."
+    return f"{said} The nearest valid recipe{on}: {_recipe_line(verdict.suggestion)}."
 
 
-def _line(recipe: Recipe) -> str:
+def _recipe_line(recipe: Recipe) -> str:
     """`quantize w8a8, compile; tensor_parallel 1`."""
     steps = ", ".join(" ".join(filter(None, (step.technique, getattr(step, "method", None)))) for step in recipe.steps)
     return f"{steps or 'no steps'}; tensor parallel degree {recipe.serving.tensor_parallel}"

@@ -42,11 +42,11 @@ def refresh(
     """Ask the AWS Pricing API for today's prices and keep them. Needs AWS credentials that may use
     pricing:GetProducts."""
     refreshed = prices.refresh(service.open_workspace(), region)
-    emit(refreshed, as_json=json, text=_told(refreshed))
+    emit(refreshed, as_json=json, text=_refresh_text(refreshed))
 
 
-@app.command()
-def changes(json: Json = False) -> None:
+@app.command("changes")
+def list_changes(json: Json = False) -> None:
     """What each refresh found other than the one before it, the newest first."""
     found = prices.list_changes(service.open_workspace())
     rows = [
@@ -90,7 +90,7 @@ def _usd(value: float | None) -> str:
     return "-" if value is None else f"{value:,.4f}"
 
 
-def _told(refreshed: RefreshResult) -> str:
+def _refresh_text(refreshed: RefreshResult) -> str:
     lines = [f"{refreshed.prices} prices of {refreshed.region}, as of {refreshed.as_of}, from the AWS Pricing API."]
     if refreshed.missing:
         lines.append(f"Not offered or not priced there, the snapshot stays: {', '.join(refreshed.missing)}.")

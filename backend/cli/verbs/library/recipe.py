@@ -9,7 +9,7 @@ import typer
 
 from backend import service
 from backend.cli.options import goals
-from backend.cli.options.numbers import number
+from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, table
 from backend.cli.text.estimates import choice_text, estimate_text
 from backend.domain.planner.roofline import ExpectedLoad
@@ -63,14 +63,14 @@ def check(recipe: File, model: Model = "starter", target: Target = "local", json
         "suggestion": verdict.suggestion,
         "suggestion_target": verdict.suggestion_target,
     }
-    emit(document, as_json=json, text=_verdict(verdict, where))
+    emit(document, as_json=json, text=_verdict_text(verdict, where))
     if not verdict.valid:
         raise typer.Exit(2)
 
 
-def _verdict(verdict: Verdict, where: str) -> str:
+def _verdict_text(verdict: Verdict, where: str) -> str:
     if verdict.plan:
-        steps = [f"{i}. {_step(step)}" for i, step in enumerate(verdict.plan.steps, 1)] or [
+        steps = [f"{i}. {_step_line(step)}" for i, step in enumerate(verdict.plan.steps, 1)] or [
             "No steps: the original, unchanged."
         ]
         return "\n".join([f"Valid on {where}:", *steps, *verdict.plan.notes])
@@ -81,7 +81,7 @@ def _verdict(verdict: Verdict, where: str) -> str:
     return f"{text}\n\nNearest valid recipe{on}:\n{recipe_files.write_text(verdict.suggestion)}"
 
 
-def _step(step: PlannedStep) -> str:
+def _step_line(step: PlannedStep) -> str:
     return f"{step.title}, by {step.engine}" + (f", served by {step.kernel}" if step.kernel else "")
 
 
@@ -93,9 +93,13 @@ def estimate_recipe(
     input_tokens: goals.InputTokens = 512,
     output_tokens: goals.OutputTokens = 128,
     concurrency: goals.Concurrency = 1,
-    acceptance: Annotated[float | None, number("Measured probability that a proposed token is accepted.", 0, 1)] = None,
-    price_per_hour: Annotated[float | None, number("USD an hour, for a machine without a published price.", 0)] = None,
-    goal: goals.Wanted = "cost",
+    acceptance: Annotated[
+        float | None, number_option("Measured probability that a proposed token is accepted.", 0, 1)
+    ] = None,
+    price_per_hour: Annotated[
+        float | None, number_option("USD an hour, for a machine without a published price.", 0)
+    ] = None,
+    goal: goals.GoalName = "cost",
     max_ttft_ms: goals.MaxTtft = None,
     max_tpot_ms: goals.MaxTpot = None,
     min_tokens_per_s: goals.MinRate = None,
@@ -114,7 +118,7 @@ def estimate_recipe(
         return
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     choice = auto_target.choose_target(
-        workspace, card, chosen, goals.read(wanted=goal, min_context=min_context, **limits), load
+        workspace, card, chosen, goals.read_goal(wanted=goal, min_context=min_context, **limits), load
     )
     winner = choice.winner.model_dump(mode="json") if choice.winner else {}
     emit(winner | {"why": choice.why, "losers": choice.losers}, as_json=json, text=choice_text(choice))

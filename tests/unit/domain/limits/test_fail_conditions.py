@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from backend.cli.main import app
-from backend.cli.verbs.evaluate import summary
+from backend.cli.verbs.evaluate import summary_text
 from backend.domain.errors import GateFailed
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Quality, VariantResult
@@ -235,10 +235,10 @@ def test_the_command_says_the_rate_that_was_asked_for(document: Evaluation) -> N
         return result.model_copy(update={"levels": levels})
 
     results = [clocked(document.variants[0], 3), clocked(document.variants[1], 5)]
-    told = summary(document.model_copy(update={"variants": results, "comparison": compare(results)}))
+    told = summary_text(document.model_copy(update={"variants": results, "comparison": compare(results)}))
     assert "  at 2 requests/s, ttft_ms_p50: w8a8" in told and "  at 8 requests/s, ttft_ms_p50: w8a8" in told
     assert "stream" not in told
-    assert "  at 1 stream, ttft_ms_p50: w8a8 is " in summary(document)
+    assert "  at 1 stream, ttft_ms_p50: w8a8 is " in summary_text(document)
 
 
 def test_the_command_refuses_a_condition_that_it_cannot_read(home: Workspace) -> None:
