@@ -42,7 +42,7 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
 
 
 def scored(original: Path, candidate: Path, windows: int, kept: Path) -> dict[str, Any]:
-    documents, place = held_out_text.read("code", original).documents, ScoringPlace(kept=kept)
+    documents, place = held_out_text.read("code", original).documents, ScoringPlace(cache=kept)
 
     def score() -> None:
         scoring.score(original, candidate, documents, windows=windows, progress=Silent(), place=place)

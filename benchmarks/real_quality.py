@@ -85,7 +85,7 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     }
     for text in TEXTS:
         documents = held_out_text.read(text, model).documents
-        place = ScoringPlace(kept=folder / "kept")
+        place = ScoringPlace(cache=folder / "kept")
         found[text] = scoring.score(model, out, documents, windows=WINDOWS, progress=Silent(), place=place)
     shutil.rmtree(out)
     return found

@@ -87,11 +87,11 @@ def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:
         python=engines.engine_python(configured, "serve"),
         log=folder / f"{name}.log",
         cache_root=configured.cache / "vllm",
-        held_tokens=4096,
+        tokens_in_flight=4096,
         tuning=SETTINGS[name],
     )
     stack.enter_context(server)
-    server.first_answer()
+    server.time_first_answer()
     print(f"{name}: {facts(server)}", flush=True)
     return server
 
@@ -99,7 +99,7 @@ def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:
 def facts(server: VllmServer) -> dict[str, Any]:
     return {
         "startup": server.startup.model_dump() if server.startup else None,
-        "held_gb": round(server.held_bytes() / 1e9, 2),
+        "held_gb": round(server.resident_bytes() / 1e9, 2),
     }
 
 

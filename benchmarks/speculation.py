@@ -119,7 +119,7 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         held = cache_tokens(parse(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
         python = partial(engines.server_python, configured)
         with ServerPool(variants, options, python, channel.side_log, configured.cache / "vllm", progress, held) as pool:
-            pool.settle()
+            pool.start_servers()
             measured.run(pool)
         return [row(measured, found, number, at) for number in range(1, len(servers)) for at in streams]
 

@@ -39,9 +39,9 @@ class EndpointBench:
         self.options = EvaluateOptions.model_validate(request["options"])
         self.folder = folder
         self.levels: list[Level] = []
-        self._found: list[SearchedLevel] = []
+        self._levels_searched: list[SearchedLevel] = []
         workload = Path(self.options.workload)
-        self._fresh = UnusedPrompts(self.options, parse(workload.stem, workload.read_bytes()))
+        self._unused_prompts = UnusedPrompts(self.options, parse(workload.stem, workload.read_bytes()))
         self._counters = PublicCounters(self.url, self.bearer)
         self._hits: list[PrefixHits] = []
         """Of the runs that are not yet a level."""
@@ -56,16 +56,20 @@ class EndpointBench:
                 print(spent, file=sys.stderr, flush=True)
             return
         for number, load in enumerate(self.options.loads):
-            places = [self._fresh.first(block, number) for block in range(self.options.repeats)]
-            runs = [self._measure(load, place, self._fresh.most(number)) for place in places]
+            places = [self._unused_prompts.first_line(block, number) for block in range(self.options.repeats)]
+            runs = [self._measure(load, place, self._unused_prompts.most_requests(number)) for place in places]
             self.levels.append(self._level(load, runs))
 
     def results(self) -> list[Level]:
         """Also after a failure: what was done until then."""
-        return load_plans.mark_levels(self.levels, self._found, self.options) if self.options.sweep else self.levels
+        return (
+            load_plans.mark_levels(self.levels, self._levels_searched, self.options)
+            if self.options.sweep
+            else self.levels
+        )
 
     def _look(self, load: Load, requests: int, _look: int) -> RecordsAndAudit:
-        return self._measure(load, self._fresh.next(0, load, requests), requests)
+        return self._measure(load, self._unused_prompts.take_lines(0, load, requests), requests)
 
     def _measure(self, load: Load, first_line: int, requests: int | None) -> RecordsAndAudit:
         print(f"{self.url}: {load.words}", file=sys.stderr, flush=True)
@@ -78,17 +82,19 @@ class EndpointBench:
             bearer=self.bearer,
             requests=requests,
         )
-        plan = self._fresh.plan(0, plan).model_copy(update={"first_line": first_line})
+        plan = self._unused_prompts.plan_with_salt(0, plan).model_copy(update={"first_line": first_line})
         before = self._counters.read()
         run = run_level(plan, self.folder / f"{load.key}-{first_line}")
         after = self._counters.read()
         self._hits.append(
-            self._fresh.sent(0, plan, run[0], counters.counter_increase(before, after), cache_block_tokens(after))
+            self._unused_prompts.record_sent(
+                0, plan, run[0], counters.counter_increase(before, after), cache_block_tokens(after)
+            )
         )
         return run
 
     def _tell(self, found: SearchedLevel) -> None:
-        self._found.append(found)
+        self._levels_searched.append(found)
         self.levels.append(self._level(found.load, found.runs))
         print(f"{found.load.words}: objectives {found.check.verdict}", file=sys.stderr, flush=True)
 

@@ -40,18 +40,18 @@ class UnusedPrompts:
         self._servers: dict[int, SentPrefixes] = {}
         self._salts = count()
 
-    def first(self, block: int, level: int) -> int:
+    def first_line(self, block: int, level: int) -> int:
         """Line that the run begins at, the same for every server."""
         return 0 if self._options.trace else self._lines.first(block - self._origin, level)
 
-    def most(self, level: int) -> int | None:
+    def most_requests(self, level: int) -> int | None:
         """Measured requests that a run has lines for, where nothing but seconds would end it; else None."""
         load = self._options.loads[level]
         if not prompt_lines.is_open_ended(self._options) or self._options.prefix_cache == "off":
             return None
         return max(1, (self._lines.runs[level] - prompt_lines.warm_up_lines(load, self._options)) * self._turns)
 
-    def next(self, server: int, load: Load, requests: int) -> int:
+    def take_lines(self, server: int, load: Load, requests: int) -> int:
         """Line that the next run of a search begins at. Raises Spent."""
         begin = self._taken.get(server, self._lines.apart)
         end = begin + prompt_lines.lines_of_run(load, self._options, self._turns, requests=requests)
@@ -63,7 +63,7 @@ class UnusedPrompts:
         self._taken[server] = end
         return begin
 
-    def plan(self, server: int, plan: LoadPlan) -> LoadPlan:
+    def plan_with_salt(self, server: int, plan: LoadPlan) -> LoadPlan:
         """With a salt of its own where each run keeps its own prefixes."""
         if self._options.prefix_cache != "per-run":
             return plan
@@ -71,7 +71,7 @@ class UnusedPrompts:
             self._servers[server].forget()
         return plan.model_copy(update={"cache_salt": f"whetstone-{next(self._salts)}"})
 
-    def sent(
+    def record_sent(
         self, server: int, plan: LoadPlan, records: Sequence[RequestRecord], counted: dict[str, int], block: int = 1
     ) -> PrefixHits:
         """Note what it was asked; the hits of the measured ones. `block`: tokens of a block of its cache."""

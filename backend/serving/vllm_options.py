@@ -120,10 +120,10 @@ def standard_files(variant: Variant) -> list[str]:
     return ["--config-format", "hf", "--load-format", "safetensors", "--tokenizer-mode", "hf"]
 
 
-def kv_cache_bytes(variant: Variant, held_tokens: int | None = None) -> int:
+def kv_cache_bytes(variant: Variant, tokens_in_flight: int | None = None) -> int:
     """Bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens, at most MAX_KV_BYTES but at least for two.
 
-    Where the load is known, `held_tokens` of all its streams together, it is what those need, and at least one such
+    Where the load is known, `tokens_in_flight` of all its streams together, it is what those need, and at least one such
     sequence, which vLLM insists on.
 
     Per token and layer: 2 x KV heads x head size x bytes of an element; a draft's layers count as much as the target's,
@@ -140,7 +140,7 @@ def kv_cache_bytes(variant: Variant, held_tokens: int | None = None) -> int:
     length = variant.serving.max_model_len or _size(config, "context", ASSUMED_CONTEXT)
     sequence = token * BLOCK * (-(-length // BLOCK) + 1)
     most = max(2 * sequence, min(sequence * min(variant.serving.max_num_seqs or SEQUENCES, SEQUENCES), MAX_KV_BYTES))
-    return most if held_tokens is None else min(most, max(sequence, token * (held_tokens + BLOCK)))
+    return most if tokens_in_flight is None else min(most, max(sequence, token * (tokens_in_flight + BLOCK)))
 
 
 def _config(path: str | None) -> dict[str, Any]:

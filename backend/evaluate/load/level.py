@@ -60,7 +60,7 @@ class LoadLevel:
         self.streams: list[Stream] = []
         self.refused_options = False
         self.over = asyncio.Event()
-        self.follow_up = payloads.follow_up
+        self.has_follow_ups = payloads.has_follow_ups
         self.reader: AnswerReader | None = None
         """Reads answers for the turns after them; a level without such turns needs none."""
         self.failure: WorkError | None = None
@@ -99,8 +99,8 @@ class LoadLevel:
             stream.abandon()
 
     def request(self, exchange: Exchange) -> bytes:
-        if exchange.talk is not None:
-            return self._payloads.conversation(exchange.talk, exchange.seed)
+        if exchange.conversation is not None:
+            return self._payloads.next_turn_request(exchange.conversation, exchange.seed)
         return self._payloads.request(exchange.prompt, exchange.seed)
 
     def is_over(self, exchange: Exchange, *, late: bool) -> bool:
@@ -110,8 +110,8 @@ class LoadLevel:
         self._ended += 1
         self._room -= exchange.size
         answered = exchange.status == "done" and exchange.http_status == 200
-        talk = exchange.talk
-        if talk is not None and answered and talk.goes_on and self.reader is not None:
+        talk = exchange.conversation
+        if talk is not None and answered and talk.has_next_turn and self.reader is not None:
             task = asyncio.get_running_loop().create_task(self._follow(exchange, self.reader))
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
@@ -129,14 +129,14 @@ class LoadLevel:
             self.failure = failure
             self.over.set()
             return
-        self.hear(exchange, words)
+        self.add_answer(exchange, words)
         self.streams[exchange.stream].go_on()
 
-    def hear(self, exchange: Exchange, words: bytes) -> None:
+    def add_answer(self, exchange: Exchange, words: bytes) -> None:
         """Take an answer, a JSON text, into its conversation: its stream next asks the turn behind it, if there is
         one."""
-        if exchange.talk is not None and exchange.talk.answered(words):
-            self._talks[exchange.stream] = exchange.talk
+        if exchange.conversation is not None and exchange.conversation.add_answer(words):
+            self._talks[exchange.stream] = exchange.conversation
 
     def _enough(self) -> bool:
         return self._plan.requests is not None and self._measured >= self._plan.requests
@@ -147,12 +147,12 @@ class LoadLevel:
         if talk is None:
             place, self._places[warm] = self._places[warm], self._places[warm] + 1
             line = (self._plan.first_line + place) % self._payloads.count
-            talk = self._payloads.talk(line, next(self._talked), place)
+            talk = self._payloads.start_conversation(line, next(self._talked), place)
         else:
             line, place = talk.line, talk.place
         turn = None if talk is None else talk.turn
         exchange = Exchange(
-            index, stream, line, self._payloads.seed(place, turn or 0), warm, intended, talk=talk, turn=turn
+            index, stream, line, self._payloads.seed(place, turn or 0), warm, intended, conversation=talk, turn=turn
         )
         exchange.streamed = self._plan.stream
         exchange.most_bytes = self._allowed()
@@ -234,7 +234,7 @@ async def run_to_end(level: LoadLevel, peer: Peer) -> FinishedLevel:
     fails."""
     loop = asyncio.get_running_loop()
     lags: list[float] = []
-    level.reader = await AnswerReader.start() if level.follow_up else None
+    level.reader = await AnswerReader.start() if level.has_follow_ups else None
     watch = loop.create_task(_lag(lags))
     wall, cpu = perf_counter(), time.process_time()
     level.start(lambda number: Stream(number, level, peer, loop))

@@ -249,7 +249,7 @@ def _record(exchange: Exchange, answer: _Answer, status: str, error: str | None)
         **{name: getattr(exchange, name) for name in AS_SENT},
         **{name: getattr(answer, name) for name in AS_COUNTED},
         clock="intended" if exchange.due else "sent",
-        session=exchange.talk.number if exchange.talk else None,
+        session=exchange.conversation.number if exchange.conversation else None,
         first_content=answer.times[0] if answer.times else None,
         last_content=answer.times[-1] if answer.times else None,
         end=end,

@@ -42,7 +42,7 @@ class Payloads:
         return [time - times[0] for time in times]
 
     @property
-    def follow_up(self) -> bool:
+    def has_follow_ups(self) -> bool:
         """Whether any answer becomes part of a next prompt."""
         return any(isinstance(body, ConversationTemplate) and len(body.turns) > 1 for body in self._bodies)
 
@@ -56,12 +56,12 @@ class Payloads:
         for."""
         return None if self._first_seed is None else self._first_seed + place + turn * TURN_SEEDS
 
-    def talk(self, line: int, number: int, place: int) -> Conversation | None:
+    def start_conversation(self, line: int, number: int, place: int) -> Conversation | None:
         """A new conversation, where that line is one."""
         found = self._bodies[line]
         return Conversation(number, line, place, found) if isinstance(found, ConversationTemplate) else None
 
-    def conversation(self, talk: Conversation, seed: int | None) -> bytes:
+    def next_turn_request(self, talk: Conversation, seed: int | None) -> bytes:
         """The request for its next turn."""
         return self._whole(talk.body(), seed)
 
@@ -180,14 +180,14 @@ class Conversation:
         return self.so_far + self.script.closing
 
     @property
-    def goes_on(self) -> bool:
+    def has_next_turn(self) -> bool:
         """Whether there is a turn after the one that is to be sent now."""
         return self.turn + 1 < len(self.script.turns)
 
-    def answered(self, words: bytes) -> bool:
+    def add_answer(self, words: bytes) -> bool:
         """Take the answer in, a JSON text; True where there is another turn to send. One without words ends the
         conversation."""
-        if words == NO_WORDS or not self.goes_on:
+        if words == NO_WORDS or not self.has_next_turn:
             return False
         self.turn += 1
         self.so_far += self.script.answers(words) + self.script.asks(self.turn)

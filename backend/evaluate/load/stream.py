@@ -45,7 +45,7 @@ class Exchange:
     intended: float
     due: bool = False
     """Sent by the clock, so that its latencies count from `intended`."""
-    talk: Conversation | None = None
+    conversation: Conversation | None = None
     turn: int | None = None
     streamed: bool = True
     sent: float | None = None

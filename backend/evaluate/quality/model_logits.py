@@ -35,7 +35,7 @@ class ScoringPlace(NamedTuple):
     devices: tuple[str, ...] = ("cpu",)
     folder: Path | None = None
     spill_bytes: int = SPILL_BYTES
-    kept: Path | None = None
+    cache: Path | None = None
 
 
 DEFAULT_PLACE = ScoringPlace()

@@ -132,7 +132,7 @@ def positions(
             work.mkdir()
             run = partial(model.run, tokens, work, lambda share, done=done: progress.advance(round(done + share, 2)))  # type: ignore[misc]
             keeps = number == 0 and model.streams
-            left.append(hidden_state_cache.cached_states(place.kept if keeps else None, original_dir, tokens, run))
+            left.append(hidden_state_cache.cached_states(place.cache if keeps else None, original_dir, tokens, run))
             done += model.layers - 1
         heads = len(models)
         return _compared(models, left, tokens, lambda share: progress.advance(round(done + heads * share, 2)))

@@ -34,7 +34,7 @@ from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
 from backend.domain.needs.serving_memory import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
 from backend.hardware import engines, probe, speed
-from backend.serving.base import is_cpu_build
+from backend.serving.installed_packages import is_cpu_build
 from backend.worker.measuring import evidence, lossless, served_logprobs
 from backend.worker.measuring.artifact_copies import local_artifacts
 from backend.worker.measuring.continuation import read_earlier, write_runs
@@ -80,12 +80,12 @@ def _run(
     hardware = _hardware(on_processor, settings)
     with pool:
         progress.phase("start", "Starting servers", weight=2.0)
-        pool.settle()
+        pool.start_servers()
         measurement.run(pool)
         measurement.check_answers()
-        tasks.score(pool, measurement.lost)
+        tasks.score(pool, measurement.lost_servers)
         kept_answers = (
-            lossless.measure_lossless(pool, workload.prompts, measurement.lost, progress)
+            lossless.measure_lossless(pool, workload.prompts, measurement.lost_servers, progress)
             if spec.options.lossless
             else {}
         )
@@ -102,8 +102,8 @@ def _qualities(measurement: Measurement, settings: configuration.Settings) -> di
     scores = measure_quality(
         spec.variants, measurement.progress, folder, kept=settings.kept_scoring, text=spec.options.quality_text
     )
-    matches = compare_answers(spec.variants[0], measurement.answers, measurement.again)
-    served = served_logprobs.quality_figures(measurement.told)
+    matches = compare_answers(spec.variants[0], measurement.answers, measurement.repeated_answers)
+    served = served_logprobs.quality_figures(measurement.logprobs)
     return {
         index: each.model_copy(update=matches.get(index, {}) | served.get(index, {})) for index, each in scores.items()
     }
@@ -162,7 +162,7 @@ def _document(
                     variant, pool.evidence.get(index, []), levels, before.findings if before else []
                 ),
                 lossless=before.lossless if before else kept_answers.get(index),
-                lost=measurement.lost.get(index),
+                lost=measurement.lost_servers.get(index),
             )
         )
     return _compared(measurement, results, pool.mode, hardware, tasks.warnings)
@@ -212,7 +212,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found += [f"{name} was compiled again at start: {why}." for name, why in again.items()]
     found += [f"`{result.name}` {words}" for result in results if (words := lossless_warning(result.lossless))]
     found += [f"`{result.name}`: {ruined}" for result in results if (ruined := _ruined(result.quality))]
-    found += [f"{variants[index].name}: {why}" for index, why in measurement.spent.items()]
+    found += [f"{variants[index].name}: {why}" for index, why in measurement.exhausted.items()]
     found += former_quantization_notes(variants)
     if options.quality and served_logprobs.must_stay_local(variants, options.quality_text):
         found.append("The held-out text was not sent to endpoints: what is said as served is of the bundled text.")
@@ -233,7 +233,7 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     found += [
         words for variant in variants if variant.remote for words in sagemaker_warnings(variant.name, variant.remote)
     ]
-    if disturbed := measurement.disturbed():
+    if disturbed := measurement.disturbance_warning():
         found.append(disturbed)
     return found
 

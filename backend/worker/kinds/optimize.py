@@ -185,7 +185,7 @@ class Optimization:
         settings = configuration.load()
         original, place = (
             Path(self.spec.model.path),
-            ScoringPlace(devices(), self.channel.work, kept=settings.kept_scoring),
+            ScoringPlace(devices(), self.channel.work, cache=settings.kept_scoring),
         )
         text = held_out_text.read(None, original)
         found = scoring.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)

@@ -96,10 +96,10 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
         key = draft_payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
         with pool:
             progress.phase("start", "Starting servers", weight=2.0)
-            pool.settle()
+            pool.start_servers()
             measured.run(pool)
     document = _map(key, target, card, measured, time.monotonic() - began)
-    measured.forget()
+    measured.remove_slots()
     return {"map": document.model_dump(mode="json"), "peak_rss_bytes": memory.peak, "interleave": pool.mode}
 
 
@@ -167,11 +167,11 @@ class SlotMeasurement:
                     rounds=self.spec.rounds,
                 )
 
-    def forget(self) -> None:
+    def remove_slots(self) -> None:
         """Once there is a map nobody goes on from the slots."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def disturbed(self) -> list[str]:
+    def disturbance_warnings(self) -> list[str]:
         worst = neighbours.worst(slot.disturbance for slot in self.slots.values() if slot.disturbance)
         words = neighbours.describe(worst) if worst else None
         return (
@@ -273,5 +273,5 @@ def _map(key: MapKey, target: Variant, card: ModelCard, measured: SlotMeasuremen
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 1),
         hardware=json.loads(json.dumps(probe.probe())),
-        warnings=tuple(measured.disturbed()),
+        warnings=tuple(measured.disturbance_warnings()),
     )

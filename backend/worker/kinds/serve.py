@@ -35,7 +35,7 @@ class IdleTimer:
         self.tokens = 0.0
         self._heard = now
 
-    def hear(self, tokens: float, now: float) -> bool:
+    def update(self, tokens: float, now: float) -> bool:
         """Take note of the counter; whether it has moved."""
         moved = tokens != self.tokens
         if moved:
@@ -130,7 +130,7 @@ def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: IdleTimer,
                     raise
                 continue
             misses = 0
-            if attention.hear(tokens, time.monotonic()):
+            if attention.update(tokens, time.monotonic()):
                 channel.emit(Event(kind="progress", phase="serve", progress=1.0, data={"generated_tokens": tokens}))
     except JobCancelled:
         return "Stopped on request."

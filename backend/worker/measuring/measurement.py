@@ -52,19 +52,19 @@ class Measurement:
         self.runs: dict[RunKey, list[MeasuredRun]] = dict(earlier.runs) if earlier else {}
         self.answers: dict[int, Answers] = {}
         """Variant -> its greedy answers."""
-        self.again: Answers | None = None
+        self.repeated_answers: Answers | None = None
         """The baseline's, asked a second time."""
-        self.told: dict[int, served_logprobs.WindowLogprobs] = {}
+        self.logprobs: dict[int, served_logprobs.WindowLogprobs] = {}
         """Variant -> what its server tells of its probabilities."""
         self._asked_tokens: list[list[int]] | None = None
         self.loads = spec.options.loads
         self._kinds = [prompt.kind for prompt in workload.prompts]
         self.swept: dict[int, list[SearchedLevel]] = {}
-        self.lost: dict[int, str] = {}
+        self.lost_servers: dict[int, str] = {}
         """Variant -> what happened when its server went away in the middle."""
-        self.spent: dict[int, str] = {}
+        self.exhausted: dict[int, str] = {}
         """Variant -> why its search ended where the workload had no line left."""
-        self.fresh = UnusedPrompts(spec.options, workload, spec.continues.origin if spec.continues else 0)
+        self.unused_prompts = UnusedPrompts(spec.options, workload, spec.continues.origin if spec.continues else 0)
         self.blocks = spec.measured
         """That are whole."""
         self.looks: list[SequentialTest] = []
@@ -100,11 +100,14 @@ class Measurement:
 
     def _measure(self, slot: order.Slot, pool: ServerPool) -> None:
         """Nothing of a variant whose server is gone."""
-        if slot.variant in self.lost:
+        if slot.variant in self.lost_servers:
             return
         with self._kept(slot.variant):
             endpoint = self._ready(slot.variant, pool)
-            first_line, most = self.fresh.first(slot.block, slot.level), self.fresh.most(slot.level)
+            first_line, most = (
+                self.unused_prompts.first_line(slot.block, slot.level),
+                self.unused_prompts.most_requests(slot.level),
+            )
             run = self._run(slot.variant, endpoint, self.loads[slot.level], first_line, most)
             self._point(slot, run.records)
 
@@ -137,7 +140,7 @@ class Measurement:
         except (EndpointUnreachable, ServerFailed) as error:
             if self.earlier or next(self._measured(), None) is None:
                 raise
-            self.lost[variant] = str(error)
+            self.lost_servers[variant] = str(error)
 
     def _ready(self, variant: int, pool: ServerPool) -> Endpoint:
         """Its server, warm, and asked for the answers that quality is read from."""
@@ -146,7 +149,7 @@ class Measurement:
         if self.spec.options.quality and not self.earlier and variant not in self.answers:
             self.answers[variant] = self._answer(variant, endpoint)
             if variant == 0:
-                self.again = self._answer(variant, endpoint)
+                self.repeated_answers = self._answer(variant, endpoint)
             self._tell(variant, endpoint)
         return endpoint
 
@@ -154,14 +157,14 @@ class Measurement:
         """The server's own probabilities on the held-out text, where the original's server tells them too."""
         if self._asked_tokens is None:
             self._asked_tokens = served_logprobs.held_out_windows(self.spec.variants, self.spec.options.quality_text)
-        if variant and 0 not in self.told:
+        if variant and 0 not in self.logprobs:
             return
         bearer = self.spec.options.bearer_env if endpoint.server is None else None
         if (
             self._asked_tokens
             and (found := served_logprobs.fetch_logprobs(endpoint, self._asked_tokens, bearer)) is not None
         ):
-            self.told[variant] = found
+            self.logprobs[variant] = found
 
     def _sweep_all(self, pool: ServerPool) -> None:
         """Each variant is searched by itself: its levels are its own, so there are no blocks and no verdicts."""
@@ -176,13 +179,13 @@ class Measurement:
 
         def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
             self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
-            run = self._run(index, endpoint, load, self.fresh.next(index, load, requests), requests)
+            run = self._run(index, endpoint, load, self.unused_prompts.take_lines(index, load, requests), requests)
             return run.records, run.audit
 
         try:
             load_plans.search_highest_load(self.spec.options, measure, found.append)
         except WorkloadExhausted as spent:
-            self.spent[index] = str(spent)
+            self.exhausted[index] = str(spent)
 
     def _warm_all(self, pool: ServerPool) -> None:
         """Every server at every level before the first block, which would else be colder than the others."""
@@ -229,7 +232,7 @@ class Measurement:
                 f"Every one of {len(asked):,} requests failed ({told}; the first: {first.rstrip('.')}): see the log."
             )
 
-    def disturbed(self) -> str | None:
+    def disturbance_warning(self) -> str | None:
         """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
         own = [key for key in self._measured() if self.spec.variants[key[0]].kind != "url"]
         worst = {key: neighbours.worst(run.disturbance for run in self.runs[key]) for key in own}
@@ -258,7 +261,7 @@ class Measurement:
         joules = energy.used(joules_before, energy.read()) if endpoint.server is not None else None
         after = endpoint.counters()
         counted = counters.counter_increase(before, after)
-        hits = self.fresh.sent(variant, plan, records, counted, cache_block_tokens(after))
+        hits = self.unused_prompts.record_sent(variant, plan, records, counted, cache_block_tokens(after))
         run = MeasuredRun(records, audit, disturbance, joules, counted, hits)
         self.runs.setdefault((variant, load), []).append(run)
         return run
@@ -289,7 +292,7 @@ class Measurement:
         """Ask the workload's first lines, which no level reads: nothing of it is measured."""
         plan = self._plan(variant, endpoint, Load("closed", streams), self._prompts(plain=True))
         records, _ = self._load(plan.model_copy(update={"seconds": None, **changed}))
-        self.fresh.sent(variant, plan, records, {}, cache_block_tokens(endpoint.counters()))
+        self.unused_prompts.record_sent(variant, plan, records, {}, cache_block_tokens(endpoint.counters()))
         return records
 
     def _plan(
@@ -306,7 +309,7 @@ class Measurement:
             bearer=bearer,
             requests=requests,
         )
-        return self.fresh.plan(variant, plan)
+        return self.unused_prompts.plan_with_salt(variant, plan)
 
     def _prompts(self, *, plain: bool = False) -> Path:
         """All lines of the workload, in its order; `plain`: the first turns alone, where the load is made of

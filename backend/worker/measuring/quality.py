@@ -53,7 +53,7 @@ class _Scorer:
     """Scores each pair of weights once."""
 
     def __init__(self, progress: Progress, folder: Path, path: Path | None) -> None:
-        self.progress, self.folder, self.kept = progress, folder, path
+        self.progress, self.folder, self.cache = progress, folder, path
         self.known: dict[tuple[str, str, str], Scores] = {}
 
     def quality(self, original: str, model: str, text: HeldOut) -> Quality:
@@ -84,7 +84,7 @@ class _Scorer:
         from backend.evaluate.quality.model_logits import ScoringPlace
         from backend.layered.layer_passes import devices
 
-        place = ScoringPlace(devices(), self.folder, kept=self.kept)
+        place = ScoringPlace(devices(), self.folder, cache=self.cache)
         paths = Path(original), Path(model)
         return scoring.score(*paths, text.documents, windows=WINDOWS, progress=self.progress, place=place)
 

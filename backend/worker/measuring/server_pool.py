@@ -12,7 +12,7 @@ from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.evaluate.public_counters import PublicCounters
 from backend.hardware import neuron, probe
-from backend.serving.base import is_cpu_build
+from backend.serving.installed_packages import is_cpu_build
 from backend.serving.vllm import VllmServer
 
 HEADROOM = 1.25
@@ -24,7 +24,7 @@ TOGETHER = 2
 def memory_for_others(server: VllmServer, others: int, together: int = 1) -> float:
     """Bytes that so many others like this one take beside it: what each holds once it is up, and what so many at a time
     hold only while they start."""
-    held = server.held_bytes()
+    held = server.resident_bytes()
     return HEADROOM * held * others + together * max(0, server.peak_rss_bytes - held)
 
 
@@ -58,14 +58,14 @@ class ServerPool:
         log: Callable[[str], Path],
         cache: Path,
         progress: Progress,
-        held_tokens: int | None = None,
+        tokens_in_flight: int | None = None,
         mode: str | None = None,
     ) -> None:
         """`python`: the interpreter that serves a variant. `mode`: that of an evaluation which is continued, else as
         asked."""
         self.variants, self.options = list(variants), options
         self._python, self._log, self._cache, self._progress = python, log, cache, progress
-        self._held_tokens = held_tokens
+        self._tokens_in_flight = tokens_in_flight
         self._up: dict[int, VllmServer] = {}
         self.mode: str = mode or options.interleave
         self.startups: dict[int, list[Startup]] = {}
@@ -84,9 +84,9 @@ class ServerPool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for index in list(self._up):
-            self._stop(index, looked_at=kind is None)
+            self._stop(index, with_evidence=kind is None)
 
-    def settle(self) -> str:
+    def start_servers(self) -> str:
         """Start what the mode wants up from the start, and answer with the mode: resident or restart."""
         ours = [index for index, variant in enumerate(self.variants) if variant.kind != "url"]
         if not ours:
@@ -152,22 +152,22 @@ class ServerPool:
                 log=self._log(f"server-{index}"),
                 cache_root=self._cache,
                 progress=self._progress,
-                held_tokens=self._held_tokens,
+                tokens_in_flight=self._tokens_in_flight,
             )
-            waiting[index].begin()
+            waiting[index].launch()
         while waiting:
-            for index in [index for index, server in waiting.items() if server.look()]:
+            for index in [index for index, server in waiting.items() if server.check_ready()]:
                 del waiting[index]
         for index in indices:
             server = self._up[index]
-            server.first_answer()
+            server.time_first_answer()
             assert server.startup is not None
             self.startups.setdefault(index, []).append(server.startup.model_copy(update={"beside": beside}))
 
-    def _stop(self, index: int, *, looked_at: bool = True) -> None:
+    def _stop(self, index: int, *, with_evidence: bool = True) -> None:
         """Nobody looks at a server whose evaluation ends without a document."""
         server = self._up.pop(index)
-        if looked_at:
+        if with_evidence:
             self.evidence.setdefault(index, []).append(server.evidence())
         server.stop()
         self.peak_rss[index] = max(self.peak_rss.get(index, 0), server.peak_rss_bytes)

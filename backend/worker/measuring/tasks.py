@@ -29,9 +29,9 @@ class TaskScoring:
     def __init__(self, spec: EvaluateSpec, settings: Settings, folder: Path, progress: Progress) -> None:
         self._spec, self._progress, self._cache = spec, progress, folder / "tasks"
         self._settings = settings
-        self._asked, self._limit = spec.options.tasks if spec.continues is None else (), spec.options.task_limit
-        self._python = engines.engine_python(settings, "quality") if self._asked else None
-        self._found: dict[int, list[SampledScore]] = {}
+        self._tasks, self._limit = spec.options.tasks if spec.continues is None else (), spec.options.task_limit
+        self._python = engines.engine_python(settings, "quality") if self._tasks else None
+        self._scores: dict[int, list[SampledScore]] = {}
         self.warnings: list[str] = []
 
     def check(self) -> None:
@@ -39,7 +39,7 @@ class TaskScoring:
         if self._python is None:
             return
         self._progress.phase("read-tasks", "Reading the tasks", weight=0.2)
-        requests = tasks.count_requests(self._python, self._asked, self._limit, self._cache)
+        requests = tasks.count_requests(self._python, self._tasks, self._limit, self._cache)
         self._progress.note(", ".join(f"{name}: {count} requests" for name, count in requests.items()) + " a variant.")
 
     def score(self, pool: ServerPool, lost: Collection[int]) -> None:
@@ -61,11 +61,11 @@ class TaskScoring:
         variant = self._spec.variants[index]
         try:
             server = self._server(variant, pool.use(index))
-            self._found[index] = tasks.score_tasks(python, self._asked, self._limit, server, self._cache)
+            self._scores[index] = tasks.score_tasks(python, self._tasks, self._limit, server, self._cache)
         except (WorkError, EndpointUnreachable, ServerFailed) as error:
             self.warnings.append(f"`{variant.name}` was not scored on the tasks: {error}")
             return
-        if cut := sum({score.task: score.cut for score, _ in self._found[index]}.values()):
+        if cut := sum({score.task: score.cut for score, _ in self._scores[index]}.values()):
             self.warnings.append(
                 f"`{variant.name}`: {cut} prompts of the tasks were longer than its context and lost their beginning."
             )
@@ -107,14 +107,14 @@ class TaskScoring:
 
     def scores(self) -> dict[int, list[TaskScore]]:
         """By variant, with their differences to the first variant's."""
-        return compare_scores(self._found)
+        return compare_scores(self._scores)
 
     def write(self, output: Path) -> None:
         """Every sample's own scores, a line each, where there are any."""
-        if not self._found:
+        if not self._scores:
             return
         with (output / SAMPLES).open("w") as stream:
-            for index, scored in self._found.items():
+            for index, scored in self._scores.items():
                 for score, each in scored:
                     for sample, value in (each or {}).items():
                         told = {"task": score.task, "metric": score.metric, "sample": sample, "score": value}

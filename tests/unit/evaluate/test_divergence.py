@@ -84,7 +84,7 @@ class Counted(Silent):
 
 def scored(models: tuple[Path, Path], folder: Path) -> tuple[dict[str, Any], list[float]]:
     progress = Counted()
-    return score(*models, TEXT, length=32, progress=progress, place=ScoringPlace(kept=folder)), progress.steps
+    return score(*models, TEXT, length=32, progress=progress, place=ScoringPlace(cache=folder)), progress.steps
 
 
 def test_the_original_is_computed_once_a_model_and_text(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def spec(*sources: str) -> ServeSpec:
 def test_attention_is_renewed_by_every_token() -> None:
     attention = IdleTimer(now=100.0)
     assert attention.idle_s(160.0) == 60
-    assert attention.hear(12.0, now=160.0)
-    assert not attention.hear(12.0, now=170.0)
+    assert attention.update(12.0, now=160.0)
+    assert not attention.update(12.0, now=170.0)
     assert (attention.tokens, attention.idle_s(175.0)) == (12.0, 15.0)
 
 

@@ -105,7 +105,7 @@ def test_what_was_compiled_is_served_with_its_own_shapes_and_the_artifact_stays_
     variant = compiled(plan, python, tmp_path)
     files = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "artifact").rglob("*"))
     with server(variant, python, tmp_path) as running:
-        running.first_answer()
+        running.time_first_answer()
         assert running.startup is not None and running.startup.kind == "cached"
         assert running.metrics()["generation_tokens"] == 1
     assert files == sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "artifact").rglob("*"))
@@ -176,5 +176,5 @@ def test_servers_stay_up_together_only_where_their_cores_are(
     both = [first, first.model_copy(update={"name": "other"})]
     logs = tmp_path / "logs"
     with ServerPool(both, EvaluateOptions(), lambda _: python, logs.joinpath, tmp_path / "cache", Silent()) as pool:
-        assert pool.settle() == mode
+        assert pool.start_servers() == mode
         assert pool.use(1).served_name == "other"

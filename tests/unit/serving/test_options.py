@@ -17,7 +17,7 @@ from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
 from backend.serving import vllm_options
-from backend.serving.base import check_port, free_port
+from backend.serving.process import check_port, free_port
 from backend.serving.vllm import VllmServer
 from backend.serving.vllm_plugin.whetstone_vllm import FORK, LAYERS
 

@@ -56,7 +56,7 @@ def test_the_others_start_two_at_a_time_unless_starts_are_measured(
     python: Path, model: Path, tmp_path: Path, apart: bool
 ) -> None:
     with pool(python, model, tmp_path, "a", "b", "c", apart=apart) as servers:
-        assert servers.settle() == "resident"
+        assert servers.start_servers() == "resident"
         first, second, third = (moments(tmp_path / f"server-{number}.log") for number in range(3))
         assert second[0] > first[1], "the first is alone, since what it holds decides how many fit"
         assert (third[0] > second[1]) is apart
@@ -67,7 +67,7 @@ def test_the_others_start_two_at_a_time_unless_starts_are_measured(
 def test_one_that_fails_beside_another_leaves_no_process(python: Path, model: Path, tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     with pytest.raises(ServerFailed), pool(python, model, tmp_path, "a", "b", "broken") as servers:
-        servers.settle()
+        servers.start_servers()
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
@@ -76,10 +76,10 @@ def test_room_is_what_each_holds_and_what_it_held_only_while_it_started(
 ) -> None:
     """A serve job asks the same before each server."""
     with pool(python, model, tmp_path, "a") as servers:
-        servers.settle()
+        servers.start_servers()
         server = servers.use(0).server
         assert server is not None
-        server._peak = server.held_bytes() + 1_000_000_000
-        held = server.held_bytes()
+        server._peak = server.resident_bytes() + 1_000_000_000
+        held = server.resident_bytes()
         assert memory_for_others(server, 1) == pytest.approx(HEADROOM * held + 1e9, rel=0.05)
         assert memory_for_others(server, 2, 2) == pytest.approx(2 * HEADROOM * held + 2e9, rel=0.05)

@@ -57,7 +57,7 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
         assert exchange is not None
         answer(exchange, words, float(turn))
         level.ended(exchange)
-        level.hear(exchange, encode(words))
+        level.add_answer(exchange, encode(words))
         following = level.next(stream)
         if following is not None:
             under_way[stream] = following

@@ -27,13 +27,13 @@ def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payload
         None,
         "final",
     )
-    talk = made.talk(0, 5, 2)
+    talk = made.start_conversation(0, 5, 2)
     assert talk is not None
     return made, talk
 
 
 def body(made: Payloads, talk: Conversation) -> dict[str, object]:
-    head, _, sent = made.conversation(talk, 7).partition(b"\r\n\r\n")
+    head, _, sent = made.next_turn_request(talk, 7).partition(b"\r\n\r\n")
     assert head.endswith(b"Content-Length: %d" % len(sent))
     found: dict[str, object] = json.loads(sent)
     return found
@@ -56,7 +56,7 @@ def test_a_chat_is_all_that_was_said_so_far(turns: list[str], system: str | None
     for number, (turn, answer) in enumerate(zip(turns, answers, strict=False), 1):
         said.append({"role": "user", "content": turn})
         assert body(made, talk) == REST | {"messages": said}
-        assert talk.answered(encode(answer)) == (number < len(turns))
+        assert talk.add_answer(encode(answer)) == (number < len(turns))
         said.append({"role": "assistant", "content": answer})
 
 
@@ -69,20 +69,20 @@ def test_completions_are_the_words_each_from_a_new_line(
     for turn, answer in zip(turns, answers, strict=False):
         said.append(turn)
         assert body(made, talk) == REST | {"prompt": "\n".join(said)}
-        talk.answered(encode(answer))
+        talk.add_answer(encode(answer))
         said.append(answer)
 
 
 def test_an_answer_without_words_ends_a_conversation() -> None:
     _, talk = opened("chat", ["a", "b"], None)
-    assert talk.goes_on
-    assert not talk.answered(encode(""))
+    assert talk.has_next_turn
+    assert not talk.add_answer(encode(""))
 
 
 @pytest.mark.parametrize(("turns", "found"), [(["a", "b"], True), (["a"], False)])
 def test_only_turns_that_follow_need_a_reader(turns: list[str], found: bool) -> None:
     made, _ = opened("chat", turns, None)
-    assert made.follow_up is found
+    assert made.has_follow_ups is found
 
 
 def answer(status: str, document: object) -> bytes:
