@@ -12,11 +12,11 @@ from pathlib import Path
 
 from backend import settings
 from backend.domain.errors import WhetstoneError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines import environments
 
 
-class Spoken(Silent):
+class Spoken(NoProgress):
     """Phases and notes on standard output."""
 
     def phase(

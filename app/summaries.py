@@ -8,7 +8,7 @@ from typing import Any
 from app.formatting import moment, seconds, size, when
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
-from backend.domain.machine import lines
+from backend.domain.machine import hardware_lines
 from backend.domain.model.facts import ModelCard
 from backend.present.words import load_search
 from backend.present.words import verdicts as wording
@@ -29,7 +29,10 @@ def verdicts(evaluation: Evaluation) -> list[str]:
 def provenance(view: EvaluationView) -> str:
     """Where, when and with what the figures were measured."""
     document = view.document
-    hardware, versions = lines.hardware_line(document.hardware), lines.versions_line(document.versions)
+    hardware, versions = (
+        hardware_lines.hardware_line(document.hardware),
+        hardware_lines.versions_line(document.versions),
+    )
     return f"Measured {moment(document.measured_at)} on {hardware}, with {versions}."
 
 

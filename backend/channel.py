@@ -66,7 +66,7 @@ def segment_name(number: int) -> str:
     return f"{number:08d}.jsonl"
 
 
-def _bare(event: Event) -> bool:
+def _is_bare_progress(event: Event) -> bool:
     """Whether it says how far its phase is and nothing else."""
     return event.kind == "progress" and not event.data and event.message is None
 
@@ -191,7 +191,7 @@ class Channel:
             found = _tail(attempt / LOG, left) + found
         return found.decode(errors="replace")
 
-    def kept_bytes(self) -> int:
+    def resume_bytes(self) -> int:
         """What lies there to go on from. Spilled hidden states count by what they take on the disk."""
         found = 0
         for path in (path for folder in self._kept() for path in folder.rglob("*")):
@@ -201,7 +201,7 @@ class Channel:
                 continue
         return found
 
-    def drop_kept(self) -> None:
+    def drop_resume(self) -> None:
         """An attempt after this begins anew."""
         for folder in self._kept():
             shutil.rmtree(folder, ignore_errors=True)
@@ -220,7 +220,7 @@ def _tail(path: Path, most: int | None) -> bytes:
         return source.read()
 
 
-def of(settings: Settings, job_id: str, attempt: int = 1, home: str | None = None) -> Channel:
+def attempt_channel(settings: Settings, job_id: str, attempt: int = 1, home: str | None = None) -> Channel:
     """The channel of a job's attempt, in this home where no other is given."""
     return Channel((Path(home) / "jobs" if home else settings.jobs) / job_id, attempt)
 
@@ -292,7 +292,12 @@ class JobChannel:
         hundred.
         """
         with self._lock:
-            if self._waiting and _bare(self._waiting[-1]) and _bare(event) and self._waiting[-1].phase == event.phase:
+            if (
+                self._waiting
+                and _is_bare_progress(self._waiting[-1])
+                and _is_bare_progress(event)
+                and self._waiting[-1].phase == event.phase
+            ):
                 self._waiting.pop()
             self._waiting.append(event)
             if urgent or time.monotonic() - self._flushed > FLUSH_S:

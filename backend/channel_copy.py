@@ -20,7 +20,7 @@ CARRY_S = 1.0
 """How long what is kept may hold up events at a time."""
 
 
-class Far(Protocol):
+class RemoteChannel(Protocol):
     """The machine where a worker runs: files of the attempt's channel there. Raises WorkError where it does not
     answer."""
 
@@ -30,13 +30,13 @@ class Far(Protocol):
         """Put bytes there; with a time of change (ns) they were the file's last."""
 
 
-FarFile = tuple[str, int, int]
+RemoteFile = tuple[str, int, int]
 """Name in the channel's folder, bytes, time of its last change in ns."""
-Kept = Mapping[str, tuple[str, int]]
+ResumeFiles = Mapping[str, tuple[str, int]]
 """What is kept to go on from at one moment: name in the channel's folder -> (SHA-256, bytes)."""
 
 
-class Copy:
+class ChannelCopy:
     """This machine's copy of a channel whose worker runs on another one.
 
     What was asked and kept goes there; what the worker says, keeps and makes comes here, the result last. What it keeps
@@ -52,11 +52,11 @@ class Copy:
     """What `carry` does."""
     ENDED: ClassVar[list[str]] = [*RUNNING, f"{WORK}/{OUTPUT}", RESULT]
 
-    def __init__(self, channel: Channel, far: Far) -> None:
+    def __init__(self, channel: Channel, far: RemoteChannel) -> None:
         self._folder, self._far = Path(channel.address), far
         self._here: dict[str, tuple[str, int]] | None = None
         """What lies here of what is kept; None while nobody looked."""
-        self._coming: Kept | None = None
+        self._coming: ResumeFiles | None = None
         self._alive = 0
 
     @property
@@ -82,7 +82,7 @@ class Copy:
                     return
                 offset += len(content)
 
-    def fetch(self, there: list[FarFile], *, ended: bool) -> list[str]:
+    def fetch(self, there: list[RemoteFile], *, ended: bool) -> list[str]:
         """Bring this copy to what lies there; which files are not needed there any more.
 
         Output and result only once the worker has `ended`. Raises ChannelDamaged.
@@ -107,7 +107,7 @@ class Copy:
                 self._take(row)
         return carried
 
-    def carry(self, kept: Kept, below: str) -> bool:
+    def carry(self, kept: ResumeFiles, below: str) -> bool:
         """Bring what is kept here, which lies there below that folder, for about CARRY_S; True once there is no more to
         do.
 
@@ -154,7 +154,7 @@ class Copy:
             path for folder in self._folder.glob(f"{RESUME}*") for path in folder.rglob("*") if path.is_file()
         )
 
-    def _take(self, row: FarFile) -> None:
+    def _take(self, row: RemoteFile) -> None:
         """The whole file, unless it is here already."""
         name, size, changed = row
         path = self._folder / name

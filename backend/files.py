@@ -21,10 +21,10 @@ from typing import BinaryIO
 
 from backend.domain.errors import DiskFull, WorkError
 
-LOOK_S = 0.2
+POLL_S = 0.2
 
 
-def aside(path: Path) -> Path:
+def staging_name(path: Path) -> Path:
     """A new name beside `path`, with the same ending."""
     return path.with_name(f".{secrets.token_hex(4)}.{path.name}")
 
@@ -49,7 +49,7 @@ def staged_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
     Raises DiskFull or WorkError, as `disk_errors` does. After any exception what was at `path` before is as it was, and
     nothing is left beside it.
     """
-    staged = aside(path)
+    staged = staging_name(path)
     try:
         with disk_errors(path):
             yield staged
@@ -68,7 +68,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
     Raises what the block raises, and OSError where the folder cannot be made or put in place.
     """
-    staged = aside(path)
+    staged = staging_name(path)
     staged.mkdir(parents=True)
     try:
         yield staged
@@ -81,7 +81,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def wait_for(lock: BinaryIO, kind: int, waits: Callable[[], None] = lambda: None) -> None:
+def wait_for_lock(lock: BinaryIO, kind: int, waits: Callable[[], None] = lambda: None) -> None:
     """flock(2) in looks, so that a signal's handler runs between two; `waits` is called once where another has it."""
     told = False
     while True:
@@ -92,15 +92,15 @@ def wait_for(lock: BinaryIO, kind: int, waits: Callable[[], None] = lambda: None
             if not told:
                 waits()
             told = True
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 @contextmanager
-def alone(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+def exclusive(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
     """While the block runs, no other process of this machine is in one of the same path; that file stays, empty."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
-        wait_for(lock, fcntl.LOCK_EX, waits)
+        wait_for_lock(lock, fcntl.LOCK_EX, waits)
         yield
 
 

@@ -31,7 +31,7 @@ SECRET_FORMS = re.compile(
 HIDDEN = "***"
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text without what looks like a secret, and without the values of this process's variables that are named like
     one."""
     for name, value in os.environ.items():
@@ -40,20 +40,20 @@ def redacted(text: str) -> str:
     return SECRET_FORMS.sub(HIDDEN, text)
 
 
-class Lines(logging.Formatter):
+class JsonLines(logging.Formatter):
     """A record as a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line: dict[str, Any] = {"time": at, "level": record.levelname.lower(), "process": record.process}
         line |= {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
-        line["message"] = redacted(record.getMessage())
+        line["message"] = redact(record.getMessage())
         if record.exc_info:
-            line["trace"] = redacted(self.formatException(record.exc_info))
+            line["trace"] = redact(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
 
 
-class Rotated(RotatingFileHandler):
+class RotatingLog(RotatingFileHandler):
     """The file is its owner's alone. Where standard error goes to it, it follows into the new one."""
 
     def _open(self) -> Any:
@@ -73,18 +73,18 @@ def _is_stderr(path: Path) -> bool:
         return False
 
 
-def begin(path: Path, *, beside: bool = True, most_bytes: int = MOST_BYTES) -> None:
+def start_logging(path: Path, *, beside: bool = True, most_bytes: int = MOST_BYTES) -> None:
     """Write this process's log there from now on, and with `beside` to standard error where that is another place. What
     nobody catches is a line too. A log that cannot be written is nobody's reason to stop."""
     handlers: list[logging.Handler] = []
     try:
-        handlers.append(Rotated(path, maxBytes=most_bytes, backupCount=MOST_FILES, encoding="utf-8"))
+        handlers.append(RotatingLog(path, maxBytes=most_bytes, backupCount=MOST_FILES, encoding="utf-8"))
     except OSError as error:
         print(f"{path} cannot be written ({error.strerror}), so the log goes here.", file=sys.stderr)
     if not handlers or (beside and not _is_stderr(path)):
         handlers.append(logging.StreamHandler())
     for handler in handlers:
-        handler.setFormatter(Lines())
+        handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
     logging.raiseExceptions = False  # a full disk
     sys.excepthook = lambda kind, error, trace: logging.critical("%s", error, exc_info=(kind, error, trace))
@@ -96,7 +96,7 @@ def _uncaught(caught: threading.ExceptHookArgs) -> None:
         logging.critical("%s", caught.exc_value, exc_info=(caught.exc_type, caught.exc_value, caught.exc_traceback))
 
 
-def say(
+def log_event(
     event: str, message: str, *, job: str | None = None, attempt: int | None = None, level: int = logging.INFO
 ) -> None:
     """One line about one thing that happened."""

@@ -18,12 +18,12 @@ import psutil
 
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-LOOK_S = 0.05
+POLL_S = 0.05
 KILLED_S = 10.0
 """How long a process may take to go after SIGKILL."""
 
 
-class Signalled(threading.Event):
+class SignalEvent(threading.Event):
     """An event that signals set, however many and whenever they come.
 
     A handler runs in the main thread wherever that is: perhaps within this event's own lock, since it waits for it, or
@@ -51,7 +51,7 @@ class Signalled(threading.Event):
         return self._noted or super().is_set()
 
     @classmethod
-    def by(cls, numbers: Iterable[signal.Signals]) -> Signalled:
+    def handle(cls, numbers: Iterable[signal.Signals]) -> SignalEvent:
         """Handles these signals from now on. Main thread only."""
         signalled = cls()
         for number in numbers:
@@ -67,7 +67,7 @@ class Usage(NamedTuple):
     cpu_s: float
 
 
-def started(pid: int) -> str:
+def start_stamp(pid: int) -> str:
     """When the process started: clock ticks since the boot (proc_pid_stat(5), field 22) and that boot's id.
 
     Unlike a time of day it stays the same when the clock is set. Raises psutil.NoSuchProcess.
@@ -79,16 +79,16 @@ def started(pid: int) -> str:
     return f"{fields[19]}@{BOOT_ID.read_text().strip()}"
 
 
-def running(pid: int, start: str) -> psutil.Process | None:
+def find_running(pid: int, start: str) -> psutil.Process | None:
     """The process with that pid and start (`started`), if it still runs: another one may have the pid by now."""
     try:
         process = psutil.Process(pid)
-        return process if started(pid) == start and process.status() != psutil.STATUS_ZOMBIE else None
+        return process if start_stamp(pid) == start and process.status() != psutil.STATUS_ZOMBIE else None
     except GONE:
         return None
 
 
-def tree(pid: int) -> list[psutil.Process]:
+def list_tree(pid: int) -> list[psutil.Process]:
     """A process and all its descendants; empty when it is gone."""
     try:
         top = psutil.Process(pid)
@@ -107,7 +107,7 @@ def usage(pid: int) -> Usage:
     """
     private = shared = 0
     cpu_s = 0.0
-    for process in tree(pid):
+    for process in list_tree(pid):
         with suppress(*GONE), process.oneshot():
             memory, times = process.memory_info(), process.cpu_times()
             private += memory.rss - memory.shared
@@ -116,26 +116,26 @@ def usage(pid: int) -> Usage:
     return Usage(private + shared, cpu_s)
 
 
-def proportional(pid: int) -> int:
+def proportional_memory(pid: int) -> int:
     """Bytes that the process and its descendants hold, each shared page divided by the processes that map it
     (proc_pid_smaps(5)).
 
     Walks page tables, some ten milliseconds a gigabyte: for moments in which nothing is measured.
     """
     held = 0
-    for process in tree(pid):
+    for process in list_tree(pid):
         with suppress(*GONE, OSError):
             rows = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
             held += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
     return held
 
 
-def marked(name: str, value: str) -> list[psutil.Process]:
+def find_marked(name: str, value: str) -> list[psutil.Process]:
     """Every process but this one that has that variable in its environment."""
-    return [process for process, found in marks(name, value) if found == value]
+    return [process for process, found in list_marks(name, value) if found == value]
 
 
-def marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
+def list_marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
     """Every process but this one in whose environment that variable begins so, with its value."""
     entry, found = f"\0{name}={prefix}".encode(), list[tuple[psutil.Process, str]]()
     for pid in psutil.pids():
@@ -153,17 +153,17 @@ def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:
     """
     if grace_s:
         _signal(processes, signal.SIGTERM)
-        processes = left(processes, grace_s)
+        processes = wait_for_end(processes, grace_s)
     _signal(processes, signal.SIGKILL)
-    left(processes, KILLED_S)
+    wait_for_end(processes, KILLED_S)
 
 
-def left(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+def wait_for_end(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
     """Those of them that still run after that time at most. One that has ended and that nobody reaped is gone too: that
     is up to its parent, which in a container is often a process 1 that does so late or never."""
     deadline, those = time.monotonic() + timeout_s, list(processes)
     while those:
-        _, those = psutil.wait_procs(those, timeout=min(LOOK_S, max(0.0, deadline - time.monotonic())))
+        _, those = psutil.wait_procs(those, timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
         those = [process for process in those if not _unreaped(process)]
         if time.monotonic() > deadline:
             break

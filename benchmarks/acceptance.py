@@ -19,7 +19,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 
@@ -38,7 +38,7 @@ def main() -> None:
         serving=Serving(enforce_eager=True),
         speculation=Speculation(method="draft", tokens=TOKENS, draft_path=str(starter / "draft")),
     )
-    python = engines.engine_python(settings.load(), "serve")
+    python = engine_status.engine_python(settings.load(), "serve")
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         with VllmServer(variant, python=python, log=scratch / "server.log", cache_root=scratch / "cache") as server:
@@ -72,7 +72,7 @@ def markdown(levels: dict[float, Level]) -> str:
         for temperature, level in levels.items()
     ]
     machine = probe.probe()
-    version = (engines.marker(settings.load().engines, "serve") or {}).get("version")
+    version = (engine_status.read_marker(settings.load().engines, "serve") or {}).get("version")
     return (
         f"# Acceptance of the starter draft, k={TOKENS}\n\n{machine['cpu']}, {machine['cores']} cores, vLLM {version}, "
         f"{datetime.now(UTC):%Y-%m-%d}; held-out prompts of assets/workloads/starter-code.jsonl, 64 new tokens at most.\n\n"

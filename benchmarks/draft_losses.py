@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 from backend import settings
 from backend.catalog.text import training_prompts
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.draft_training import KINDS, LOSS_TITLES, Kind, LossName, Training
 from backend.engines.drafts import train
 from backend.engines.drafts.target import Target
 from backend.engines.drafts.train import TrainRequest, learn, proposer
 from backend.engines.drafts.training_data import Gathering, TrainingData
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.present.tables.text import table
 
 LOSSES: tuple[LossName, ...] = ("lk_hybrid", "kl", "rkl", "jsd", "tv", "ce", "nla")
@@ -45,7 +45,7 @@ class Arm(NamedTuple):
     seed: int
 
 
-class Told(Silent):
+class Told(NoProgress):
     def __init__(self, arm: Arm) -> None:
         self.arm = arm
 
@@ -77,7 +77,7 @@ def main() -> None:
             rows = [each.result() for each in running]
     show(rows, data.facts)
     if given.out:
-        versions = engines.versions(settings.load())
+        versions = engine_status.list_versions(settings.load())
         document = {
             "kind": given.kind,
             "seconds": given.seconds,
@@ -93,7 +93,7 @@ def gathered(folder: Path, kind: Kind, minutes: float, work: Path) -> tuple[Targ
     texts = training_prompts.read(None, folder).texts
     layers = proposer(target, options).layers
     gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=training_prompts.is_held_out)
-    return target, texts, gathering.run(Silent())
+    return target, texts, gathering.run(NoProgress())
 
 
 def trained(folder: Path, kind: Kind, minutes: float, seconds: float, work: Path, arm: Arm) -> dict[str, Any]:

@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         "nothing that a worker left is ended",
         "backend/launchers/local.py",
-        "processes.end(processes.marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)",
+        "processes.end(processes.find_marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)",
         "return",
     ),
     Mutant("attempts share a channel", "backend/channel.py", "folder / str(attempt)", 'folder / "1"'),

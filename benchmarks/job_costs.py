@@ -27,7 +27,7 @@ from backend.cli.output import table
 from backend.domain.model.facts import ModelCard
 from backend.domain.needs import hardware_rates, job_duration
 from backend.domain.planner import estimate
-from backend.hardware import probe, speed
+from backend.hardware import probe, processor_speed
 from backend.service.models import models
 from backend.service.plans import cases, optimize, recipe_files
 from backend.settings import Settings
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--flops", type=float, help="16-bit operations/s of the processor; measured where not given")
     parser.add_argument("--out", type=Path, default=RESULTS / "job_costs.json")
     asked = parser.parse_args()
-    flops = asked.flops or speed.best([speed.measure(probe.cores()) for _ in range(3)]).flops
+    flops = asked.flops or processor_speed.best_speed([processor_speed.measure(probe.cores()) for _ in range(3)]).flops
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="whetstone-jobs-") as scratch:
         workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))

@@ -28,7 +28,7 @@ from backend import service
 from backend.channel import Channel, JobChannel
 from backend.cli.output import table
 from backend.domain.jobs.claims import Claim
-from backend.domain.jobs.jobs import TERMINAL, Event, Handle, InstallSpec, JobState, Outcome
+from backend.domain.jobs.jobs import TERMINAL, Event, Handle, InstallSpec, JobState, WorkerState
 from backend.hardware import probe
 from backend.launchers.base import Launcher
 from backend.service import Workspace
@@ -59,8 +59,8 @@ class Instant(Launcher):
         worker.result({"outcome": "succeeded", "document": {}})
         return Handle(launcher=self.name, place="no process", data={})
 
-    def poll(self, handle: Handle) -> Outcome:
-        return Outcome(alive=False, code=0)
+    def poll(self, handle: Handle) -> WorkerState:
+        return WorkerState(alive=False, code=0)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
         return
@@ -200,8 +200,8 @@ class _Speaking(Instant):
         self.spoken = JobChannel(Path(channel.address))
         return Handle(launcher=self.name, place="no process", data={})
 
-    def poll(self, handle: Handle) -> Outcome:
-        return Outcome(alive=True)
+    def poll(self, handle: Handle) -> WorkerState:
+        return WorkerState(alive=True)
 
 
 def watching_cost(workspace: Workspace, watchers: int) -> float:

@@ -32,7 +32,7 @@ from typing import Any
 
 from backend.cli.output import table
 from backend.domain.maths import student_t
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, load
 from benchmarks import starter_server
@@ -256,7 +256,7 @@ def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any])
 
 
 def _about(arguments: argparse.Namespace) -> dict[str, Any]:
-    vllm = (engines.marker(load().engines, "serve") or {}).get("version")
+    vllm = (engine_status.read_marker(load().engines, "serve") or {}).get("version")
     server, what = f"vLLM {vllm}, ", f"the starter model made {arguments.times} times as wide"
     if arguments.exact:
         server, what = (

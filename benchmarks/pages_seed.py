@@ -400,7 +400,7 @@ def supervisor() -> dict[str, Any]:
         "host": "here",
         "home": "",
         "pid": own.pid,
-        "process_started": processes.started(own.pid),
+        "process_started": processes.start_stamp(own.pid),
         "heartbeat_at": now() + timedelta(days=1),
         "stopped": False,
     }

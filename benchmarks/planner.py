@@ -26,7 +26,7 @@ from backend import service
 from backend.catalog.bundled import instances, models, published
 from backend.cli.output import table
 from backend.domain.evaluation.document import Level
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import estimate_correction, roofline
@@ -34,7 +34,7 @@ from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.techniques import supported
-from backend.hardware import probe, speed
+from backend.hardware import probe, processor_speed
 from backend.service.jobs import jobs
 from backend.service.plans import auto_target
 from backend.settings import Settings
@@ -70,11 +70,11 @@ def main() -> None:
     print(text)
 
 
-def probed() -> speed.Speed:
-    return speed.best([speed.measure(probe.cores()) for _ in range(PROBES)])
+def probed() -> processor_speed.Speed:
+    return processor_speed.best_speed([processor_speed.measure(probe.cores()) for _ in range(PROBES)])
 
 
-Fresh = tuple[speed.Speed, list[tuple[object, ...]]]
+Fresh = tuple[processor_speed.Speed, list[tuple[object, ...]]]
 
 
 def measured_now() -> Fresh:
@@ -88,7 +88,7 @@ def measured_now() -> Fresh:
             view = headline.measure(workspace, Path(scratch) / "wide", [], REPEATS)
         finally:
             jobs.cancel_all_and_stop(workspace)
-        found = speed.best([before, probed()])
+        found = processor_speed.best_speed([before, probed()])
     levels = [(result.name, level) for result in view.document.variants for level in result.levels]
     return found, compared(wide_card(parameters), None, found, levels)
 
@@ -130,17 +130,17 @@ def wide_card(parameters: int) -> ModelCard:
     return starter.model_copy(update={"id": "wide", **wider})
 
 
-def against_headline(found: speed.Speed) -> list[tuple[object, ...]]:
+def against_headline(found: processor_speed.Speed) -> list[tuple[object, ...]]:
     document = json.loads((RESULTS / "headline.json").read_text())
     levels = [(row["name"], Level.model_validate(level)) for row in document["variants"] for level in row["levels"]]
     return compared(wide_card(document["parameters"]), models.card("starter-draft"), found, levels)
 
 
 def compared(
-    card: ModelCard, draft: ModelCard | None, found: speed.Speed, levels: list[tuple[str, Level]]
+    card: ModelCard, draft: ModelCard | None, found: processor_speed.Speed, levels: list[tuple[str, Level]]
 ) -> list[tuple[object, ...]]:
     """(variant, streams, metric, predicted least, most, middle, measured, error, inside) for every level."""
-    kind = instructions.of(probe.probe()["flags"])
+    kind = instruction_sets.instruction_set(probe.probe()["flags"])
     device = Device("cpu", "cpu", 1, probe.total_memory(), found.weights, found.flops, measured=True, instructions=kind)
     rows: list[tuple[object, ...]] = []
     for name, level in levels:
@@ -186,7 +186,7 @@ def markdown(
     pairs: int,
     valid: int,
     runs: list[float],
-    found: speed.Speed,
+    found: processor_speed.Speed,
     rows: list[tuple[object, ...]],
     fresh: Fresh | None,
     load_before: tuple[float, float, float],
@@ -216,7 +216,7 @@ def average(load: tuple[float, float, float]) -> str:
     return ", ".join(f"{minutes:.2f}" for minutes in load)
 
 
-def section(title: str, found: speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:
+def section(title: str, found: processor_speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:
     decode = next(row for row in rows if row[:3] == ("wide", 1, estimate_correction.TPOT))
     header = ("variant", "streams", "metric", "predicted from", "to", "middle", "measured", "error", "inside")
     return [

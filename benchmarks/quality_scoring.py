@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.catalog.text import held_out_text
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.evaluate.quality import divergence, model_logits, scoring
 from backend.evaluate.quality.model_logits import ScoringPlace
 from backend.layered.matrix_products import fast_products
@@ -45,7 +45,7 @@ def scored(original: Path, candidate: Path, windows: int, kept: Path) -> dict[st
     documents, place = held_out_text.read("code", original).documents, ScoringPlace(cache=kept)
 
     def score() -> None:
-        scoring.score(original, candidate, documents, windows=windows, progress=Silent(), place=place)
+        scoring.score(original, candidate, documents, windows=windows, progress=NoProgress(), place=place)
 
     return {"first": timed(score), "again": timed(score)}
 

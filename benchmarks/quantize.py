@@ -35,7 +35,7 @@ from backend.catalog.text import calibration_text, held_out_text
 from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.techniques import capability
 from backend.engines.base import QuantizeRequest
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.settings import CHECKOUT
 from backend.worker.kinds.optimize import calibration_texts
 from benchmarks import quantize_models as models
@@ -276,7 +276,7 @@ def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace)
 
 
 def _python(engine: str) -> Path:
-    return engines.engine_python(configuration.load(), quantization_engines.environment(engine) or "studio")
+    return engine_status.engine_python(configuration.load(), quantization_engines.environment(engine) or "studio")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from backend.catalog.text import calibration_text
 from backend.catalog.text.held_out_text import Document
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.evaluate.quality import scoring
 from backend.settings import ASSETS
 
@@ -35,7 +35,7 @@ def window_kls(
     tokens = (
         held_out(original, windows) if text is None else scoring.window_tokens(original, text, LENGTH, None)[:windows]
     )
-    found = scoring.positions(original, candidate, tokens, Silent())
+    found = scoring.positions(original, candidate, tokens, NoProgress())
     before, after, kl, _ = found.mean(1).T.tolist()
     return kl, math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
 

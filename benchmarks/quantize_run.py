@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import QuantizeRequest
 
 NEEDED = {
@@ -43,7 +43,7 @@ def main(engine: str, path: str) -> None:
     request = QuantizeRequest.model_validate_json(Path(path).read_text())
     Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): the peak is counted from here
     floor, began = _status("VmRSS"), time.monotonic()
-    result = module.quantize(request, Silent())
+    result = module.quantize(request, NoProgress())
     seconds = time.monotonic() - began
     found = {
         "seconds": seconds,

@@ -23,8 +23,8 @@ from typing import Any
 
 from backend import service
 from backend.catalog.text import held_out_text
-from backend.domain.jobs.progress import Silent
-from backend.domain.machine.lines import hardware_line
+from backend.domain.jobs.progress import NoProgress
+from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.recipe.recipe import read
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
@@ -76,7 +76,7 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     request = QuantizeRequest(
         model_dir=model, out_dir=out, calibration_texts=texts, **planned(model, folder / "home", name)
     )
-    native.quantize(request, Silent())
+    native.quantize(request, NoProgress())
     found: dict[str, Any] = {
         "method": name,
         "bytes": weight_bytes(out),
@@ -86,7 +86,7 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     for text in TEXTS:
         documents = held_out_text.read(text, model).documents
         place = ScoringPlace(cache=folder / "kept")
-        found[text] = scoring.score(model, out, documents, windows=WINDOWS, progress=Silent(), place=place)
+        found[text] = scoring.score(model, out, documents, windows=WINDOWS, progress=NoProgress(), place=place)
     shutil.rmtree(out)
     return found
 

@@ -27,7 +27,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
-from backend.hardware import engines, probe, speed
+from backend.hardware import engine_status, probe, processor_speed
 from backend.serving.vllm import VllmServer
 from backend.serving.vllm_options import Tuning, all_cores, tuning
 
@@ -84,7 +84,7 @@ def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:
     )
     server = VllmServer(
         variant,
-        python=engines.engine_python(configured, "serve"),
+        python=engine_status.engine_python(configured, "serve"),
         log=folder / f"{name}.log",
         cache_root=configured.cache / "vllm",
         tokens_in_flight=4096,
@@ -168,7 +168,7 @@ def show(names: Sequence[str], streams: Sequence[int], rows: Sequence[dict[str, 
                 f"{level:3} streams  {name:24} {statistics.median(times):7.1f} ms a token  {math.exp(ratio):5.2f} "
                 f"({math.exp(ratio - half):.2f} to {math.exp(ratio + half):.2f})  {cpu:7.1f} ms of processor a token"
             )
-    known = speed.known(settings.load().cache)
+    known = processor_speed.find_measured(settings.load().cache)
     if known:
         print(
             f"The processor reads {known.speed.bandwidth / 1e9:.1f} GB/s, weights at {known.speed.weights / 1e9:.1f} GB/s."

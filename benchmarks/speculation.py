@@ -35,7 +35,7 @@ from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
 from backend.domain.planner.draft_payoff import PayoffMap, Probe, Shape
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation
 from backend.domain.workload.workload import parse
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.present.tables.text import table
 from backend.settings import ASSETS
 from backend.worker.kinds.payoff import Server, SlotMeasurement
@@ -72,7 +72,7 @@ def main() -> None:
     rows = measure(servers, streams, arguments.rounds, found)
     show(rows)
     if arguments.out:
-        document = {"rows": rows, "hardware": probe.probe(), "versions": engines.versions(settings.load())}
+        document = {"rows": rows, "hardware": probe.probe(), "versions": engine_status.list_versions(settings.load())}
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -117,7 +117,7 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         measured = Real(spec, servers, channel, progress)
         options = EvaluateOptions(concurrency=tuple(streams), max_tokens=measured.longest)
         held = cache_tokens(parse(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
-        python = partial(engines.server_python, configured)
+        python = partial(engine_status.server_python, configured)
         with ServerPool(variants, options, python, channel.side_log, configured.cache / "vllm", progress, held) as pool:
             pool.start_servers()
             measured.run(pool)

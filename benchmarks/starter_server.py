@@ -14,7 +14,7 @@ from typing import NamedTuple
 from backend import settings
 from backend.domain.evaluation.document import Variant
 from backend.domain.recipe.recipe import Serving
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.serving.vllm import VllmServer
 from benchmarks import wide
 
@@ -54,7 +54,7 @@ def serving(folder: Path, times: int = 1, cores: Cores | None = None) -> Iterato
         model_path=str(model),
         serving=Serving(enforce_eager=True, prefix_caching=False),
     )
-    python = engines.engine_python(settings.load(), "serve")
+    python = engine_status.engine_python(settings.load(), "serve")
     log, cache = folder / "server.log", folder / "cache"
     server = VllmServer(variant, python=python, log=log, cache_root=cache, kv_cache_gib=KV_CACHE_GIB)
     with kept_to({cores.server} if cores else None):

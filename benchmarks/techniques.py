@@ -30,7 +30,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.evaluate.quality import scoring
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import variants
@@ -159,7 +159,7 @@ def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tup
     """The table's rows, and how far off vLLM's unchanged model is."""
     tokens = scoring.tokenize(STARTER, [calibration_text.HELD_OUT.read_text()])[0][:PROMPT]
     exact = reference.log_probabilities(reference.load(STARTER), tokens)
-    python = engines.engine_python(workspace.settings, "serve")
+    python = engine_status.engine_python(workspace.settings, "serve")
     asked = [each for each in every if not each.error and not each.unserved]
     answered = []
     for start in range(0, len(asked), BATCH):
@@ -212,7 +212,7 @@ def row(each: Made, found: Judged) -> tuple[Any, ...]:
 
 
 def markdown(rows: list[tuple[Any, ...]], noise: float) -> str:
-    machine, version = probe.probe(), (engines.marker(settings.load().engines, "serve") or {}).get("version")
+    machine, version = probe.probe(), (engine_status.read_marker(settings.load().engines, "serve") or {}).get("version")
     return f"""# Every technique through the command, on the starter model
 
 {machine["cpu"]}, {machine["cores"]} cores, vLLM {version}, {datetime.now(UTC):%Y-%m-%d}. `python -m benchmarks.techniques`:

@@ -16,7 +16,7 @@ from xdist.remote import Producer
 from backend import settings
 from backend.domain.evaluation.document import Variant
 from backend.domain.recipe.recipe import Serving
-from backend.hardware.engines import engine_python
+from backend.hardware.engine_status import engine_python
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.serving.vllm import VllmServer

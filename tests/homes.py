@@ -22,7 +22,7 @@ from backend import processes, service
 from backend.domain.jobs.jobs import JobState
 from backend.domain.planner.target_choice import Goal
 from backend.domain.recipe.recipe import Recipe
-from backend.hardware import speed
+from backend.hardware import processor_speed
 from backend.launchers.local import MARK
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -34,7 +34,7 @@ from backend.settings import Settings
 DEADLINE_S = 600.0
 """Longer than a start of vLLM takes beside other tests; that of a test that hangs is pytest's own."""
 DATABASE = "whetstone.db"
-PROBED = speed.Speed(60e9, 40e9, 0.9e12)
+PROBED = processor_speed.Speed(60e9, 40e9, 0.9e12)
 """Of a processor as these tests run on."""
 KERNELS = "WHETSTONE_TEST_KERNELS"
 """Environment variable of the folder in which this run's servers keep what they compile: a thing is compiled once a
@@ -66,12 +66,12 @@ def _share_kernels(chosen: Settings) -> None:
         (chosen.cache / "preflight").symlink_to(looked_at, target_is_directory=True)
 
 
-def probe_once(chosen: Settings, kept: speed.Speed = PROBED) -> None:
+def probe_once(chosen: Settings, kept: processor_speed.Speed = PROBED) -> None:
     """Leave behind what an earlier measurement of this machine does."""
     row = kept._asdict() | {"at": "2026-11-21T04:00:00+00:00", "busy": False}
     chosen.cache.mkdir(parents=True, exist_ok=True)
-    document = {"processor": speed._key(), "attempts": [row] * speed.ATTEMPTS}
-    (chosen.cache / speed.FILE).write_text(json.dumps(document))
+    document = {"processor": processor_speed._key(), "attempts": [row] * processor_speed.ATTEMPTS}
+    (chosen.cache / processor_speed.FILE).write_text(json.dumps(document))
 
 
 @cache
@@ -161,7 +161,7 @@ def kill_supervisor(workspace: Workspace) -> None:
     assert killed
     for process in killed:
         process.send_signal(signal.SIGKILL)
-    assert processes.left(killed, 10) == []
+    assert processes.wait_for_end(killed, 10) == []
 
 
 def supervisors_of(workspace: Workspace) -> list[psutil.Process]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.catalog.bundled import models
 from backend.domain.evaluation.document import Evaluation
-from backend.hardware import probe, speed
+from backend.hardware import probe, processor_speed
 from backend.service import Workspace
 from backend.settings import ASSETS
 from tests import studio
@@ -33,6 +33,6 @@ def store(workspace: Workspace, identity: str = "e-measured", **hardware: Any) -
     return made
 
 
-def probed(workspace: Workspace, kept: speed.Speed = PROBED) -> None:
+def probed(workspace: Workspace, kept: processor_speed.Speed = PROBED) -> None:
     """Its processor was measured so before."""
     probe_once(workspace.settings, kept)

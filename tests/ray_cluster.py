@@ -88,22 +88,22 @@ class RayCluster:
     def stands(self, node: int) -> bool:
         """Whether Ray's own processes of that node run; what else a node has may be there longer."""
         wanted = {"raylet"} if node else {"raylet", "gcs_server"}
-        return wanted <= {_name(process) for process in processes.marked(MARK, self._mark(node))}
+        return wanted <= {_name(process) for process in processes.find_marked(MARK, self._mark(node))}
 
     def kill(self, node: int) -> None:
         """0 is the head."""
-        processes.end(processes.marked(MARK, self._mark(node)))
+        processes.end(processes.find_marked(MARK, self._mark(node)))
 
     def signal(self, node: int, number: signal.Signals) -> None:
         """To all that the node is and has started."""
-        for process in processes.marked(MARK, self._mark(node)):
+        for process in processes.find_marked(MARK, self._mark(node)):
             with suppress(*processes.GONE):
                 process.send_signal(number)
 
     def left(self) -> list[str]:
         """Processes of any node."""
         marks = [self._mark(node) for node in (0, *self.numbers)]
-        return [process.name() for mark in marks for process in processes.marked(MARK, mark)]
+        return [process.name() for mark in marks for process in processes.find_marked(MARK, mark)]
 
     def close(self) -> None:
         for node in (0, *self.numbers):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.hardware import probe
 
-W4A8 = instructions.of(probe.probe()["flags"]) == "amx"
+W4A8 = instruction_sets.instruction_set(probe.probe()["flags"]) == "amx"
 """vLLM multiplies 4-bit weights by inputs that it rounds to 8 bits, which the dequantized reference does not."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.channel import JobChannel
-from backend.launchers.cluster.client import Away, Failed, Gone
+from backend.launchers.cluster.client import ActorGone, CallFailed, ClusterUnreachable
 from backend.launchers.cluster.inside.keeper import Keeper
 from backend.launchers.cluster.requests import RESOURCE, Node
 
@@ -93,13 +93,13 @@ class SimulatedCluster:
         self._break()
         self.calls.append((method, limit_s))
         if name not in self.keepers:
-            raise Gone(f"Failed to look up actor with name '{name}'.")
+            raise ActorGone(f"Failed to look up actor with name '{name}'.")
         if self.full:
-            raise Away("Get timed out.")
+            raise ClusterUnreachable("Get timed out.")
         try:
             return getattr(self.keepers[name], method)(**arguments)
         except OSError as error:
-            raise Failed(str(error)) from None
+            raise CallFailed(str(error)) from None
 
     def _break(self) -> None:
         if self.broken:

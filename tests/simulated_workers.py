@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from backend.channel import Channel, JobChannel
 from backend.domain.jobs.claims import GIB, Capacity
-from backend.domain.jobs.jobs import Event, Handle, Outcome
+from backend.domain.jobs.jobs import Event, Handle, WorkerState
 from backend.launchers.base import Launcher
 from backend.settings import Settings
 from backend.store.database import open_store
@@ -100,10 +100,10 @@ class SimulatedLauncher(Launcher):
         self._world.between()
         return Handle(launcher=self.name, place="a test", data={"number": number})
 
-    def poll(self, handle: Handle) -> Outcome:
+    def poll(self, handle: Handle) -> WorkerState:
         alive = self._world.workers[handle.data["number"]].alive
         self._world.between()
-        return Outcome(alive=alive)
+        return WorkerState(alive=alive)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
         worker = self._world.workers[handle.data["number"]]

@@ -106,7 +106,7 @@ def supervisor(workspace: Workspace) -> None:
     """A fresh heartbeat, of this very process."""
     own = psutil.Process(os.getpid())
     with workspace.store.session() as session:
-        start = processes.started(own.pid)
+        start = processes.start_stamp(own.pid)
         leases.renew(
             session, SupervisorRow(id="s-test", host=socket.gethostname(), home="", pid=own.pid, process_started=start)
         )

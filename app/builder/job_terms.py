@@ -82,7 +82,7 @@ def choose(target: str) -> Life:
                 help="Jobs that fit run beside each other; a measurement has the machine to itself.",
             )
     try:
-        run_s = terms.seconds(limit, "run_timeout_s") if limit and limit.strip() else None
+        run_s = terms.parse_seconds(limit, "run_timeout_s") if limit and limit.strip() else None
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return Life(then=then and not aws, obstacle=sentence(error))

@@ -20,7 +20,7 @@ from app.field_labels import sentence
 from app.formatting import between, message, plain, size
 from app.steps import stack
 from backend.domain.errors import EngineMissing, InvalidOptions, WhetstoneError
-from backend.domain.jobs.eta import Range
+from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
@@ -66,7 +66,7 @@ class Judgement(NamedTuple):
     need: Need | None = None
     estimate: Estimate | None = None
     ready: Ready | None = None
-    duration: Range | None = None
+    duration: TimeLeft | None = None
     obstacle: str | None = None
     lacking: bool = False
     shown: Shown | None = None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import slug
 from backend.domain.planner.roofline import ExpectedLoad
@@ -128,7 +128,7 @@ def labels(opened: Workspace) -> dict[str, str]:
 
 def _instance(row: Instance) -> str:
     known = row.sagemaker_usd_per_hour
-    price = f"{known:,.4g} USD/h{pricelist.off(row.discount)}" if known else "no price published"
+    price = f"{known:,.4g} USD/h{price_list.discount_text(row.discount)}" if known else "no price published"
     return f"{row.accelerator_count} x {row.accelerator}, {price}"
 
 

@@ -18,7 +18,7 @@ from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import code, figure
 from backend.domain.limits import chart_selection
 from backend.domain.load.load import Load
-from backend.domain.machine.lines import hardware_line
+from backend.domain.machine.hardware_lines import hardware_line
 from backend.present.tables import evaluation as tables
 from backend.present.words import repeat_counts
 from backend.present.words.measurements import PREFIX_CACHE, load_asked

@@ -13,7 +13,7 @@ from app.endpoints import update_form
 from app.formatting import UNKNOWN, ago, message, plain
 from app.session import by, frozen
 from backend.domain.jobs.jobs import JobKind
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.roles import Action
 from backend.present import serve_command
 from backend.present.words import endpoints as words
@@ -69,7 +69,7 @@ def managed(opened: Workspace) -> None:
         )
         st.code(DEPLOY, language="bash")
         return
-    demand = f"on demand{pricelist.off(opened.settings.discount)}"
+    demand = f"on demand{price_list.discount_text(opened.settings.discount)}"
     hour = sum(each.usd_per_hour or 0 for each in found)
     so_far = sum(each.usd_so_far or 0 for each in found)
     served = [each.traffic.hour.requests for each in found if each.traffic is not None]

@@ -21,7 +21,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted
-from backend.domain.jobs.eta import Range
+from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.present import evaluate_command as evaluate_command
 from backend.present.words import repeat_counts
@@ -228,7 +228,7 @@ def command(asked: Asked, sources: list[str], *, ruined: bool) -> None:
             st.code(f"{said} --anyway" if ruined else said, language=None, wrap_lines=True)
 
 
-def duration(spec: EvaluateSpec, took: Range | None) -> str:
+def duration(spec: EvaluateSpec, took: TimeLeft | None) -> str:
     """How long about; what is not known is said."""
     if spec.options.sweep:
         return "How long a search takes depends on where it ends."

@@ -7,7 +7,7 @@ from typing import Any
 from app.formatting import moment, size
 from backend.domain.errors import RequestError
 from backend.domain.jobs.jobs import JobState
-from backend.domain.machine.environments import check_installable, find
+from backend.domain.machine.environments import require_installable, resolve
 from backend.service.jobs.jobs import JobView
 from backend.service.machines.engines import EngineStatus
 from backend.service.machines.machine import MachineView, ProcessorSpeed
@@ -101,7 +101,7 @@ def why_not(engine: EngineStatus) -> str | None:
 
 def offered(engine: EngineStatus) -> str | None:
     """The one thing to do with it: install, reinstall, or nothing."""
-    if not removable(engine.name) or find(engine.name).vendor:
+    if not removable(engine.name) or resolve(engine.name).vendor:
         return None
     if engine.installed:
         return "Reinstall"
@@ -111,7 +111,7 @@ def offered(engine: EngineStatus) -> str | None:
 def removable(name: str) -> bool:
     """Whether it is one of those that are installed and removed at all."""
     try:
-        check_installable(name)
+        require_installable(name)
     except RequestError:
         return False
     return True

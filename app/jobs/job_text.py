@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.formatting import between, message, plain, seconds, size, when
-from backend.domain.jobs.eta import Range
+from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobKind, JobState
-from backend.domain.jobs.queueing import Waiting
+from backend.domain.jobs.queueing import WaitReason
 from backend.domain.jobs.terms import Priority
 from backend.service.jobs.jobs import JobView
 
@@ -89,7 +89,7 @@ def guessed(job: JobView) -> float | None:
     return left if left > 0 else None
 
 
-def time_left(job: JobView, found: Range | None) -> tuple[str, str]:
+def time_left(job: JobView, found: TimeLeft | None) -> tuple[str, str]:
     """The range of what is left and what it goes by; without one the worker's own guess, else that it is unknown."""
     if found is not None:
         return between(found.low, found.high), found.basis
@@ -113,7 +113,7 @@ def summary(job: JobView) -> str:
     return " · ".join(parts)
 
 
-def why(found: Waiting | None, titles: Mapping[str, str]) -> str:
+def why(found: WaitReason | None, titles: Mapping[str, str]) -> str:
     """The reason in Markdown; jobs by their titles, as far as they are known."""
     sentence = found.sentence if found else "It is next."
     words = message(sentence)

@@ -21,7 +21,7 @@ from backend.domain.evaluation.soundness import (
     level_validity,
 )
 from backend.domain.figures import counted, figure
-from backend.domain.machine.lines import hardware_line, versions_line
+from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.present.words import load_search, repeat_counts
 from backend.present.words import workload_reading as workload_words
 from backend.present.words.measurements import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked

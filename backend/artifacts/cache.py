@@ -36,7 +36,7 @@ class Cache:
     def using(self, name: str) -> Iterator[None]:
         """Nobody takes its folder away meanwhile."""
         with self._opened(name) as lock:
-            files.wait_for(lock, fcntl.LOCK_SH)
+            files.wait_for_lock(lock, fcntl.LOCK_SH)
             with suppress(FileNotFoundError):
                 os.utime(self.of(name))
             yield
@@ -45,7 +45,7 @@ class Cache:
     def filling(self, name: str) -> Iterator[None]:
         """Nobody else uses or fills its folder meanwhile."""
         with self._opened(name) as lock:
-            files.wait_for(lock, fcntl.LOCK_EX)
+            files.wait_for_lock(lock, fcntl.LOCK_EX)
             yield
 
     def make_room(self, needed: int) -> None:

@@ -59,6 +59,6 @@ class FolderLocation(ArtifactLocation):
     def check_writable(self) -> None:
         with files.disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            probe = files.aside(self.folder / "probe")
+            probe = files.staging_name(self.folder / "probe")
             probe.write_bytes(b"whetstone")
             probe.unlink()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backend.processes import Signalled
+from backend.processes import SignalEvent
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -28,7 +28,7 @@ def defer_interrupts() -> Iterator[threading.Event]:
     if _noting is not None or threading.current_thread() is not threading.main_thread():
         yield _noting or threading.Event()
         return
-    event = Signalled()
+    event = SignalEvent()
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     earlier = {number: signal.signal(number, event.note) for number in heard}
     _noting = event

@@ -24,7 +24,7 @@ from typing import Any
 from backend import files
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
 from backend.domain.jobs.progress import Progress
-from backend.domain.machine.environments import Build, EnvironmentInfo, check_index, check_installable
+from backend.domain.machine.environments import Build, EnvironmentInfo, require_index, require_installable
 from backend.engines import vendor_packages
 from backend.settings import ASSETS
 
@@ -53,8 +53,8 @@ def install(
     pip's output goes to standard output, which is the job's log. Returns the marker's content.
     Raises RequestError before anything starts, NotNow where another installation runs, WorkError, DiskFull.
     """
-    environment = check_installable(name)
-    check_index(environment, index)
+    environment = require_installable(name)
+    require_index(environment, index)
     if index is not None:
         return _from_vendor(environment, engines_dir, index, progress)
     chosen = build or build_here()
@@ -91,7 +91,7 @@ def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, pr
 
 def remove(name: str, engines_dir: Path) -> None:
     """Delete the environment; its marker goes first. Raises EngineMissing where there is nothing."""
-    check_installable(name)
+    require_installable(name)
     if not (engines_dir / name).exists():
         raise EngineMissing(f"The engine `{name}` is not installed, so there is nothing to remove.")
     with _alone(engines_dir, name):

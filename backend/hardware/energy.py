@@ -28,13 +28,13 @@ class Counter(NamedTuple):
     wraps_at: float | None
 
 
-def read(powercap: Path | None = None, library: str = NVML) -> dict[str, Counter]:
+def read_counters(powercap: Path | None = None, library: str = NVML) -> dict[str, Counter]:
     """Every counter that can be read now, by a name such as `package-0 (RAPL)` or `GPU 0 (NVML)`; none where there is
     none."""
     return {**_rapl(powercap or POWERCAP), **_nvml(library)}
 
 
-def used(before: dict[str, Counter], after: dict[str, Counter]) -> dict[str, float]:
+def energy_used(before: dict[str, Counter], after: dict[str, Counter]) -> dict[str, float]:
     """Joules between two readings, of the counters that both have. One that started anew once is counted right."""
     return {name: _between(before[name], after[name]) for name in before if name in after}
 
@@ -50,12 +50,12 @@ def _rapl(powercap: Path) -> dict[str, Counter]:
         with suppress(OSError, ValueError):
             name = (zone / "name").read_text().strip()
             if name.startswith(COUNTED):
-                said = f"{name}{_within(zone) if name == 'dram' else ''} (RAPL)"
+                said = f"{name}{_package_suffix(zone) if name == 'dram' else ''} (RAPL)"
                 counters[said] = Counter(_joules(zone / "energy_uj"), _joules(zone / "max_energy_range_uj"))
     return counters
 
 
-def _within(zone: Path) -> str:
+def _package_suffix(zone: Path) -> str:
     """Which package a part is of: `intel-rapl:0:1` is of `intel-rapl:0`."""
     return f" of {(zone.parent / zone.name.rpartition(':')[0] / 'name').read_text().strip()}"
 

@@ -36,15 +36,15 @@ class NeuronDevice(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def devices() -> tuple[NeuronDevice, ...]:
+def list_devices() -> tuple[NeuronDevice, ...]:
     """In the order of their numbers; none where neuron-ls is not there, fails, or says something else."""
     tool = shutil.which(TOOL) or shutil.which(TOOL, path=FOLDER)
-    return parse(probe.said(tool, "--json-output")) if tool else ()
+    return parse(probe.run_tool(tool, "--json-output")) if tool else ()
 
 
-def cores() -> int:
+def count_cores() -> int:
     """NeuronCores here, as a program sees them."""
-    return sum(device.cores for device in devices())
+    return sum(device.cores for device in list_devices())
 
 
 def parse(text: str) -> tuple[NeuronDevice, ...]:

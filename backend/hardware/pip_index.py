@@ -14,7 +14,7 @@ DEFAULT = re.compile(r"Base URL of the Python Package Index \(default\s+(https?:
 
 
 @cache
-def default_host() -> str | None:
+def find_default_host() -> str | None:
     """The host of pip's own default index, in small letters; None where pip is not here or says it in another way.
 
     pip's help shows the default after its configuration was read (pip 26, _internal/cli/parser.py), so it is asked

@@ -123,10 +123,10 @@ def accelerators() -> tuple[Accelerator, ...]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
-    return parse_nvidia(said(tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"))
+    return parse_nvidia(run_tool(tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"))
 
 
-def said(*command: str) -> str:
+def run_tool(*command: str) -> str:
     """What a program prints; nothing where it does not run, fails or takes too long."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=True).stdout
@@ -160,4 +160,4 @@ def compiler() -> str | None:
 def python_include(python: Path | None = None) -> Path:
     """Folder of an interpreter's C headers; a folder that does not exist where the interpreter does not run."""
     question = "import sysconfig; print(sysconfig.get_paths()['include'])"
-    return Path(said(str(python or sys.executable), "-I", "-S", "-c", question).strip() or "/nonexistent")
+    return Path(run_tool(str(python or sys.executable), "-I", "-S", "-c", question).strip() or "/nonexistent")

@@ -1,7 +1,7 @@
 """What a launcher is: it starts a worker somewhere, sees whether it is there, and can stop it. It knows nothing of the
 store.
 
-A launcher is one module with one class, and a line in `launchers.chosen`. Events, log, result and output are none of
+A launcher is one module with one class, and a line in `launchers.choose_launcher`. Events, log, result and output are none of
 its business: they pass through the job's channel, whose address the worker is given.
 """
 
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from backend.channel import Channel
-from backend.domain.jobs.jobs import Handle, Outcome
+from backend.domain.jobs.jobs import Handle, WorkerState
 
 
 class Launcher(ABC):
@@ -36,7 +36,7 @@ class Launcher(ABC):
         """
 
     @abstractmethod
-    def poll(self, handle: Handle) -> Outcome:
+    def poll(self, handle: Handle) -> WorkerState:
         """Whether the worker is there; its exit code where this launcher observed the end. Called several times a
         second, so it waits for nothing and nobody."""
 

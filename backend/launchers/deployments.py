@@ -20,7 +20,7 @@ from backend.domain.deploy.deployment import FOLDER, PREFIX, TAG, Deployment, Ro
 from backend.domain.deploy.deployment import resource as scaled_resource
 from backend.domain.errors import NotNow, WhetstoneError, WorkError
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints, tags_of
+from backend.launchers.endpoints import FIRST_PAUSE_S, Endpoint, Endpoints, read_tags
 
 LONGEST_PAUSE_S = 30.0
 SEEN_WITHIN_S = 60.0
@@ -38,15 +38,15 @@ class DeployFailed(WorkError):
     """The endpoint did not come into service, or does not serve what it was updated to."""
 
 
-class OtherServes(DeployFailed):
+class OtherVersionServes(DeployFailed):
     """It is in service with another configuration than the one waited for: an update was taken back by AWS."""
 
 
-class Gone(DeployFailed):
+class EndpointDeleted(DeployFailed):
     """Somebody deleted the endpoint meanwhile."""
 
 
-class Look(NamedTuple):
+class EndpointState(NamedTuple):
     state: str
     version: str = ""
     pending: str | None = None
@@ -76,7 +76,7 @@ class Deployments(Endpoints):
             self._until(deployment.endpoint, deployment.version, sagemaker_requests.longest(deployment), say)
             self._around(deployment)
             return self.show(deployment.id)
-        except OtherServes as error:
+        except OtherVersionServes as error:
             self._withdraw(deployment, error, say)
             raise NotNow(f"{deployment.id} is served already, by another deployment: give another name.") from None
         except BaseException as error:
@@ -130,7 +130,9 @@ class Deployments(Endpoints):
                 return
             why = (seen.reason or "AWS gives no reason").rstrip(".")
             if seen.state == "InService" and (moved or waited >= SEEN_WITHIN_S):
-                raise OtherServes(f"AWS {'went back to' if moved else 'stayed at'} what was served before: {why}.")
+                raise OtherVersionServes(
+                    f"AWS {'went back to' if moved else 'stayed at'} what was served before: {why}."
+                )
             if seen.state not in BUSY_STATES | {UNKNOWN, "InService"}:
                 raise DeployFailed(f"The endpoint is {seen.state}: {why}.")
             if waited >= patience:
@@ -139,18 +141,20 @@ class Deployments(Endpoints):
             self._sleep(pause)
             waited, pause = waited + pause, min(pause * 1.5, LONGEST_PAUSE_S)
 
-    def _look(self, name: str, *, patient: bool) -> Look:
+    def _look(self, name: str, *, patient: bool) -> EndpointState:
         """`patient`: one that is not found yet is being created. AWS that is busy knows nothing new."""
         try:
             found = self._sagemaker.call("describe_endpoint", EndpointName=name)
         except Busy:
-            return Look(UNKNOWN)
+            return EndpointState(UNKNOWN)
         except ResourceMissing:
             if patient:
-                return Look("Creating")
-            raise Gone("The endpoint is gone: somebody deleted it.") from None
+                return EndpointState("Creating")
+            raise EndpointDeleted("The endpoint is gone: somebody deleted it.") from None
         pending = found.get("PendingDeploymentSummary", {}).get("EndpointConfigName")
-        return Look(found["EndpointStatus"], found.get("EndpointConfigName", ""), pending, found.get("FailureReason"))
+        return EndpointState(
+            found["EndpointStatus"], found.get("EndpointConfigName", ""), pending, found.get("FailureReason")
+        )
 
     # updating
 
@@ -178,10 +182,10 @@ class Deployments(Endpoints):
             self._until(
                 deployment.endpoint, deployment.version, 2 * sagemaker_requests.longest(deployment, rollout), say
             )
-        except Gone as error:
+        except EndpointDeleted as error:
             self._take_back(deployment, error, say)
             raise
-        except OtherServes as error:
+        except OtherVersionServes as error:
             self._withdraw(deployment, error, say)
             raise
         except BaseException:
@@ -312,7 +316,7 @@ class Deployments(Endpoints):
             arn = self._sagemaker.call("describe_endpoint", EndpointName=name)["EndpointArn"]
         except ResourceMissing:
             return False, False
-        ours = TAG in tags_of(self._sagemaker, arn)
+        ours = TAG in read_tags(self._sagemaker, arn)
         return ours, not ours
 
     def _discard(
@@ -358,7 +362,7 @@ class Deployments(Endpoints):
         )
         rows = [(each[f"{kind}Name"], each[f"{kind}Arn"]) for page in pages for each in page[members]]
         named = [(name, arn) for name, arn in rows if is_version(name, PREFIX + endpoint_id)]
-        return [name for name, arn in named if tags_of(self._sagemaker, arn).get(TAG) == endpoint_id]
+        return [name for name, arn in named if read_tags(self._sagemaker, arn).get(TAG) == endpoint_id]
 
     def _data(self, model: str, endpoint_id: str) -> set[str]:
         """The folder of its weights, where it is one of ours."""

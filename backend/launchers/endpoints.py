@@ -58,7 +58,7 @@ def home_region(region: str | None) -> str:
         return str(service.client.meta.region_name)
 
 
-def tags_of(sagemaker: Service, arn: str) -> dict[str, str]:
+def read_tags(sagemaker: Service, arn: str) -> dict[str, str]:
     return {
         each["Key"]: each["Value"] for page in sagemaker.pages("list_tags", ResourceArn=arn) for each in page["Tags"]
     }
@@ -103,7 +103,7 @@ class Endpoints:
         """None where there is none, or where it is not ours."""
         try:
             stated = self._sagemaker.call("describe_endpoint", EndpointName=name)
-            tags = tags_of(self._sagemaker, stated["EndpointArn"])
+            tags = read_tags(self._sagemaker, stated["EndpointArn"])
         except ResourceMissing:
             return None
         if TAG not in tags:
@@ -112,7 +112,7 @@ class Endpoints:
         configuration: dict[str, Any] = {}
         with suppress(ResourceMissing):  # AWS has it not (yet)
             configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=version)
-        served = tags_of(self._sagemaker, configuration["EndpointConfigArn"]) if configuration else tags
+        served = read_tags(self._sagemaker, configuration["EndpointConfigArn"]) if configuration else tags
         running = sum(each.get("CurrentInstanceCount") or 0 for each in stated.get("ProductionVariants", []))
         return Endpoint(
             id=tags[TAG],

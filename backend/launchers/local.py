@@ -19,7 +19,7 @@ import psutil
 from backend import processes
 from backend.channel import Channel
 from backend.domain.errors import WorkError
-from backend.domain.jobs.jobs import Handle, Outcome
+from backend.domain.jobs.jobs import Handle, WorkerState
 from backend.launchers.base import Launcher
 
 MARK = "WHETSTONE_JOB"
@@ -58,17 +58,17 @@ class LocalLauncher(Launcher):
                 f"The worker's process cannot be started ({error}): see `whetstone doctor`, then resume the job."
             ) from None
         self._children[child.pid] = child
-        data = {"host": socket.gethostname(), "pid": child.pid, "started": processes.started(child.pid)}
+        data = {"host": socket.gethostname(), "pid": child.pid, "started": processes.start_stamp(child.pid)}
         return Handle(launcher=self.name, place=f"process {child.pid}", data=data)
 
-    def poll(self, handle: Handle) -> Outcome:
+    def poll(self, handle: Handle) -> WorkerState:
         child = self._children.get(handle.data["pid"])
         if child is None:
-            return Outcome(alive=_process(handle) is not None)
+            return WorkerState(alive=_process(handle) is not None)
         code = child.poll()
         if code is not None:
             del self._children[child.pid]
-        return Outcome(alive=code is None, code=code)
+        return WorkerState(alive=code is None, code=code)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
         process = _process(handle)
@@ -76,15 +76,17 @@ class LocalLauncher(Launcher):
             process.send_signal(signal.SIGKILL if force else signal.SIGTERM)
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
-        processes.end(processes.marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)
+        processes.end(processes.find_marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)
 
     def sweep_others(self, kept: Collection[str]) -> None:
         own = {self._mark(job_id) for job_id in kept}
-        processes.end([each for each, mark in processes.marks(MARK, f"{self.home}:") if mark not in own], SWEEP_GRACE_S)
+        processes.end(
+            [each for each, mark in processes.list_marks(MARK, f"{self.home}:") if mark not in own], SWEEP_GRACE_S
+        )
 
     def _mark(self, job_id: str) -> str:
         return f"{self.home}:{job_id}"
 
 
 def _process(handle: Handle) -> psutil.Process | None:
-    return processes.running(handle.data["pid"], handle.data["started"])
+    return processes.find_running(handle.data["pid"], handle.data["started"])

@@ -22,10 +22,10 @@ from backend.aws.s3 import ConnectionLost
 from backend.aws.sagemaker import Busy, Expired, NameTaken, Refused, ResourceMissing, Service
 from backend.channel import Channel, JobChannel
 from backend.domain.errors import AccessRefused, RequestError, WhetstoneError, WorkError
-from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, Outcome
+from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, WorkerState
 from backend.domain.managed import optimization_job_status, optimization_requests
 from backend.domain.managed.optimization_job_status import Pace, Seen
-from backend.launchers import weights
+from backend.launchers import weight_upload
 from backend.launchers.base import Launcher
 from backend.settings import Settings
 
@@ -50,7 +50,7 @@ class Interrupted(WorkError):
     """The upload was stopped; what has arrived stays for the next one."""
 
 
-class Running(WorkError):
+class StillRunning(WorkError):
     """A job may still run at AWS; it is asked to stop again."""
 
 
@@ -73,7 +73,7 @@ class SageMakerLauncher(Launcher):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._settings, self._pace, self._clock = settings, pace, clock
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, ManagedJobFollower] = {}
         self._stops: dict[str, Stop] = {}
 
     def start(self, job_id: str, channel: Channel) -> Handle:
@@ -81,7 +81,7 @@ class SageMakerLauncher(Launcher):
         self._follow(handle, fresh=True)
         return handle
 
-    def poll(self, handle: Handle) -> Outcome:
+    def poll(self, handle: Handle) -> WorkerState:
         return self._follow(handle).poll()
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
@@ -95,7 +95,9 @@ class SageMakerLauncher(Launcher):
             if not follower.settled.is_set():
                 follower.cancel()
             if not follower.settled.wait(SWEEP_S):
-                raise Running(f"{each.data['name']} may still run at AWS ({follower.why}): it is asked to stop again.")
+                raise StillRunning(
+                    f"{each.data['name']} may still run at AWS ({follower.why}): it is asked to stop again."
+                )
             follower.stop()
             del self._followers[str(each.data["name"])]
 
@@ -110,7 +112,7 @@ class SageMakerLauncher(Launcher):
         handles = []
         for path in (path for path in (self._settings.jobs / job_id).glob("*") if path.name.isdigit()):
             with suppress(OSError):  # it was not opened to its end, so nothing was begun
-                if is_managed(channels.of(self._settings, job_id, int(path.name))):
+                if is_managed(channels.attempt_channel(self._settings, job_id, int(path.name))):
                     handles.append(self._handle(job_id, path))
         return handles
 
@@ -122,13 +124,13 @@ class SageMakerLauncher(Launcher):
             data={"name": name, "folder": str(folder.parent), "attempt": int(folder.name)},
         )
 
-    def _follow(self, handle: Handle, *, fresh: bool = False) -> Follower:
+    def _follow(self, handle: Handle, *, fresh: bool = False) -> ManagedJobFollower:
         name = str(handle.data["name"])
         if name not in self._followers:
             channel = Channel(Path(str(handle.data["folder"])), int(str(handle.data["attempt"])))
             spec = ManagedSpec.model_validate_json(channel.spec())
             worker = JobChannel(Path(channel.address))
-            self._followers[name] = Follower(spec, name, worker, self._pace(), self._clock, fresh=fresh)
+            self._followers[name] = ManagedJobFollower(spec, name, worker, self._pace(), self._clock, fresh=fresh)
             # its result is on its way into its place
             if (said := channel.result()) is not None and said.outcome == "succeeded":
                 self._followers[name].over()
@@ -155,7 +157,7 @@ class Stop:
                 time.sleep(self._pace.away())
 
 
-class Follower:
+class ManagedJobFollower:
     """Of one attempt: creates its job, asks how it stands, stops it, and says what happened through the job's channel,
     in a thread of its own. `settled`: nothing of it runs at AWS, or it is stopping there."""
 
@@ -171,7 +173,7 @@ class Follower:
     ) -> None:
         self._spec, self._name, self._channel, self._pace, self._clock = spec, name, channel, pace, clock
         self._service, self._once = Service(region=spec.region), Service(region=spec.region, tries=1)
-        self._state, self.why, self.settled = Outcome(alive=True), "it was not asked yet", threading.Event()
+        self._state, self.why, self.settled = WorkerState(alive=True), "it was not asked yet", threading.Event()
         self._tried = not fresh
         """It may have been created: by a request whose answer was lost, or by whoever was here before."""
         self._refused: str | None = None
@@ -183,14 +185,14 @@ class Follower:
         self._polled, self._woken, self._lock = time.monotonic(), threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def poll(self) -> Outcome:
+    def poll(self) -> WorkerState:
         self._polled = time.monotonic()
         self._begin()
         return self._state
 
     def over(self) -> None:
         """AWS was asked for the last time."""
-        self._ended, self._state = True, Outcome(alive=False, place=self._state.place)
+        self._ended, self._state = True, WorkerState(alive=False, place=self._state.place)
         self.settled.set()
 
     def cancel(self) -> None:
@@ -238,7 +240,7 @@ class Follower:
         logging.warning("%s: %s", self._name, error)
         if self._failed >= MANY or not isinstance(error, Busy):
             of = "AWS" if isinstance(error, AccessRefused | Refused | Busy | ConnectionLost) else "room for its record"
-            self._state = Outcome(alive=True, waiting=f"for {of}: {self.why}")
+            self._state = WorkerState(alive=True, waiting=f"for {of}: {self.why}")
         return self._pace.away()
 
     def _look(self) -> bool:
@@ -285,12 +287,12 @@ class Follower:
         said = f"Uploading the weights to {place}."
         self._channel.emit(Event(kind="phase", phase="upload", message=said))
         try:
-            self._content = weights.upload(folder, place, self._carried)
+            self._content = weight_upload.upload(folder, place, self._carried)
         except Interrupted:
             return True
         except AccessRefused:
             raise
-        except (weights.WeightsGone, RequestError) as error:
+        except (weight_upload.WeightsMissing, RequestError) as error:
             self._refused = str(error)
             return self._never()
         self._channel.emit(Event(kind="phase", phase="upload", message=f"The weights are in {place}/{self._content}/."))
@@ -334,7 +336,7 @@ class Follower:
             self._end(seen, now)
             return True
         self._status = seen.status
-        self._state = Outcome(alive=True, place=seen.arn)
+        self._state = WorkerState(alive=True, place=seen.arn)
         if self._asked and seen.status != "STOPPING":
             with suppress(Refused, ResourceMissing):  # it has ended meanwhile
                 self._service.call("stop_optimization_job", OptimizationJobName=self._name)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
-from backend.domain.machine.lines import hardware_line, versions_line
+from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe
 from backend.present.words.verdicts import verdicts

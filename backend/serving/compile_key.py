@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.domain.machine import keys
+from backend.domain.machine import compile_keys
 from backend.serving.installed_packages import installed_versions
 
 KEY_FILE = "key.json"
@@ -48,7 +48,7 @@ def processor() -> str:
 def refusal(key: dict[str, Any], python: Path) -> str | None:
     """Why a cache with this key is of no use here, or None."""
     here = current(python)
-    for each in keys.differing(here, key, LABELS):
+    for each in compile_keys.find_differences(here, key, LABELS):
         sides = f"{each.there or 'not said'}; here {each.wanted}"
         return f"it was built for {LABELS[each.field]} ({sides}), so vLLM compiles at start"
     return None

@@ -118,7 +118,7 @@ class ServerProcess:
         self._done.set()
         if self._keeper is None:
             return None
-        tree = processes.tree(self._keeper.pid)
+        tree = processes.list_tree(self._keeper.pid)
         self._keeper.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._keeper.wait(self._grace_s + KEEPER_SECONDS)

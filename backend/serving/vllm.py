@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.evidence import engine_log
 from backend.domain.evaluation.evidence.served_variant import StartEvidence
 from backend.domain.evaluation.startup import Startup
-from backend.domain.jobs.progress import Progress, Silent
+from backend.domain.jobs.progress import NoProgress, Progress
 from backend.domain.load import counters
 from backend.layered import tokenizers
 from backend.serving import compile_key, failures, neuron, vllm_options
@@ -71,7 +71,7 @@ class VllmServer:
         self._kv_cache_gib = kv_cache_gib
         self._tokens_in_flight = tokens_in_flight
         self._asked_tuning = tuning
-        self._progress = progress or Silent()
+        self._progress = progress or NoProgress()
         self._asked_port = port
         self._ready_s = ready_s
         self._port, self._key = 0, ""
@@ -128,8 +128,8 @@ class VllmServer:
         return max(self._peak, self._process.peak_rss_bytes if self._process else 0)
 
     def resident_bytes(self) -> int:
-        """Memory that it holds now, what it shares with other processes in part: see `processes.proportional`."""
-        return processes.proportional(self.pid)
+        """Memory that it holds now, what it shares with other processes in part: see `processes.proportional_memory`."""
+        return processes.proportional_memory(self.pid)
 
     def start(self) -> float:
         """Start and wait until the server answers; returns the seconds that took.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlmodel import Session, col, select
 
-from backend.domain.machine.pricelist import InstancePrice, PriceList
+from backend.domain.machine.price_list import InstancePrice, PriceList
 from backend.store.tables import PriceRow
 
 

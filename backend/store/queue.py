@@ -24,8 +24,8 @@ from backend.domain.jobs import queueing
 from backend.domain.jobs.claims import Capacity, Claim
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobState
-from backend.domain.jobs.queueing import Entry
-from backend.domain.jobs.terms import Priority, Terms, rank
+from backend.domain.jobs.queueing import QueueEntry
+from backend.domain.jobs.terms import Priority, Terms, queue_rank
 from backend.store import artifact_contents, history, leases
 from backend.store.leases import Fenced
 from backend.store.tables import JobRow
@@ -56,7 +56,7 @@ def submit(session: Session, row: JobRow, *, artifacts: Iterable[str] = ()) -> J
     succeed, NotFound where one of the artifacts that it names is not there.
     """
     at, terms = leases.clock(session), Terms.model_validate_json(row.terms)
-    row.rank = rank(at.timestamp(), terms.priority)
+    row.rank = queue_rank(at.timestamp(), terms.priority)
     first = get(session, row.after) if row.after else None
     if first is not None and first.state in RESUMABLE:
         raise NotNow(f"Job {first.id}, which has to succeed first, is {first.state}: resume it before.")
@@ -85,19 +85,19 @@ def _request_fields(spec: str) -> dict[str, Any]:
 def find_claimable(session: Session, host: str, capacity: Capacity) -> JobRow | None:
     """The queued job that may start now on that host, or None."""
     live, queued = _rows(session, host)
-    found = queueing.choose(make_entries(live), make_entries(queued), capacity)
+    found = queueing.choose_next(make_entries(live), make_entries(queued), capacity)
     return next((row for row in queued if found is not None and row.id == found.id), None)
 
 
 def find_jobs_to_stop(session: Session, host: str, capacity: Capacity) -> list[JobRow]:
     """The live jobs of that host that have to make room now for a person's own."""
     live, queued = _rows(session, host)
-    leaving = {entry.id for entry in queueing.in_the_way(make_entries(live), make_entries(queued), capacity)}
+    leaving = {entry.id for entry in queueing.choose_to_stop(make_entries(live), make_entries(queued), capacity)}
     return [row for row in live if row.id in leaving]
 
 
-def make_entries(rows: Iterable[JobRow]) -> list[Entry]:
-    return [Entry(row.id, Claim.model_validate_json(row.claim), row.rank, row.yields) for row in rows]
+def make_entries(rows: Iterable[JobRow]) -> list[QueueEntry]:
+    return [QueueEntry(row.id, Claim.model_validate_json(row.claim), row.rank, row.yields) for row in rows]
 
 
 def check_queue(session: Session) -> tuple[bool, bool]:
@@ -291,7 +291,7 @@ def prioritize(session: Session, job_id: str, priority: Priority) -> JobRow:
     """Put a queued job where it would stand had it been submitted with that priority. Raises NotNow unless queued."""
     row = get(session, job_id)
     terms = Terms.model_validate_json(row.terms).model_copy(update={"priority": priority})
-    return _place(session, row, rank=rank(row.created_at.timestamp(), priority), terms=terms.text)
+    return _place(session, row, rank=queue_rank(row.created_at.timestamp(), priority), terms=terms.text)
 
 
 def _place(session: Session, row: JobRow, **values: Any) -> JobRow:

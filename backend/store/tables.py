@@ -57,7 +57,7 @@ class JobRow(Base, table=True):
     submission: str | None = Field(default=None, unique=True)
     """A key the submitter chose: the same key twice is one job, so that a double click is one job."""
     rank: float = 0.0
-    """Queue order, lowest first (`domain.jobs.terms.rank`); `move to front` goes below the lowest."""
+    """Queue order, lowest first (`domain.jobs.terms.queue_rank`); `move to front` goes below the lowest."""
     yields: bool = False
     """It waits behind every job that does not, and makes room for one: the starter demo of a first run."""
     claim: str = "{}"
@@ -334,7 +334,7 @@ class SupervisorRow(Base, table=True):
     home: str
     pid: int
     process_started: str
-    """As `processes.started`."""
+    """As `processes.start_stamp`."""
     heartbeat_at: datetime = Field(default_factory=now, sa_type=Aware)
     stopped: bool = False
     draining: bool = False

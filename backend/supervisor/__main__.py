@@ -36,15 +36,15 @@ def main() -> int:
     arguments = parser.parse_args()
     settings = configuration.load()
     settings.home.mkdir(parents=True, exist_ok=True)
-    logs.begin(settings.home / LOG)
+    logs.start_logging(settings.home / LOG)
     with (settings.home / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logs.say("left", f"Another supervisor serves {settings.home} already; nothing to do.")
+            logs.log_event("left", f"Another supervisor serves {settings.home} already; nothing to do.")
             return 0
         lock.truncate(0)
-        lock.write(f"{os.getpid()} {processes.started(os.getpid())}")
+        lock.write(f"{os.getpid()} {processes.start_stamp(os.getpid())}")
         lock.flush()
         supervisor = Supervisor(settings, open_store(settings), beside=True)
         pace = Pace()
@@ -88,10 +88,10 @@ def _watch(supervisor: Supervisor, settings: Settings, port: int | None, pace: P
 
 
 def _serve(supervisor: Supervisor, until_idle: float | None, pace: Pace) -> int:
-    stopping = processes.Signalled.by((signal.SIGTERM, signal.SIGINT))
+    stopping = processes.SignalEvent.handle((signal.SIGTERM, signal.SIGINT))
     threading.Thread(target=_beat, args=(supervisor, stopping), daemon=True, name="heartbeat").start()
     supervisor.begin()
-    logs.say("started", f"Supervisor {supervisor.row.id} of {supervisor.settings.home} has started.")
+    logs.log_event("started", f"Supervisor {supervisor.row.id} of {supervisor.settings.home} has started.")
     busy_at = time.monotonic()
     while not stopping.is_set():
         if _tick(supervisor):
@@ -101,7 +101,7 @@ def _serve(supervisor: Supervisor, until_idle: float | None, pace: Pace) -> int:
         stopping.wait(pace.pause())
     stopping.set()
     supervisor.stop()
-    logs.say("stopped", "The supervisor has stopped; workers that run go on.")
+    logs.log_event("stopped", "The supervisor has stopped; workers that run go on.")
     return 0
 
 

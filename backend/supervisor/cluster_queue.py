@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backend.domain.jobs.jobs import Event, Handle, Outcome
+from backend.domain.jobs.jobs import Event, Handle, WorkerState
 
 MOST_WAITING = 4
 """Jobs that a cluster is given before it has found nodes for them: what waits here keeps its place in the queue."""
@@ -19,7 +19,7 @@ class ClusterPlacement:
     whole: bool = False
     waiting: str | None = None
 
-    def update(self, handle: Handle, outcome: Outcome) -> tuple[Handle, list[Event]]:
+    def update(self, handle: Handle, outcome: WorkerState) -> tuple[Handle, list[Event]]:
         """The handle with the place where it is now, and what is new: what it waits for, then where it runs."""
         events = []
         if outcome.waiting not in {None, self.waiting}:

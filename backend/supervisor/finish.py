@@ -19,7 +19,7 @@ from backend.domain.errors import NotNow, WhetstoneError
 from backend.domain.figures import span
 from backend.domain.jobs import endings
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import UNSAID, Event, JobState
+from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event, JobState
 from backend.domain.jobs.terms import Terms
 from backend.settings import Settings
 from backend.store import history, leases, queue
@@ -47,7 +47,7 @@ class Finisher:
         """An attempt that was not asked to end. `sentence` has no full stop. Nothing of it may run any more. Raises
         Fenced."""
         asked = Terms.model_validate_json(row.terms).retries
-        verdict = endings.judge(ending, retried=row.retried, strikes=row.strikes, asked=asked)
+        verdict = endings.decide_retry(ending, retried=row.retried, strikes=row.strikes, asked=asked)
         if verdict.aside:
             aside = f"That was the {verdict.strikes}. time in a row, so it was put aside: see the log"
             told = f"{sentence}. {aside}; `whetstone jobs release {row.id}` gives it another try."
@@ -154,7 +154,7 @@ def exit_reason(code: int, folder: Path, attempt: str | None = None) -> tuple[En
     negative for a signal."""
     if attempt is not None and (gone := removal_reason(attempt)) is not None:
         return Ending.DAMAGED, gone
-    if code == UNSAID or shutil.disk_usage(folder).free < FULL_BYTES:
+    if code == RESULT_UNWRITTEN or shutil.disk_usage(folder).free < FULL_BYTES:
         return Ending.DISK, str(files.disk_full(folder))
     if code == -9:
         killed = "The worker was killed (signal 9), as the system does when memory runs out: see the log, then resume the job"

@@ -24,9 +24,9 @@ class JobLog:
             self._attempts[change.job] = change.attempt
             message = change.error or f"Job {change.job} is {change.state}."
             level = LEVELS.get(change.state, logging.INFO)
-            logs.say(change.state, message, job=change.job, attempt=change.attempt, level=level)
+            logs.log_event(change.state, message, job=change.job, attempt=change.attempt, level=level)
         elif isinstance(change, EventsAppended):
             for event in change.events:
                 if event.kind in WORRYING and event.message:
                     attempt, level = self._attempts.get(change.job), WORRYING[event.kind]
-                    logs.say(event.kind, event.message, job=change.job, attempt=attempt, level=level)
+                    logs.log_event(event.kind, event.message, job=change.job, attempt=attempt, level=level)

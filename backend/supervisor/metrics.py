@@ -110,9 +110,9 @@ class Metrics(Collector):
             start_http_server(port, addr=host, registry=self.registry)
         except OSError as error:
             told = f"No metrics: {host}:{port} cannot be listened on ({error.strerror}); set WHETSTONE_METRICS_PORT to another."
-            logs.say("metrics", told, level=logging.ERROR)
+            logs.log_event("metrics", told, level=logging.ERROR)
             return
-        logs.say("metrics", f"Metrics are at http://{host}:{port}/metrics.")
+        logs.log_event("metrics", f"Metrics are at http://{host}:{port}/metrics.")
 
 
 def _there(folder: Path) -> Path:

@@ -24,9 +24,9 @@ from backend import channel, launchers, processes
 from backend.channel import Channel, ChannelDamaged
 from backend.domain.errors import DiskFull, NotNow, WhetstoneError
 from backend.domain.figures import span
-from backend.domain.jobs.claims import Capacity, Claim, granted
+from backend.domain.jobs.claims import Capacity, Claim, make_grant
 from backend.domain.jobs.endings import MOST_STRIKES, Ending
-from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, Outcome
+from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, WorkerState
 from backend.domain.jobs.terms import Terms
 from backend.hardware import probe
 from backend.launchers.base import Launcher
@@ -82,7 +82,7 @@ class Supervisor:
     ) -> None:
         """`beside`: results are put in their place in threads of their own."""
         self.settings, self.store, self._now = settings, store, monotonic
-        self.launcher = launcher or launchers.chosen(settings)
+        self.launcher = launcher or launchers.choose_launcher(settings)
         self._capacity = capacity or Capacity(
             cores=probe.cores(),
             memory_bytes=probe.total_memory(),
@@ -94,7 +94,7 @@ class Supervisor:
             host=host or socket.gethostname(),
             home=str(settings.home),
             pid=os.getpid(),
-            process_started=processes.started(os.getpid()),
+            process_started=processes.start_stamp(os.getpid()),
             capacity=self._capacity.model_dump_json(),
         )
         self.draining = False
@@ -261,7 +261,8 @@ class Supervisor:
         opened = self._channel(held)
         try:
             opened.open(
-                dependencies.fill_specification(self.settings, self.store, row), granted(devices, self._capacity, claim)
+                dependencies.fill_specification(self.settings, self.store, row),
+                make_grant(devices, self._capacity, claim),
             )
             run.handle = self.launcher.start(row.id, opened)
         except (WhetstoneError, OSError) as error:
@@ -323,7 +324,7 @@ class Supervisor:
             ending, cause = late
             self.store.run(lambda session: queue.request_cancel(session, row.id, cause, ending))
 
-    def _tell_place(self, row: JobRow, run: Run, handle: Handle, outcome: Outcome) -> None:
+    def _tell_place(self, row: JobRow, run: Run, handle: Handle, outcome: WorkerState) -> None:
         """Of a worker whose launcher finds a node for it. While it waits it is not silent."""
         if outcome.waiting is not None:
             run.hang_detector = HangDetector(self._now())
@@ -371,7 +372,7 @@ class Supervisor:
         self._runs.pop(row.id, None)
 
     def _channel(self, held: Lease) -> Channel:
-        return channel.of(self.settings, held.job, held.attempt)
+        return channel.attempt_channel(self.settings, held.job, held.attempt)
 
     def _sweep(self, held: Lease, handle: Handle | None) -> None:
         self.launcher.sweep(held.job, handle)
@@ -398,7 +399,7 @@ class Supervisor:
         elif self._now() - run.asked > GRACE_SECONDS:
             self.launcher.cancel(handle, force=True)
 
-    def _finish(self, row: JobRow, handle: Handle, outcome: Outcome) -> None:
+    def _finish(self, row: JobRow, handle: Handle, outcome: WorkerState) -> None:
         """The worker is gone: what it said of itself counts first, then what was seen of its exit. It has ended, for
         whoever looks, once nothing of it is left."""
         held, closing = leases.read_lease(row), self._finisher

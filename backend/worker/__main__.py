@@ -24,7 +24,7 @@ from backend.channel import JobChannel
 from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError, WorkError
 from backend.domain.jobs.claims import Granted
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import UNSAID, Event, JobSpec
+from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event, JobSpec
 from backend.domain.validation import unreadable
 from backend.files import disk_full, stamp
 from backend.worker import stop_watchdog
@@ -138,7 +138,7 @@ def _end(channel: JobChannel, outcome: str, error: str, ending: Ending | None = 
         channel.emit(Event(kind="error", message=error))
         channel.result({"outcome": outcome, "error": error, **({"ending": ending} if ending else {})})
     except (OSError, WorkError):
-        return UNSAID
+        return RESULT_UNWRITTEN
     return 130 if outcome == "cancelled" else 1
 
 

@@ -66,7 +66,7 @@ def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
     job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
     supervisors.ensure_running(home)
     until_phase(home, job.id, "measure")
-    inside = [Path(process.cwd()) for process in processes.tree(worker_pid(home))]
+    inside = [Path(process.cwd()) for process in processes.list_tree(worker_pid(home))]
     folders = [folder for folder in inside if folder.name.startswith("whetstone-")]
     assert len(folders) >= 3, "keeper, API server and engine core"
     os.kill(worker_pid(home), signal.SIGKILL)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.evaluate.quality import quantized_reference as quality_reference
@@ -160,7 +160,7 @@ def made(folder: Path, kind: str) -> list[Path]:
     source = tiny(folder / "source", kind)
     for technique, options in TECHNIQUES.items():
         asked = {**options, "calibration_texts": [TEXT], "samples": 8, "length": 32}
-        quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, **asked), Silent())
+        quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, **asked), NoProgress())
     return [source, *(folder / technique for technique in TECHNIQUES)]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.libraries import library_client
-from backend.hardware.engines import engine_python
+from backend.hardware.engine_status import engine_python
 from backend.settings import load
 from tests.integration.vllm.test_quantize_vllm import follows, reference, serve
 from tests.rounding import apart
@@ -41,7 +41,7 @@ def test_vllm_computes_what_the_libraries_wrote(tmp_path: Path) -> None:
     for name, (engine, options) in MADE.items():
         asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, **options}
         request = QuantizeRequest(model_dir=model, out_dir=tmp_path / name, **asked)
-        library_client.quantize(engine, engine_python(load(), "compress"), request, Silent())
+        library_client.quantize(engine, engine_python(load(), "compress"), request, NoProgress())
     tokens = list(AutoTokenizer.from_pretrained(model)(TEXT)["input_ids"])[:256]
     (plain, _), *served = serve([model, *(tmp_path / name for name in MADE)], tokens)
     original, _ = reference(model, tokens)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.jobs.jobs import Event, JobState
-from backend.domain.machine.lines import hardware_line
+from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.recipe import recipe
 from backend.service import Workspace
 from backend.service.evaluations import evaluations

@@ -19,7 +19,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.evaluation.tasks import compare_scores
 from backend.domain.jobs.jobs import JobState
 from backend.evaluate.tasks import tasks as scoring
-from backend.hardware.engines import engine_python
+from backend.hardware.engine_status import engine_python
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, task_files, tasks
 from backend.service.jobs import supervisors

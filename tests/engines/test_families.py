@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.evaluate.quality import quantized_reference as quality_reference
@@ -34,7 +34,7 @@ def run(model: Path, out: Path, method: Any, **changes: Any) -> QuantizeResult:
     request = QuantizeRequest(
         model_dir=model, out_dir=out, method=method, **{**options, **changes, "calibration_texts": [TEXT]}
     )
-    return quantize(request, Silent())
+    return quantize(request, NoProgress())
 
 
 def some_tokens() -> Any:
@@ -66,7 +66,7 @@ def test_both_formats_of_the_same_integers_are_scored_alike(tmp_path: Path, kind
     source, found = tiny(tmp_path / "source", kind), []
     for form in ("compressed-tensors", "autoawq"):
         run(source, tmp_path / form, "awq", bits=4, tuning={"format": "autoawq"} if form == "autoawq" else {})
-        found.append(scoring.score(source, tmp_path / form, TEXT * 2, length=32, progress=Silent())["kl_mean"])
+        found.append(scoring.score(source, tmp_path / form, TEXT * 2, length=32, progress=NoProgress())["kl_mean"])
     assert 0 < found[0] == pytest.approx(found[1], rel=1e-3)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.evaluate.quality import scoring
@@ -40,8 +40,8 @@ OTHERS = [name for name in TECHNIQUES if name not in YARDSTICKS]
 def lost(source: Path, out: Path, options: dict[str, Any]) -> float:
     """Mean KL of the checkpoint that is written."""
     asked = QuantizeRequest(model_dir=source, out_dir=out, samples=8, length=32, calibration_texts=[TEXT], **options)
-    quantize(asked, Silent())
-    return float(scoring.score(source, out, TEXT * 2, length=32, progress=Silent())["kl_mean"])
+    quantize(asked, NoProgress())
+    return float(scoring.score(source, out, TEXT * 2, length=32, progress=NoProgress())["kl_mean"])
 
 
 def in_turn(number: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import ImpossibleStack, QualityFloorMissed, WorkError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe import precision, precision_allocation
 from backend.domain.recipe.precision import SIXTEEN, Measured
 from backend.domain.recipe.recipe import Limits
@@ -32,7 +32,7 @@ class Stopped(Exception):
     """As a kill would, in the middle of a layer."""
 
 
-class Said(Silent):
+class Said(NoProgress):
     """Keeps what is said; stops where a phase has come so far."""
 
     def __init__(self, phase: str = "", done: float = 0) -> None:
@@ -82,7 +82,7 @@ def weights(folder: Path) -> str:
 
 
 def scored(model: Path, out: Path) -> dict[str, Any]:
-    found = scoring.score(model, out, TEXT, length=64, progress=Silent())
+    found = scoring.score(model, out, TEXT, length=64, progress=NoProgress())
     names = {"kl_mean": "kl_mean", "perplexity_after": "perplexity", "perplexity_before": "perplexity_original"}
     return {name: found[of] for name, of in names.items()}
 
@@ -94,7 +94,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def groups(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
-    return measure(request(model, tmp_path_factory.mktemp("measured") / "out"), CANDIDATES, Silent())
+    return measure(request(model, tmp_path_factory.mktemp("measured") / "out"), CANDIDATES, NoProgress())
 
 
 def test_a_measured_loss_is_that_of_a_checkpoint_with_only_that_group_rounded(
@@ -115,7 +115,7 @@ def test_a_measured_loss_is_that_of_a_checkpoint_with_only_that_group_rounded(
     for number, chosen in ((0, CANDIDATES[0]), (5, CANDIDATES[2])):
         others = {group.name: SIXTEEN for group in groups if group != groups[number]} | {groups[number].name: chosen}
         out = tmp_path / str(number)
-        quantize(request(model, out, precisions=others), Silent())
+        quantize(request(model, out, precisions=others), NoProgress())
         with torch.no_grad():
             found = techniques_reference.load(out)(tokens).logits.double().log_softmax(-1)
         kl = (original.exp() * (original - found)).sum(-1).mean().detach()
@@ -133,7 +133,7 @@ def test_each_group_gets_its_precision_and_the_file_says_so(
 
     names = [group.name for group in groups]
     chosen = {names[0]: CANDIDATES[1], names[1]: SIXTEEN, names[3]: CANDIDATES[2]}
-    result = quantize(request(model, tmp_path / "out", precisions=chosen), Silent())
+    result = quantize(request(model, tmp_path / "out", precisions=chosen), NoProgress())
     config = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
     described = {name: _described(group) for name, group in config["config_groups"].items()}
     assert config["format"] == "mixed-precision"
@@ -165,11 +165,11 @@ def test_a_better_allocation_than_4_bits_everywhere_is_found_and_one_unknown_gro
 ) -> None:
     chosen = precision_allocation.within(groups, CANDIDATES, 6.0)
     others = {group.name: each for group, each in zip(groups, chosen, strict=True)}
-    quantize(request(model, tmp_path / "mixed", precisions=others), Silent())
-    quantize(request(model, tmp_path / "plain"), Silent())
+    quantize(request(model, tmp_path / "mixed", precisions=others), NoProgress())
+    quantize(request(model, tmp_path / "plain"), NoProgress())
     assert scored(model, tmp_path / "mixed")["kl_mean"] < scored(model, tmp_path / "plain")["kl_mean"]
     with pytest.raises(ImpossibleStack, match="no group 'nothing'"):
-        quantize(request(model, tmp_path / "other", precisions={"nothing": SIXTEEN}), Silent())
+        quantize(request(model, tmp_path / "other", precisions={"nothing": SIXTEEN}), NoProgress())
 
 
 @pytest.mark.parametrize("kind", ["bloom", "cohere", "falcon-7b", "gemma2", "gpt2", "gpt-neox", "mixtral", "phi"])
@@ -178,11 +178,11 @@ def test_families_are_measured_to_the_end_and_mixed(kind: str, tmp_path: Path) -
     import torch
 
     source = tiny(tmp_path / "source", kind)
-    found = measure(request(source, tmp_path / "out", group_size=32), CANDIDATES[1:], Silent())
+    found = measure(request(source, tmp_path / "out", group_size=32), CANDIDATES[1:], NoProgress())
     assert all(group.losses["int4-g32"] > 0 and group.losses["w8a8"] < 1 for group in found)
     assert sum(group.losses["w8a8"] for group in found) < sum(group.losses["int4-g32"] for group in found)
     mix = {group.name: (CANDIDATES[2], SIXTEEN)[number % 2] for number, group in enumerate(found[1:])}
-    quantize(request(source, tmp_path / "mixed", group_size=32, precisions=mix), Silent())
+    quantize(request(source, tmp_path / "mixed", group_size=32, precisions=mix), NoProgress())
     tokens = torch.randint(1, 256, (1, 24), generator=torch.Generator().manual_seed(1))
     original = logits(source, tokens).log_softmax(-1)
     mixed = techniques_reference.load(tmp_path / "mixed")(tokens).logits.detach().log_softmax(-1)
@@ -220,7 +220,7 @@ def test_an_average_is_kept_within_and_told(model: Path, tmp_path: Path) -> None
 
 def test_a_floor_is_reached_by_raising_what_loses_most_and_a_stopped_job_goes_on(model: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
-    quantize(request(model, own), Silent())
+    quantize(request(model, own), NoProgress())
     limits = Limits(max_kl=scored(model, own)["kl_mean"] / 4, fall_back=True)
     said, out = Said(), tmp_path / "out"
     _, bits = fitting(model, out, tmp_path / "fit", limits, said).run(lambda: scored(model, out))
@@ -256,7 +256,7 @@ def test_measuring_goes_on_with_fewer_sequences_where_memory_runs_out(
     model: Path, groups: list[Measured], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hungry(monkeypatch, most=1)
-    found = measure(request(model, tmp_path / "out"), CANDIDATES, Silent())
+    found = measure(request(model, tmp_path / "out"), CANDIDATES, NoProgress())
     for one, other in zip(found, groups, strict=True):
         assert one.losses == pytest.approx(other.losses, rel=1e-3, abs=1e-9)
 
@@ -264,4 +264,4 @@ def test_measuring_goes_on_with_fewer_sequences_where_memory_runs_out(
 def test_scoring_that_runs_out_of_memory_is_one_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hungry(monkeypatch, most=0)
     with pytest.raises(WorkError, match="Memory ran out on a single sequence"):
-        scoring.score(model, model, TEXT, length=32, progress=Silent())
+        scoring.score(model, model, TEXT, length=32, progress=NoProgress())

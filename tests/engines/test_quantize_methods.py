@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
@@ -44,11 +44,11 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {
 def run(model: Path, out: Path, **options: Any) -> QuantizeResult:
     tuning = {name: options.pop(name) for name in pipelines.TUNING & options.keys()}
     asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, "tuning": tuning, **options}
-    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **asked), Silent())
+    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **asked), NoProgress())
 
 
 def kl(model: Path, candidate: Path) -> float:
-    return float(score(model, candidate, TEXT, length=64, progress=Silent())["kl_mean"])
+    return float(score(model, candidate, TEXT, length=64, progress=NoProgress())["kl_mean"])
 
 
 def config(folder: Path) -> dict[str, Any]:

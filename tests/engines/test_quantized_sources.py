@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import ImpossibleStack
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.evaluate.quality.scoring import score
@@ -37,7 +37,7 @@ def optimized(model: Path, folder: Path, **options: Any) -> Path:
     """`model` through the native engine."""
     quantize(
         QuantizeRequest(model_dir=model, out_dir=folder, calibration_texts=[TEXT * 4], samples=4, length=32, **options),
-        Silent(),
+        NoProgress(),
     )
     return folder
 
@@ -60,7 +60,7 @@ def test_an_artifact_of_quantized_weights_is_that_of_what_they_stand_for(name: s
     model = stored.store(tiny_llama(tmp_path / "stored"), layout, announcement, file)
     plain = stored.dense(tiny_llama(tmp_path / "plain"), layout)
     assert same_artifact(optimized(model, tmp_path / "a", **options), optimized(plain, tmp_path / "b", **options))
-    scores = [score(each, tmp_path / "a", TEXT, length=64, progress=Silent()) for each in (model, plain)]
+    scores = [score(each, tmp_path / "a", TEXT, length=64, progress=NoProgress()) for each in (model, plain)]
     assert scores[0] == scores[1] and scores[0]["scored"] == ("original" if options is PRUNE else "dequantized")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning
 from backend.evaluate.quality import int8_linears, quantized_reference
 from backend.evaluate.quality.model_logits import DEFAULT_PLACE, LayerwiseModel, ScoringPlace, WholeModel, open_model
@@ -149,7 +149,7 @@ def test_a_family_without_an_outline_is_scored_whole_and_says_so(tmp_path: Path)
     import torch
     from transformers import OPTConfig, OPTForCausalLM
 
-    class Warned(Silent):
+    class Warned(NoProgress):
         def __init__(self) -> None:
             self.warnings = list[str]()
 

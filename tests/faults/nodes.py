@@ -31,7 +31,7 @@ class Nodes:
     def __init__(self) -> None:
         self._ray = RayCluster(NODES, cores=CORES, ray=RAY_CLOCKS)
         self.address = self._ray.address
-        self._client = launcher.client(Settings(home=self._ray.folder, ray_address=self.address), "asked.log")
+        self._client = launcher.make_client(Settings(home=self._ray.folder, ray_address=self.address), "asked.log")
         self._tended = 0.0
         self.mine = threading.Lock()
         """Of whoever uses it: what a fault does to it is one seed's alone."""

@@ -210,7 +210,7 @@ class Site:
         return None
 
     def _on_a_node(self, row: JobRow) -> psutil.Process | None:
-        for process in processes.marked(MARK, f"{row.home}:{row.id}"):
+        for process in processes.find_marked(MARK, f"{row.home}:{row.id}"):
             with suppress(*processes.GONE):
                 command = process.cmdline()
                 if WORKER in command and command[-1].endswith(f"/{row.id}/{row.attempt}"):
@@ -295,7 +295,7 @@ class Site:
 
     def left_over(self) -> list[psutil.Process]:
         """Whatever still runs of any of its jobs."""
-        return [process for name in self.homes for process, _ in processes.marks(MARK, f"{self.home(name)}:")]
+        return [process for name in self.homes for process, _ in processes.list_marks(MARK, f"{self.home(name)}:")]
 
     def close(self) -> None:
         """Whatever happened: no process stays, and the database goes."""

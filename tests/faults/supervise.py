@@ -23,7 +23,7 @@ from sqlalchemy import event
 
 from backend import launchers, processes
 from backend.domain.jobs import endings
-from backend.domain.jobs.endings import Policy
+from backend.domain.jobs.endings import RetryPolicy
 from backend.launchers.cluster import client, follower
 from backend.settings import Settings
 from backend.store import leases
@@ -95,8 +95,10 @@ def supervise(start: Start) -> None:
     uploads.PAUSE_S = PLACE_PAUSE_S
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
-    endings.POLICIES |= {name: Policy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()}
-    launchers.chosen = lambda settings: launchers.ours(settings, python)
+    endings.POLICIES |= {
+        name: RetryPolicy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()
+    }
+    launchers.choose_launcher = lambda settings: launchers.make_worker_launcher(settings, python)
     entry.open_store = lambda settings: _opened(settings, start)  # type: ignore[assignment,misc]
     socket.gethostname = lambda: start.host
     if start.boot is not None:

@@ -43,12 +43,12 @@ def test_a_new_attempt_finds_what_was_kept_and_nothing_else_and_the_log_is_of_al
         and not second.output.exists()
         and not studio.output.exists()
     )
-    assert second.kept_bytes() == 2 * 8192 and (again.resume("bits") / "file").exists()
+    assert second.resume_bytes() == 2 * 8192 and (again.resume("bits") / "file").exists()
     with second.log_sink() as sink:
         sink.write(b"second\n")
     assert second.log() == "first attempt\nsecond\n" and second.log(tail_bytes=10) == "pt\nsecond\n"
-    second.drop_kept()
-    assert second.kept_bytes() == 0 and not again.resume("bits").exists()
+    second.drop_resume()
+    assert second.resume_bytes() == 0 and not again.resume("bits").exists()
 
 
 def test_a_worker_that_was_thought_gone_cannot_speak_for_the_next_attempt(tmp_path: Path) -> None:

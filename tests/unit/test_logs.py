@@ -17,9 +17,9 @@ SCRIPT = """
 import logging, sys, threading
 from pathlib import Path
 from backend import logs
-logs.begin(Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
+logs.start_logging(Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
 for number in range(int(sys.argv[3])):
-    logs.say("succeeded", f"number {number}", job="j-1", attempt=2)
+    logs.log_event("succeeded", f"number {number}", job="j-1", attempt=2)
 thread = threading.Thread(target=lambda: 1 / 0)
 thread.start(); thread.join()
 raise LookupError("nobody caught this")
@@ -66,7 +66,7 @@ def test_files_are_rotated_and_are_their_owners_alone(tmp_path: Path) -> None:
 def test_no_secret_stands_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_TOKEN_MINE", "correct horse")
     monkeypatch.setenv("MY_API_KEY", "abc")
-    said = logs.redacted(
+    said = logs.redact(
         "correct horse; postgresql://me:pass@host/db; Bearer xyz123; hf_abcdefghijkl; abc; https://host/path; https://me@host"
     )
     assert said == "***; postgresql://***@host/db; Bearer ***; ***; abc; https://host/path; https://me@host"
@@ -78,11 +78,11 @@ def test_a_trace_is_redacted_too(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("correct horse")
     except ValueError:
         record = logging.LogRecord("x", logging.ERROR, "x", 1, "%s", ("correct horse",), sys.exc_info())
-    assert "correct horse" not in logs.Lines().format(record)
+    assert "correct horse" not in logs.JsonLines().format(record)
 
 
 @pytest.mark.process
 def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from backend import logs; logs.begin(Path('{tmp_path}/no/x.log')); logs.say('x', 'on')"
+    code = f"from pathlib import Path; from backend import logs; logs.start_logging(Path('{tmp_path}/no/x.log')); logs.log_event('x', 'on')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "cannot be written" in done.stderr and '"message": "on"' in done.stderr

@@ -33,21 +33,21 @@ def test_processor_time_of_a_child_stays_counted_when_it_has_ended() -> None:
 
 def test_a_pid_means_the_same_process_only_with_its_start_time() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        started = processes.started(child.pid)
-        assert processes.running(child.pid, started) is not None
-        assert processes.running(child.pid, "1@another-boot") is None
+        started = processes.start_stamp(child.pid)
+        assert processes.find_running(child.pid, started) is not None
+        assert processes.find_running(child.pid, "1@another-boot") is None
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert processes.running(child.pid, started) is None  # a zombie
-    assert processes.running(child.pid, started) is None
+        assert processes.find_running(child.pid, started) is None  # a zombie
+    assert processes.find_running(child.pid, started) is None
 
 
 def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.readline()
-        processes.end(processes.tree(child.pid), 0.2)
-        assert not processes.tree(child.pid) and processes.usage(child.pid) == (0, 0.0)
+        processes.end(processes.list_tree(child.pid), 0.2)
+        assert not processes.list_tree(child.pid) and processes.usage(child.pid) == (0, 0.0)
 
 
 def test_what_ended_is_gone_although_its_parent_does_not_reap_it() -> None:
@@ -57,26 +57,26 @@ def test_what_ended_is_gone_although_its_parent_does_not_reap_it() -> None:
     with subprocess.Popen([sys.executable, "-c", careless], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         orphan = psutil.Process(int(parent.stdout.readline()))
-        assert processes.left([orphan], 0.1) == [orphan]
+        assert processes.wait_for_end([orphan], 0.1) == [orphan]
         orphan.kill()
-        assert processes.left([orphan], 20) == [] and orphan.status() == psutil.STATUS_ZOMBIE
+        assert processes.wait_for_end([orphan], 20) == [] and orphan.status() == psutil.STATUS_ZOMBIE
         processes.end([orphan], 20)
         parent.communicate(timeout=20)
 
 
 def test_a_clock_that_is_set_leaves_a_process_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's boot time, which psutil adds to the ticks of a start, moves with the clock."""
-    started = processes.started(os.getpid())
+    started = processes.start_stamp(os.getpid())
     moved = psutil.boot_time() + 1
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: moved)
-    assert processes.running(os.getpid(), started) is not None
+    assert processes.find_running(os.getpid(), started) is not None
 
 
 INTERRUPTED = """
 import signal, sys
 from backend.processes import Signalled
 
-asked = Signalled.by([signal.SIGTERM])
+asked = SignalEvent.handle([signal.SIGTERM])
 def profile(frame, event, argument):  # each call that handlers and the event make is interrupted by one more signal
     sys.setprofile(None)
     signal.raise_signal(signal.SIGTERM)

@@ -9,14 +9,14 @@ from pathlib import Path
 from backend.catalog.bundled import toml_tables
 from backend.domain.errors import InvalidCatalog
 from backend.domain.machine.device import Accelerator, Instance
-from backend.domain.machine.targets import Hardwares
+from backend.domain.machine.targets import HardwareTables
 from backend.settings import ASSETS
 
 PATH = ASSETS / "catalog" / "instances.toml"
 
 
 @lru_cache(maxsize=4)
-def load(path: Path = PATH) -> Hardwares:
+def load(path: Path = PATH) -> HardwareTables:
     """Raises InvalidCatalog with one sentence that names the row."""
     cards = {row.name: row for row in toml_tables.read(path, "accelerators", Accelerator, "name")}
     instances = {row.name: row for row in toml_tables.read(path, "instances", Instance, "name")}
@@ -28,7 +28,7 @@ def load(path: Path = PATH) -> Hardwares:
             )
         if instance.sagemaker_usd_per_hour is not None and instance.price_source not in sources:
             raise InvalidCatalog(f"{path.name}, row `{instance.name}`: its price has no source in [sources]; name one.")
-    return Hardwares(cards, instances)
+    return HardwareTables(cards, instances)
 
 
 @lru_cache(maxsize=4)

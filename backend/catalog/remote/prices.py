@@ -8,7 +8,7 @@ from pathlib import Path
 from backend.aws import pricing
 from backend.aws.s3 import CREDENTIALS
 from backend.catalog.bundled import instances
-from backend.domain.machine.pricelist import PriceList
+from backend.domain.machine.price_list import PriceList
 
 SAID_BY = (
     "AWS_ACCESS_KEY_ID",

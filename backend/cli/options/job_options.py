@@ -44,10 +44,10 @@ FLAGS = {
 """Of options whose flag is not their own name."""
 COMMON = ("priority", "queue_timeout_s", "start_timeout_s", "run_timeout_s", "retries", "idempotency_key")
 READERS: dict[str, Callable[[Any, str], Any]] = {
-    "queue_timeout_s": terms.seconds,
-    "start_timeout_s": terms.seconds,
-    "run_timeout_s": terms.seconds,
-    "memory_bytes": terms.size,
+    "queue_timeout_s": terms.parse_seconds,
+    "start_timeout_s": terms.parse_seconds,
+    "run_timeout_s": terms.parse_seconds,
+    "memory_bytes": terms.parse_size,
 }
 
 

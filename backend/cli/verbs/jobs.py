@@ -12,7 +12,7 @@ from backend import service
 from backend.cli.output import Json, emit, out, table
 from backend.cli.submit_and_wait import Wait, submit_and_wait
 from backend.domain.jobs.jobs import JobState
-from backend.domain.jobs.queueing import Waiting
+from backend.domain.jobs.queueing import WaitReason
 from backend.domain.jobs.terms import Priority
 from backend.service import Workspace
 from backend.service.jobs import jobs, progress, supervisors, wait_reasons
@@ -61,7 +61,7 @@ def list_queue(json: Json = False) -> None:
     emit(documents, as_json=json, text=text)
 
 
-def _queue_sentence(job: JobView, why: dict[str, Waiting]) -> str:
+def _queue_sentence(job: JobView, why: dict[str, WaitReason]) -> str:
     if job.id in why:
         return why[job.id].sentence
     return "It is next." if job.state is JobState.QUEUED else ""

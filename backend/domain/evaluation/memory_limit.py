@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backend.domain.evaluation.document import Level
 
 BANDWIDTH = "memory_read_bytes_per_s"
-"""Of an evaluation's `hardware`: what all cores together read, measured there by `hardware.speed`."""
+"""Of an evaluation's `hardware`: what all cores together read, measured there by `hardware.processor_speed`."""
 
 
 class StepBytes(Frozen):

@@ -22,7 +22,7 @@ class Attempt(Frozen):
     sentence: str | None = None
 
 
-def of(events: Iterable[Event]) -> list[Attempt]:
+def list_attempts(events: Iterable[Event]) -> list[Attempt]:
     """In order; a job that was only ever queued has none."""
     attempts: dict[int, Attempt] = {}
     for event in events:

@@ -68,7 +68,7 @@ class Granted(Frozen):
     """What a cluster is asked for, where the worker is to run on one."""
 
 
-def units(claim: Claim, capacity: Capacity) -> Units:
+def claimed_units(claim: Claim, capacity: Capacity) -> Units:
     """What the claim comes to on such a host; perhaps more than it has."""
     if claim.movable and capacity.cluster is not None:
         return Units(0, 0, frozenset())
@@ -84,10 +84,10 @@ def memory_units(capacity: Capacity) -> int:
     return max(1, capacity.memory_bytes // GIB)
 
 
-def lacking(claims: Iterable[Claim], capacity: Capacity) -> list[str]:
+def find_shortages(claims: Iterable[Claim], capacity: Capacity) -> list[str]:
     """What the host has too little of for all of these at once: `cores`, `memory`, names of single units; [] where they
     fit."""
-    found = [units(claim, capacity) for claim in claims]
+    found = [claimed_units(claim, capacity) for claim in claims]
     every = {f"gpu{number}" for number in range(capacity.gpus)} | {BACKGROUND}
     names = [name for one in found for name in one.named]
     short = sorted({name for name in names if names.count(name) > 1 or name not in every})
@@ -99,14 +99,14 @@ def lacking(claims: Iterable[Claim], capacity: Capacity) -> list[str]:
 
 
 def fits(claims: Iterable[Claim], capacity: Capacity) -> bool:
-    return not lacking(claims, capacity)
+    return not find_shortages(claims, capacity)
 
 
 def allocate(claim: Claim, capacity: Capacity, taken: Sequence[str]) -> list[str] | None:
     """The names of units for the claim beside those taken, the lowest free ones; None where they do not suffice."""
-    wanted, used = units(claim, capacity), set(taken)
-    cores = _free("core", capacity.cores, used)[: wanted.cores]
-    memory = _free("memory", memory_units(capacity), used)[: wanted.memory]
+    wanted, used = claimed_units(claim, capacity), set(taken)
+    cores = _free_units("core", capacity.cores, used)[: wanted.cores]
+    memory = _free_units("memory", memory_units(capacity), used)[: wanted.memory]
     beyond = {
         name for name in wanted.named if name.startswith("gpu") and int(name.removeprefix("gpu")) >= capacity.gpus
     }
@@ -115,19 +115,19 @@ def allocate(claim: Claim, capacity: Capacity, taken: Sequence[str]) -> list[str
     return [*cores, *memory, *sorted(wanted.named)]
 
 
-def _free(name: str, number: int, used: set[str]) -> list[str]:
+def _free_units(name: str, number: int, used: set[str]) -> list[str]:
     return [unit for unit in (f"{name}{index}" for index in range(number)) if unit not in used]
 
 
-def granted(allocated: Sequence[str], capacity: Capacity, claim: Claim | None = None) -> Granted:
+def make_grant(allocated: Sequence[str], capacity: Capacity, claim: Claim | None = None) -> Granted:
     """For the worker: its cores where it has not all of them or none of its own, its GPUs where the host has any. On a
     cluster it has what that gives it."""
     if claim is not None and claim.movable and capacity.cluster is not None:
         return Granted(claim=claim)
-    cores = _numbers("core", allocated)
+    cores = _unit_numbers("core", allocated)
     part = 0 < len(cores) < capacity.cores
-    return Granted(cores=cores if part else None, gpus=_numbers("gpu", allocated) if capacity.gpus else None)
+    return Granted(cores=cores if part else None, gpus=_unit_numbers("gpu", allocated) if capacity.gpus else None)
 
 
-def _numbers(name: str, allocated: Sequence[str]) -> tuple[int, ...]:
+def _unit_numbers(name: str, allocated: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(int(unit.removeprefix(name)) for unit in allocated if unit.startswith(name)))

@@ -4,7 +4,7 @@ so."""
 from __future__ import annotations
 
 from backend.domain.frozen import Facts, Frozen
-from backend.domain.machine.lines import hardware_line
+from backend.domain.machine.hardware_lines import hardware_line
 
 MARK = "demonstration.json"
 """The file that makes a home a demonstration; whoever opens that home may only read it."""

@@ -51,7 +51,7 @@ WORDS = {
 """Of a table of attempts."""
 
 
-class Policy(NamedTuple):
+class RetryPolicy(NamedTuple):
     """How often, and seconds before the first time; each time after that four times as long."""
 
     retries: int
@@ -59,11 +59,11 @@ class Policy(NamedTuple):
 
 
 POLICIES = {
-    Ending.LOST: Policy(2, 5.0),
-    Ending.STOPPED: Policy(2, 5.0),
-    Ending.SUPERVISOR: Policy(2, 5.0),
-    Ending.NODE: Policy(2, 5.0),
-    Ending.DISK: Policy(4, 30.0),
+    Ending.LOST: RetryPolicy(2, 5.0),
+    Ending.STOPPED: RetryPolicy(2, 5.0),
+    Ending.SUPERVISOR: RetryPolicy(2, 5.0),
+    Ending.NODE: RetryPolicy(2, 5.0),
+    Ending.DISK: RetryPolicy(4, 30.0),
 }
 """What is worth another try: nothing in the job is to blame. Whatever else is asked, nothing else is tried again."""
 GROWTH, LONGEST_S = 4.0, 3600.0
@@ -73,7 +73,7 @@ MOST_STRIKES = 3
 TIMEOUTS = frozenset({Ending.QUEUE_TIMEOUT, Ending.START_TIMEOUT, Ending.RUN_TIMEOUT})
 
 
-class Verdict(NamedTuple):
+class RetryDecision(NamedTuple):
     """`again_s`: seconds after which it is tried again; None where it is not. `aside`: it is put aside until it is
     released."""
 
@@ -82,19 +82,19 @@ class Verdict(NamedTuple):
     aside: bool = False
 
 
-def limit(asked: int | None) -> int:
+def strike_limit(asked: int | None) -> int:
     """Strikes in a row after which a job is put aside: not before the retries that a person asked for were made."""
     return max(MOST_STRIKES, (asked or 0) + 1)
 
 
-def judge(ending: Ending, *, retried: int, strikes: int, asked: int | None = None) -> Verdict:
+def decide_retry(ending: Ending, *, retried: int, strikes: int, asked: int | None = None) -> RetryDecision:
     """After an attempt that ended so. `retried`: how often it was tried again by itself since a person last asked for
     it; `strikes`: how many attempts before this one ended a worker or a supervisor, without another between; `asked`:
     retries."""
     struck = strikes + 1 if ending in STRIKES else 0
-    if struck >= limit(asked):
-        return Verdict(None, struck, aside=True)
+    if struck >= strike_limit(asked):
+        return RetryDecision(None, struck, aside=True)
     policy = POLICIES.get(ending)
     if policy is None or retried >= (policy.retries if asked is None else asked):
-        return Verdict(None, struck)
-    return Verdict(min(LONGEST_S, policy.first_s * GROWTH**retried), struck)
+        return RetryDecision(None, struck)
+    return RetryDecision(min(LONGEST_S, policy.first_s * GROWTH**retried), struck)

@@ -18,14 +18,14 @@ FEWEST_STEPS = 3
 """A rate's spread needs this many reports of progress."""
 
 
-class Reading(NamedTuple):
+class ProgressReading(NamedTuple):
     """One report of progress: `progress` of the whole job, 0 to 1."""
 
     at: datetime
     progress: float
 
 
-class Range(NamedTuple):
+class TimeLeft(NamedTuple):
     """Seconds, and what they go by."""
 
     low: float
@@ -33,7 +33,7 @@ class Range(NamedTuple):
     basis: str
 
 
-def from_rates(readings: Sequence[Reading], now: datetime) -> Range | None:
+def from_rates(readings: Sequence[ProgressReading], now: datetime) -> TimeLeft | None:
     """The rest at the fastest and at the slowest rate of late; None where too little was reported or nothing moved.
 
     `readings` are of the current phase, in order. The time since the last of them counts against the slowest rate as
@@ -57,37 +57,37 @@ def from_rates(readings: Sequence[Reading], now: datetime) -> Range | None:
     if silent > longest:
         share = max(after.progress - before.progress for before, after in itertools.pairwise(marks))
         high = max(high, rest / share * silent)
-    return Range(max(0.0, low), max(0.0, high), f"from the spread of its last {len(paces)} rates in this phase")
+    return TimeLeft(max(0.0, low), max(0.0, high), f"from the spread of its last {len(paces)} rates in this phase")
 
 
-def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool = True) -> Range | None:
+def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool = True) -> TimeLeft | None:
     """What the shortest and the longest earlier job would still need; None without one, or once it takes longer than
     all.
 
     `like_it`: they were of the same model and recipe or variants, not just of the same kind.
     """
-    return _left(
+    return _time_left(
         durations, elapsed_s, f"as long as {{}} {'like it' if like_it else 'of this kind, of any model,'} took"
     )
 
 
-def from_paces(paces: Sequence[float], middle_s: float, elapsed_s: float = 0.0) -> Range | None:
+def from_paces(paces: Sequence[float], middle_s: float, elapsed_s: float = 0.0) -> TimeLeft | None:
     """Of other jobs, how long each took for what a formula reckoned it to take (`paces`), times what it reckons for
     this one."""
     basis = "at the pace of {} of other models or recipes, by what each had to do"
-    return _left([pace * middle_s for pace in paces], elapsed_s, basis)
+    return _time_left([pace * middle_s for pace in paces], elapsed_s, basis)
 
 
-def _left(durations: Sequence[float], elapsed_s: float, basis: str) -> Range | None:
+def _time_left(durations: Sequence[float], elapsed_s: float, basis: str) -> TimeLeft | None:
     """`basis` has a place for the earlier jobs that say it."""
     left = [duration - elapsed_s for duration in durations]
     if not left or max(left) <= 0:
         return None
     jobs = "an earlier job" if len(left) == 1 else f"{len(left)} earlier jobs"
-    return Range(max(0.0, min(left)), max(left), basis.format(jobs))
+    return TimeLeft(max(0.0, min(left)), max(left), basis.format(jobs))
 
 
-class Runs(NamedTuple):
+class EvaluationSize(NamedTuple):
     """What an evaluation does: `runs` of a variant at a level in a block, and all their `rounds`, requests one after
     another."""
 
@@ -95,7 +95,7 @@ class Runs(NamedTuple):
     rounds: float
 
 
-def from_runs(earlier: Sequence[tuple[float, Runs]], runs: Runs) -> Range | None:
+def from_runs(earlier: Sequence[tuple[float, EvaluationSize]], runs: EvaluationSize) -> TimeLeft | None:
     """What `asked` takes at the fastest and slowest pace of earlier evaluations, each given by its seconds and what it
     did.
 
@@ -110,4 +110,4 @@ def from_runs(earlier: Sequence[tuple[float, Runs]], runs: Runs) -> Range | None
         for share in (0.0, SETTLING)
     ]
     what = "an earlier evaluation" if len(earlier) == 1 else f"{len(earlier)} earlier evaluations"
-    return Range(min(ends), max(ends), f"at the pace of {what} here")
+    return TimeLeft(min(ends), max(ends), f"at the pace of {what} here")

@@ -72,14 +72,14 @@ BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
 """Kinds that neither compute nor measure, and run beside those that do."""
 
 
-class _Reading(Frozen):
+class _ReadingSpec(Frozen):
     """A job that reads models."""
 
     seen: dict[str, str] = Field(default_factory=dict)
     """Each folder that it reads, with what told its files from others when the job was submitted (`files.stamp`)."""
 
 
-class OptimizeSpec(_Reading):
+class OptimizeSpec(_ReadingSpec):
     kind: Literal["optimize"] = "optimize"
     model: ModelCard
     recipe: Recipe
@@ -101,7 +101,7 @@ class OptimizeSpec(_Reading):
         return {self.model.path, *([self.draft.path] if self.draft else [])}
 
 
-class TrainSpec(_Reading):
+class TrainSpec(_ReadingSpec):
     """A draft for `model`, which answers the prompts itself."""
 
     kind: Literal["train"] = "train"
@@ -116,7 +116,7 @@ class TrainSpec(_Reading):
         return {self.model.path}
 
 
-class _Serving(_Reading):
+class _ServingSpec(_ReadingSpec):
     variants: tuple[Variant, ...] = Field(min_length=1)
 
     @property
@@ -132,7 +132,7 @@ class _Serving(_Reading):
         return {each.source for each in self.variants if each.kind == "artifact" and each.source.startswith("a-")}
 
 
-class EvaluateSpec(_Serving):
+class EvaluateSpec(_ServingSpec):
     """`variants`: the first is the baseline."""
 
     kind: Literal["evaluate"] = "evaluate"
@@ -159,7 +159,7 @@ class InstallSpec(Frozen):
     """The vendor's package index, of an environment that is filled from one."""
 
 
-class PayoffSpec(_Serving):
+class PayoffSpec(_ServingSpec):
     """`variants`: the target, which does not speculate. It is served alone and with drafts of random weights."""
 
     kind: Literal["payoff"] = "payoff"
@@ -174,7 +174,7 @@ class PayoffSpec(_Serving):
     weights: str
 
 
-class ServeSpec(_Serving):
+class ServeSpec(_ServingSpec):
     """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody
     asks."""
 
@@ -268,11 +268,11 @@ class Handle(Frozen):
     data: Facts = Field(default_factory=dict)
 
 
-UNSAID = 74
+RESULT_UNWRITTEN = 74
 """The exit code of a worker that could not write its result (EX_IOERR of sysexits.h)."""
 
 
-class Outcome(Frozen):
+class WorkerState(Frozen):
     """What a launcher saw of a worker: still there, exited with a code, or gone with no exit seen (`code` None)."""
 
     alive: bool

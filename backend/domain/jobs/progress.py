@@ -25,7 +25,7 @@ class Progress(Protocol):
         """A measurement for live charts, labelled approximate there."""
 
 
-class Silent:
+class NoProgress:
     """A Progress that says nothing: for tests and library use."""
 
     def _nothing(self, *said: Any, **data: Any) -> None:

@@ -46,7 +46,7 @@ class Terms(Frozen):
         return self.model_dump_json(exclude_defaults=True)
 
 
-def rank(submitted_s: float, priority: Priority) -> float:
+def queue_rank(submitted_s: float, priority: Priority) -> float:
     """A job's place in the queue, the lowest first, from when it was submitted (seconds of a clock)."""
     return submitted_s - priority.head_start_s
 
@@ -55,17 +55,17 @@ SPANS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 SIZES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
-def seconds(written: str, field: str) -> float:
+def parse_seconds(written: str, field: str) -> float:
     """`90`, `90s`, `30m`, `2h`, `1d`. Raises InvalidOptions."""
-    return _measured(written, field, SPANS, "time such as 90s, 30m or 2h")
+    return _parse_quantity(written, field, SPANS, "time such as 90s, 30m or 2h")
 
 
-def size(written: str, field: str) -> int:
+def parse_size(written: str, field: str) -> int:
     """`8GB`, `8GiB`, in bytes. Raises InvalidOptions."""
-    return int(_measured(written, field, SIZES, "size such as 8GB or 16GiB"))
+    return int(_parse_quantity(written, field, SIZES, "size such as 8GB or 16GiB"))
 
 
-def _measured(written: str, field: str, units: Mapping[str, float], wanted: str) -> float:
+def _parse_quantity(written: str, field: str, units: Mapping[str, float], wanted: str) -> float:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
     if match is None or match[2] not in units or not float(match[1]):
         raise InvalidOptions(f"is wrong: `{written[:40]}` is no {wanted}.", field=field)

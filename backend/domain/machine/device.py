@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import ConfigDict, Field
 
 from backend.domain.frozen import Frozen
-from backend.domain.machine.instructions import InstructionSet
+from backend.domain.machine.instruction_sets import InstructionSet
 from backend.domain.validation import matching
 
 Hardware = Literal["cpu", "cuda", "neuron"]

@@ -125,7 +125,7 @@ NEURON_LEGACY = _neuron(
 ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEURON_LEGACY)
 
 
-def find(name: str) -> EnvironmentInfo:
+def resolve(name: str) -> EnvironmentInfo:
     """Raises NotFound."""
     for environment in ENVIRONMENTS:
         if environment.name == name:
@@ -133,15 +133,15 @@ def find(name: str) -> EnvironmentInfo:
     raise NotFound(f"There is no engine `{name}`: the engines are {', '.join(e.name for e in ENVIRONMENTS)}.")
 
 
-def check_installable(name: str) -> EnvironmentInfo:
+def require_installable(name: str) -> EnvironmentInfo:
     """The environment, if it can be installed and removed. Raises NotFound, or RequestError with the reason."""
-    environment = find(name)
+    environment = resolve(name)
     if environment is STUDIO:
         raise RequestError("The studio environment is the one that runs this: `make setup` keeps it up to date.")
     return environment
 
 
-def check_index(environment: EnvironmentInfo, index: str | None, public: str | None = None) -> None:
+def require_index(environment: EnvironmentInfo, index: str | None, public: str | None = None) -> None:
     """Raises RequestError where an environment of vendor packages lacks its index, and where one that has none is
     given.
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import Accelerator, Device, Instance, card_device, instance_device
 
-Kind = Literal["local", "instance", "accelerator", "sagemaker", "neuron", "auto"]
+TargetKind = Literal["local", "instance", "accelerator", "sagemaker", "neuron", "auto"]
 LOCAL = ("local", "local:cpu", "local:gpu0", "local:neuron")
 GPUS = re.compile(r"local:gpu(\d+(?:,\d+)*)$")
 NEAREST = 3
@@ -30,7 +30,7 @@ class Target(NamedTuple):
     """A target with its hardware. `instance` is set for `ml.*`, `sagemaker:ml.*` and `neuron:ml.*`."""
 
     name: str
-    kind: Kind
+    kind: TargetKind
     device: Device
     instance: Instance | None = None
 
@@ -45,7 +45,7 @@ class Target(NamedTuple):
         return self.instance.discount if self.instance else 0.0
 
 
-class Hardwares(NamedTuple):
+class HardwareTables(NamedTuple):
     """The bundled rows, by name."""
 
     accelerators: Mapping[str, Accelerator]
@@ -59,7 +59,7 @@ class Hardwares(NamedTuple):
         return [self._target(instance, managed) for instance in self.instances.values()]
 
     def _target(self, instance: Instance, managed: bool) -> Target:
-        kind: Kind = "sagemaker" if managed else "instance"
+        kind: TargetKind = "sagemaker" if managed else "instance"
         return Target(f"sagemaker:{instance.name}" if managed else instance.name, kind, self.device(instance), instance)
 
     def find(self, name: str) -> Target | None:

@@ -131,7 +131,7 @@ def _put(values: dict[str, object], name: str, value: str) -> None:
 
 def _seconds(value: str) -> int:
     try:
-        return int(terms.seconds(value, "max-runtime"))
+        return int(terms.parse_seconds(value, "max-runtime"))
     except InvalidOptions as error:
         raise InvalidOptions(f"{{}} max-runtime {error.problem}", "aws") from None
 

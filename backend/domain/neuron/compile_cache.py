@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from backend.domain.frozen import Facts, Frozen
-from backend.domain.machine import keys
+from backend.domain.machine import compile_keys
 from backend.domain.neuron.compile_plan import CompilePlan
 
 
@@ -34,7 +34,7 @@ class Lookup(Frozen):
     state: Literal["hit", "miss"]
     key: str
     nearest: str | None = None
-    differs: tuple[keys.Difference, ...] = ()
+    differs: tuple[compile_keys.Difference, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -52,7 +52,7 @@ def look(plan: CompilePlan, entries: Iterable[Entry]) -> Lookup:
     ranked = []
     for entry in entries:
         names = [name for name in wanted if name != "model_hash" or plan.model_hash or entry.model != plan.model]
-        ranked.append((keys.differing(wanted, entry.fields, names), entry))
+        ranked.append((compile_keys.find_differences(wanted, entry.fields, names), entry))
     found = min(
         ranked, key=lambda pair: (pair[1].fields.get("stack") != plan.stack, len(pair[0]), pair[1].key), default=None
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_duration, recovery_needs, serving_memory
 from backend.domain.needs import job_memory as job_memory
@@ -320,10 +320,10 @@ def _products(facts: Facts, recipe: Recipe) -> dict[str, str]:
         device is None
         or bits is None
         or device.hardware != "cpu"
-        or (device.instructions, bits) not in instructions.PRODUCTS
+        or (device.instructions, bits) not in instruction_sets.PRODUCTS
     ):
         return {}
-    return {"products": f"quantized linears: {instructions.words(device.instructions, bits)}"}
+    return {"products": f"quantized linears: {instruction_sets.describe_speeds(device.instructions, bits)}"}
 
 
 def _mapped(context: Context, recipe: Recipe) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pydantic import Field
 from backend.domain.frozen import Frozen
 from backend.domain.kernels.conditions import Scheme
 from backend.domain.kernels.kernel_choice import rounds_inputs
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
@@ -162,7 +162,7 @@ def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, 
     core = max(moving, working)
     if apart.traffic:
         sixteen = max(apart.sixteen / degree / bandwidth, batch * apart.flops / degree / rate)
-        core += sixteen / instructions.gain(device.instructions, what.bits, batch)[end]
+        core += sixteen / instruction_sets.speed_range(device.instructions, what.bits, batch)[end]
     return core + _all_reduces(what, device, degree, batch, end) + shares.step[end]
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from backend.domain.frozen import Frozen
 from backend.domain.kernels.kernel_choice import rounds_inputs
 from backend.domain.kernels.table import CPU_MULTIPLE
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory
@@ -132,7 +132,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]
     if facts.place == "managed":
         return []
     step, experts = recipe.step("quantize"), bool(model.experts)
-    amx = instructions.of(facts.features or ()) == "amx"
+    amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
     found = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
     notes = [f"{found[0]}."] if found else []
     if facts.hardware == "cpu" and methods.caches_fp8(step):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears
 from backend.domain.recipe import methods
@@ -16,18 +16,18 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 
 FOUR_AMX = (
     "This processor has AMX, so vLLM runs 4-bit weights as W4A8: fastest at few streams, least at many; products are "
-    f"{instructions.words('amx', 4)}. Inputs are rounded to 8 bits, which the saved file's quality does not count."
+    f"{instruction_sets.describe_speeds('amx', 4)}. Inputs are rounded to 8 bits, which the saved file's quality does not count."
 )
 FOUR_SLOW = (
     "This processor has no AMX, so vLLM unpacks 4-bit weights to 16 bit at every step (W4A16): expect less memory, and slower "
-    f"answers than the original's here, {instructions.words('vnni', 4)}. AMD's own kernels need zentorch."
+    f"answers than the original's here, {instruction_sets.describe_speeds('vnni', 4)}. AMD's own kernels need zentorch."
 )
-EIGHT_AMX = f"8-bit products run on this processor's AMX: {instructions.words('amx', 8)}."
+EIGHT_AMX = f"8-bit products run on this processor's AMX: {instruction_sets.describe_speeds('amx', 8)}."
 EIGHT_ODD = "8-bit products run by oneDNN: AMX takes inputs of a multiple of 32 and outputs of a multiple of 16, and not all are."
-EIGHT_VNNI = f"8-bit products run by oneDNN on this processor's 8-bit instructions: {instructions.words('vnni', 8)}."
+EIGHT_VNNI = f"8-bit products run by oneDNN on this processor's 8-bit instructions: {instruction_sets.describe_speeds('vnni', 8)}."
 EIGHT_NONE = (
     "This processor has no 8-bit instructions: W8A8 saves memory here, and hardly time; products are "
-    f"{instructions.words('none', 8)}."
+    f"{instruction_sets.describe_speeds('none', 8)}."
 )
 
 
@@ -37,10 +37,10 @@ def note(model: ModelFacts, recipe: Recipe, features: Collection[str]) -> str | 
     if not isinstance(step, Quantize) or step.method == "kv_cache":
         return None
     if methods.bits(step) == 4:
-        return FOUR_AMX if {instructions.AMX, "amx_bf16"} <= set(features) else FOUR_SLOW
+        return FOUR_AMX if {instruction_sets.AMX, "amx_bf16"} <= set(features) else FOUR_SLOW
     if step.method not in {"w8a8", "smoothquant"}:
         return None
-    kind = instructions.of(features)
+    kind = instruction_sets.instruction_set(features)
     if kind == "amx":
         fits = all(shape.inputs % 32 == 0 and shape.outputs % 16 == 0 for shape in linears(model))
         return EIGHT_AMX if fits else EIGHT_ODD

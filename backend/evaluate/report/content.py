@@ -17,7 +17,7 @@ from backend.domain.evaluation.document import Comparison, Evaluation, VariantRe
 from backend.domain.figures import factor_and_bounds, figure, listed
 from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
 from backend.domain.load.load import Load
-from backend.domain.machine.lines import hardware_line
+from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.maths.intervals import wilson
 from backend.domain.what_if.costs import as_asked
 from backend.evaluate.report import tables

@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Remote, VariantResult
 from backend.domain.figures import figure
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.present.words import repeat_counts, workload_reading
 from backend.present.words.measurements import (
     INTERLEAVE,
@@ -105,7 +105,7 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
 
 
 def _remote(told: Remote) -> Facts:
-    basis = f"on demand in {told.price_region}{pricelist.off(told.discount)}"
+    basis = f"on demand in {told.price_region}{price_list.discount_text(told.discount)}"
     price = "not known" if told.usd_per_hour is None else f"{told.usd_per_hour:g} USD an hour, {basis}"
     return [
         ("Endpoint at SageMaker", f"{told.endpoint} in {told.region}, {told.instances}"),

@@ -30,19 +30,19 @@ KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER", "LD_LIBRARY_PA
 """Variables that the bridge gets, beside Ray's own: no secret of the studio reaches a process that Ray records."""
 
 
-class Away(WorkError):
+class ClusterUnreachable(WorkError):
     """The cluster, or a keeper in it, does not answer. It says nothing of a worker."""
 
 
-class Gone(WorkError):
+class ActorGone(WorkError):
     """Ray says that a keeper is not there. It is a hint."""
 
 
-class Failed(WorkError):
+class CallFailed(WorkError):
     """A keeper's method raised: a full disk, a file that is not there."""
 
 
-KINDS: dict[str, type[WorkError]] = {"away": Away, "gone": Gone, "failed": Failed}
+KINDS: dict[str, type[WorkError]] = {"away": ClusterUnreachable, "gone": ActorGone, "failed": CallFailed}
 
 
 class Client:
@@ -68,7 +68,9 @@ class Client:
         try:
             return answer.result(limit_s + SPARE_S)
         except Late:
-            raise Away(f"The Ray cluster at {self.address} does not answer within {limit_s + SPARE_S:.0f} s.") from None
+            raise ClusterUnreachable(
+                f"The Ray cluster at {self.address} does not answer within {limit_s + SPARE_S:.0f} s."
+            ) from None
         finally:
             self._waiting.pop(number, None)
 
@@ -93,7 +95,7 @@ class Client:
             return self._pipe
         since, why = self._refused
         if time.monotonic() - since < AGAIN_S:
-            raise Away(f"The Ray cluster at {self.address} does not answer ({why}).")
+            raise ClusterUnreachable(f"The Ray cluster at {self.address} does not answer ({why}).")
         ours, theirs = Pipe()
         with self._log.open("wb") as log:
             environment = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("RAY_")}
@@ -112,7 +114,7 @@ class Client:
             self._refused = (time.monotonic(), str(value))
             self._process.kill()
             self._process.wait()
-            raise Away(f"The Ray cluster at {self.address} does not answer ({value}).")
+            raise ClusterUnreachable(f"The Ray cluster at {self.address} does not answer ({value}).")
         self._pipe = ours
         threading.Thread(target=self._read, args=(ours,), daemon=True, name="ray").start()
         return ours
@@ -134,7 +136,7 @@ class Client:
                 if answer is not None and kind == "value":
                     answer.set_result(value)
                 elif answer is not None:
-                    answer.set_exception(KINDS.get(str(kind), Away)(str(value)))
+                    answer.set_exception(KINDS.get(str(kind), ClusterUnreachable)(str(value)))
         with self._lock:
             if self._pipe is pipe:
                 self._pipe, process = None, self._process
@@ -144,4 +146,6 @@ class Client:
                     process.wait()
         for answer in list(self._waiting.values()):
             if not answer.done():
-                answer.set_exception(Away(f"The connection to the Ray cluster at {self.address} broke off."))
+                answer.set_exception(
+                    ClusterUnreachable(f"The connection to the Ray cluster at {self.address} broke off.")
+                )

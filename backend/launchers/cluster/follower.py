@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from backend.channel import Channel, ChannelDamaged
-from backend.channel_copy import Copy
+from backend.channel_copy import ChannelCopy
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.claims import Claim
-from backend.domain.jobs.jobs import JobSpec, Outcome
+from backend.domain.jobs.jobs import JobSpec, WorkerState
 from backend.launchers.cluster import requests
-from backend.launchers.cluster.client import Away, Gone
+from backend.launchers.cluster.client import ActorGone, ClusterUnreachable
 from backend.launchers.cluster.inside import keeper
-from backend.launchers.cluster.requests import Node, Request
+from backend.launchers.cluster.requests import Node, ResourceRequest
 
 LOOK_S = 0.5
 PLACED_S = 2.0
@@ -38,7 +38,7 @@ ALONE_S = 1800.0
 """A keeper that nobody asks for so long ends its worker: longer than a supervisor that hands over may be away."""
 
 
-class Cluster(Protocol):
+class ClusterClient(Protocol):
     """As `client.Client` asks."""
 
     def ask(self, operation: str, limit_s: float = 10.0, **arguments: Any) -> Any: ...
@@ -57,15 +57,20 @@ class Setup(NamedTuple):
     given: dict[str, str]
 
 
-class Follower:
+class AttemptFollower:
     """Of one attempt. `state` is what was seen last; `cancel` and `stop` may be called from any thread."""
 
     def __init__(
-        self, cluster: Cluster, name: str, channel: Channel, setup: Setup, now: Callable[[], float] = time.monotonic
+        self,
+        cluster: ClusterClient,
+        name: str,
+        channel: Channel,
+        setup: Setup,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.state = Outcome(alive=True, waiting="for the cluster")
+        self.state = WorkerState(alive=True, waiting="for the cluster")
         self._cluster, self._name, self._channel, self._setup, self._now = cluster, name, channel, setup, now
-        self._copy = Copy(channel, self)
+        self._copy = ChannelCopy(channel, self)
         self._begun = self._copy.begun
         self._created = self._begun
         self._place: str | None = None
@@ -108,7 +113,7 @@ class Follower:
         try:
             self._look() if self._begun else self._bring()
             self._well, self._gone = self._now(), 0
-        except Gone as error:
+        except ActorGone as error:
             self._is_gone(str(error))
         except ChannelDamaged as error:
             self._end(cause=str(error).rstrip("."), again=False)
@@ -126,16 +131,16 @@ class Follower:
         spec = self._channel.request()
         claim = self._channel.granted().claim or Claim()
         nodes = [Node(**node) for node in self._cluster.ask("nodes")]
-        request = requests.of(spec, claim, nodes)
+        request = requests.make_request(spec, claim, nodes)
         if not self._created:
             self._create(request)
         try:
             where = self._cluster.call(self._name, "where", PLACED_S)
-        except Away:
-            self.state = Outcome(alive=True, waiting=requests.waiting(request, nodes))
+        except ClusterUnreachable:
+            self.state = WorkerState(alive=True, waiting=requests.waiting_reason(request, nodes))
             return
         self._place = f"{where['host']} ({where['address']})"
-        self.state = Outcome(alive=True, place=self._place, waiting="for its files to be there")
+        self.state = WorkerState(alive=True, place=self._place, waiting="for its files to be there")
         if not self._cluster.call(self._name, "look", patterns=[], drop=[], kept=[])["begun"] and not self._furnish(
             spec
         ):
@@ -149,13 +154,13 @@ class Follower:
             python=self._setup.python,
             mark=mark,
             given={**self._setup.given, "WHETSTONE_NODE": self._place},
-            folders=Copy.FOLDERS,
+            folders=ChannelCopy.FOLDERS,
             whole=request.whole,
         )
         self._begun = True
-        self.state = Outcome(alive=True, place=self._place)
+        self.state = WorkerState(alive=True, place=self._place)
 
-    def _create(self, request: Request) -> None:
+    def _create(self, request: ResourceRequest) -> None:
         key, job, attempt = self._name.split(":")
         arguments = {"key": key, "job": job, "attempt": int(attempt), "alone_s": ALONE_S}
         self._cluster.ask("start", name=self._name, arguments=arguments, request=request.options)
@@ -163,7 +168,7 @@ class Follower:
 
     def _furnish(self, spec: JobSpec) -> bool:
         """Send what the node lacks; False where the node cannot run the job."""
-        stamps = {path: found for path in requests.paths(spec) if (found := keeper.stamp(Path(path)))}
+        stamps = {path: found for path in requests.list_paths(spec) if (found := keeper.stamp(Path(path)))}
         setup = {"checkout": self._setup.checkout, "python": self._setup.python, "sources": self._setup.sources}
         lacks = self._cluster.call(self._name, "lacks", 60.0, **setup, stamps=stamps)
         refusal = lacks["refusal"]
@@ -189,22 +194,22 @@ class Follower:
         if self._place is None:
             where = self._cluster.call(self._name, "where")
             self._place = f"{where['host']} ({where['address']})"
-        seen = self._seen(Copy.RUNNING, self._drop)
+        seen = self._seen(ChannelCopy.RUNNING, self._drop)
         if seen["code"] is not None and self._last is None:
             self._kept = self._last = self._kept + 1
-            seen = self._seen(Copy.RUNNING, [])
+            seen = self._seen(ChannelCopy.RUNNING, [])
         self._carry(seen["frozen"])
         ended = self._last is not None and self._kept > self._last
         if ended:
-            seen = self._seen(Copy.ENDED, [])
+            seen = self._seen(ChannelCopy.ENDED, [])
         self._drop = self._copy.fetch(
             [(str(name), int(size), int(at)) for name, size, at in seen["files"]], ended=ended
         )
-        self.state = Outcome(alive=not ended, code=seen["code"] if ended else None, place=self._place)
+        self.state = WorkerState(alive=not ended, code=seen["code"] if ended else None, place=self._place)
 
     def _seen(self, patterns: list[str], drop: list[str]) -> dict[str, Any]:
         answer: dict[str, Any] = self._cluster.call(
-            self._name, "look", patterns=patterns, drop=drop, kept=Copy.KEPT, frozen=self._kept
+            self._name, "look", patterns=patterns, drop=drop, kept=ChannelCopy.KEPT, frozen=self._kept
         )
         return answer
 
@@ -235,11 +240,11 @@ class Follower:
             self._why = why
         if self._place is None and not self._begun:
             self._created = False
-            self.state = Outcome(alive=True, waiting=f"for the cluster to answer: {why}")
+            self.state = WorkerState(alive=True, waiting=f"for the cluster to answer: {why}")
         elif late_s > AWAY_S:
             place = self._place or "its node"
             self._end(cause=f"Nothing was heard of the worker on {place} for {late_s:.0f} s ({why})")
-        elif isinstance(error, Away):
+        elif isinstance(error, ClusterUnreachable):
             self._rejoin()
 
     def _rejoin(self) -> None:
@@ -251,4 +256,4 @@ class Follower:
             logging.warning("%s: %s", self._name, error)
 
     def _end(self, cause: str, *, again: bool = True) -> None:
-        self.state = Outcome(alive=False, cause=cause, again=again, place=self._place)
+        self.state = WorkerState(alive=False, cause=cause, again=again, place=self._place)

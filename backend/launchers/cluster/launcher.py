@@ -16,10 +16,10 @@ from pathlib import Path
 
 from backend.channel import Channel
 from backend.domain.errors import EngineMissing, WhetstoneError
-from backend.domain.jobs.jobs import Handle, Outcome
+from backend.domain.jobs.jobs import Handle, WorkerState
 from backend.launchers.base import Launcher
-from backend.launchers.cluster.client import Client, Gone
-from backend.launchers.cluster.follower import PLACED_S, Cluster, Follower, Setup
+from backend.launchers.cluster.client import ActorGone, Client
+from backend.launchers.cluster.follower import PLACED_S, AttemptFollower, ClusterClient, Setup
 from backend.launchers.cluster.inside import keeper
 from backend.settings import CHECKOUT, Settings
 
@@ -34,7 +34,7 @@ ENDS = "ray ends"
 """The name of threads that end keepers."""
 
 
-def client(settings: Settings, log: str = "ray.log") -> Client:
+def make_client(settings: Settings, log: str = "ray.log") -> Client:
     """Of the cluster that WHETSTONE_RAY_ADDRESS names; what Ray says of the connection goes to that file of the
     home."""
     assert settings.ray_address is not None
@@ -53,10 +53,10 @@ class RayLauncher(Launcher):
 
     name, places = "ray", True
 
-    def __init__(self, settings: Settings, cluster: Cluster | None = None, python: str = sys.executable) -> None:
+    def __init__(self, settings: Settings, cluster: ClusterClient | None = None, python: str = sys.executable) -> None:
         """`python` starts workers on every node."""
-        self._settings, self._cluster, self._python = settings, cluster or client(settings), python
-        self._followers: dict[str, Follower] = {}
+        self._settings, self._cluster, self._python = settings, cluster or make_client(settings), python
+        self._followers: dict[str, AttemptFollower] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._ending: dict[str, threading.Thread] = {}
         """Of other homes' keepers, by name."""
@@ -82,7 +82,7 @@ class RayLauncher(Launcher):
         self._follow(handle)
         return handle
 
-    def poll(self, handle: Handle) -> Outcome:
+    def poll(self, handle: Handle) -> WorkerState:
         return self._follow(handle).state
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
@@ -144,13 +144,13 @@ class RayLauncher(Launcher):
         for name in names:
             with suppress(WhetstoneError):
                 self._cluster.call(name, "close", limit_s)
-            with suppress(Gone):
+            with suppress(ActorGone):
                 self._cluster.ask("end", name=name)
 
-    def _follow(self, handle: Handle) -> Follower:
+    def _follow(self, handle: Handle) -> AttemptFollower:
         name = str(handle.data["keeper"])
         if name not in self._followers:
-            follower = Follower(
+            follower = AttemptFollower(
                 self._cluster, name, Channel(Path(handle.data["folder"]), handle.data["attempt"]), self._setup
             )
             self._followers[name] = follower

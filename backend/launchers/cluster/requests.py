@@ -50,7 +50,7 @@ class Node(NamedTuple):
         return f"{self.host} ({self.address}) {', '.join(parts)}{'' if self.takes_jobs else ', takes no jobs'}"
 
 
-class Request(NamedTuple):
+class ResourceRequest(NamedTuple):
     """`cpus`, `gpus`, `neuron_cores`: how many; `memory_bytes`: held back for it; `whole`: a node to itself."""
 
     cpus: int = 0
@@ -77,7 +77,7 @@ class Request(NamedTuple):
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": own, **memory}
 
 
-def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
+def make_request(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> ResourceRequest:
     """An optimize job: accelerators as its plan has them, its memory, the cores that were asked for or up to CORES. An
     evaluation: a node to itself, of those with as many GPUs as a variant is spread over where the cluster has such, and
     with as many Neuron cores as one was compiled for."""
@@ -87,7 +87,7 @@ def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
         # A compilation for a Neuron instance elsewhere needs a processor alone.
         elsewhere = spec.plan.hardware == "neuron" and spec.target != "local:neuron"
         kind, number = None if elsewhere else WHERE.get(spec.plan.hardware), max(1, spec.plan.tensor_parallel)
-        return Request(
+        return ResourceRequest(
             cpus=claim.cores or max(1, min(CORES, most)),
             gpus=number if kind == "GPU" else 0,
             neuron_cores=number if kind == "neuron_cores" else 0,
@@ -97,13 +97,13 @@ def of(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Request:
         spread = max((variant.serving.tensor_parallel for variant in spec.variants if not variant.neuron), default=0)
         compiled = max((variant.neuron["tensor_parallel"] for variant in spec.variants if variant.neuron), default=0)
         gpus = spread if spread and any(node.get("GPU", 0.0) >= spread for node in able) else 0
-        return Request(
+        return ResourceRequest(
             cpus=claim.cores or 0, gpus=gpus, neuron_cores=compiled, memory_bytes=claim.memory_bytes, whole=True
         )
-    return Request(cpus=1)
+    return ResourceRequest(cpus=1)
 
 
-def paths(spec: JobSpec) -> list[str]:
+def list_paths(spec: JobSpec) -> list[str]:
     """Folders and files of the studio's machine that the job reads."""
     if isinstance(spec, OptimizeSpec):
         return sorted(spec.folders | ({spec.calibration_path} if spec.calibration_path else set()))
@@ -116,7 +116,7 @@ def paths(spec: JobSpec) -> list[str]:
     return []
 
 
-def waiting(request: Request, nodes: Sequence[Node]) -> str:
+def waiting_reason(request: ResourceRequest, nodes: Sequence[Node]) -> str:
     """Why a keeper is not placed yet, after the word `waits`."""
     asked = request.resources
     wanted = "a node to itself" if request.whole else _words(request)
@@ -130,7 +130,7 @@ def waiting(request: Request, nodes: Sequence[Node]) -> str:
     return f"for {wanted}, which no node of the cluster has"
 
 
-def _words(request: Request) -> str:
+def _words(request: ResourceRequest) -> str:
     parts = [f"{request.cpus} core{'s' if request.cpus != 1 else ''}"] if request.cpus else []
     parts += [f"{request.gpus} GPU{'s' if request.gpus != 1 else ''}"] if request.gpus else []
     parts += [f"{request.neuron_cores} Neuron cores"] if request.neuron_cores else []

@@ -11,7 +11,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound, uncounted_words
 from backend.domain.figures import finite
-from backend.domain.machine.lines import hardware_line, versions_line
+from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.present.charts.theme import COLOURS, Theme, style, text
 
 LEGEND_WIDTH, NOTE_WIDTH = 30, 50

@@ -12,7 +12,7 @@ from backend.domain.evaluation.prices import Pricing, price_per_million
 from backend.domain.figures import code, counted, figure
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, Monthly, Operating, WhatIf, level_price, pricing_of
 
@@ -151,7 +151,7 @@ def _own_hours(evaluation: Evaluation, what_if: WhatIf) -> str:
         return ""
     return " ".join(
         f"An hour of {code(result.name)} costs {where.usd_per_hour:g} USD, on demand in {where.price_region}"
-        f"{pricelist.off(where.discount)} ({where.instances})."
+        f"{price_list.discount_text(where.discount)} ({where.instances})."
         for result in evaluation.variants
         if (where := result.variant.remote) is not None and where.usd_per_hour is not None
     )

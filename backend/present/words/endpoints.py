@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from backend.domain.deploy.endpoint_metrics import Counts, Traffic
 from backend.domain.figures import counted
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 
 UNREAD = "how many requests it served cannot be read: that needs cloudwatch:GetMetricData, or AWS is busy"
 
 
 def hour(usd: float | None, discount: float) -> str:
     """Its price."""
-    return "an unknown price" if usd is None else f"{usd:,.2f} USD an hour on demand{pricelist.off(discount)}"
+    return (
+        "an unknown price" if usd is None else f"{usd:,.2f} USD an hour on demand{price_list.discount_text(discount)}"
+    )
 
 
 def meanwhile(now: float | None, after: float | None, discount: float) -> str:

@@ -16,7 +16,7 @@ from backend.domain.jobs.terms import Terms
 from backend.domain.load import prompt_lines
 from backend.domain.roles import Action
 from backend.domain.workload.workload import parse
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import artifacts, jobs
@@ -54,7 +54,7 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
         raise NotContinued(f"{evaluation_id} cannot be continued: {why}.")
     for variant in spec.variants:
         if variant.kind != "url":
-            engines.server_python(workspace.settings, variant)
+            engine_status.server_python(workspace.settings, variant)
     return continued_spec(view, blocks, origin=_first_line(view, spec))
 
 
@@ -103,7 +103,7 @@ def _machine_differences(workspace: Workspace, document: Evaluation) -> Iterator
         yield f"it had {_gibibytes(document.hardware)} GiB of memory, and here are {_gibibytes(here)}; measure again"
     if _accelerator_names(here) != _accelerator_names(document.hardware):
         yield f"its accelerators were {_accelerators_text(document.hardware)}, and here: {_accelerators_text(here)}; measure again"
-    then, now = document.versions, engines.versions(workspace.settings)
+    then, now = document.versions, engine_status.list_versions(workspace.settings)
     for package in sorted({*then, *now}):
         if then.get(package) != now.get(package):
             yield f"{package} was {then.get(package, 'not there')} and is {now.get(package, 'not there')} now; measure again"

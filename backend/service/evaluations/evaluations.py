@@ -22,7 +22,7 @@ from backend.domain.limits.option_rules import check as check_together
 from backend.domain.roles import Action
 from backend.domain.validation import checked, readable
 from backend.domain.workload import generators
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.service import paths
 from backend.service.evaluations import tasks, workloads
 from backend.service.jobs import jobs
@@ -99,7 +99,7 @@ def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOpt
         )
     for variant in resolved:
         if variant.kind != "url":
-            engines.server_python(workspace.settings, variant)
+            engine_status.server_python(workspace.settings, variant)
     return EvaluateSpec(variants=tuple(_with_prefix_cache(variant, chosen) for variant in resolved), options=chosen)
 
 

@@ -10,7 +10,7 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.planner import draft_payoff
 from backend.domain.recipe.recipe import ORIGINAL, Recipe, Serving
 from backend.domain.roles import Action
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.service.evaluations import workloads
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
@@ -42,7 +42,7 @@ def prepare(
     target = variants.resolve(workspace, source, serving=serving)
     card, recipe = require_original(workspace, target)
     variants.check_served(workspace, [target])
-    engines.server_python(workspace.settings, target)
+    engine_status.server_python(workspace.settings, target)
     return PayoffSpec(
         variants=(target,),
         probes=draft_payoff.probes(card),

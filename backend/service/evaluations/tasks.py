@@ -13,7 +13,7 @@ from backend.domain.errors import EngineMissing
 from backend.domain.evaluation import task_rules
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.roles import Action
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.service import paths
 from backend.service.evaluations import task_files
 from backend.service.evaluations.task_files import SUFFIXES, InvalidTask, TaskFile
@@ -33,7 +33,7 @@ def names() -> list[str]:
 def missing_packages(workspace: Workspace) -> str | None:
     """How to get what scores tasks, in a sentence; None where it is installed."""
     try:
-        engines.engine_python(workspace.settings, "quality")
+        engine_status.engine_python(workspace.settings, "quality")
     except EngineMissing as error:
         return str(error)
     return None

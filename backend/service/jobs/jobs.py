@@ -318,12 +318,12 @@ def _channel(workspace: Workspace, job_id: str) -> Channel:
     """Of the latest attempt, in the home that ran it. Raises NotFound."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
-    return channel.of(workspace.settings, row.id, row.attempt, row.home)
+    return channel.attempt_channel(workspace.settings, row.id, row.attempt, row.home)
 
 
 def checkpoint_bytes(workspace: Workspace, job_id: str) -> int:
     """What the job keeps so that it can go on where it stopped; 0 for nothing."""
-    return _channel(workspace, job_id).kept_bytes()
+    return _channel(workspace, job_id).resume_bytes()
 
 
 def drop_checkpoints(workspace: Workspace, job_id: str) -> int:
@@ -334,9 +334,9 @@ def drop_checkpoints(workspace: Workspace, job_id: str) -> int:
     if state not in TERMINAL:
         raise NotNow(f"Job {job_id} is {state}: what it keeps can be dropped once it has ended.")
     kept = _channel(workspace, job_id)
-    freed = kept.kept_bytes()
+    freed = kept.resume_bytes()
     workspace.change(Action.DROP_KEPT, job_id, lambda _: None, detail=f"{freed} bytes")
-    kept.drop_kept()
+    kept.drop_resume()
     return freed
 
 

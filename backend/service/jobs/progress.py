@@ -10,7 +10,7 @@ from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.figures import figure
 from backend.domain.jobs import eta
-from backend.domain.jobs.eta import Range, Reading
+from backend.domain.jobs.eta import ProgressReading, TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
 from backend.domain.needs import job_duration, serving_memory
 from backend.domain.needs.hardware_rates import of_measured
@@ -91,7 +91,7 @@ def aws_status(workspace: Workspace, job: JobView) -> AwsStatus:
     return AwsStatus(found.data["status"], found.data.get("usd"), found.at) if found else AwsStatus(None, None, None)
 
 
-def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> Range | None:
+def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> TimeLeft | None:
     """The range of what is left of a running job: its own recent rates, else what jobs like it took; None is
     unknown."""
     if job.state not in {JobState.STARTING, JobState.RUNNING} or job.started_at is None:
@@ -99,7 +99,7 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
     now = now or datetime.now(UTC)
     with workspace.store.read() as session:
         recent = job_statistics.list_recent_progress(session, job.id, job.started_at)
-    readings = [Reading(e.at, e.progress) for e in recent if e.phase == job.phase and e.progress is not None]
+    readings = [ProgressReading(e.at, e.progress) for e in recent if e.phase == job.phase and e.progress is not None]
     own = eta.from_rates(readings, now)
     if own is not None:
         return own
@@ -111,7 +111,7 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
 
 def expected_time(
     workspace: Workspace, kind: str, title: str, *, spec: JobSpec | None = None, elapsed_s: float = 0.0
-) -> Range | None:
+) -> TimeLeft | None:
     """How long a job may still take, by those of its title that succeeded here; None without any.
 
     Else by others of its kind, optimize jobs (whose `spec` is given) scaled by what each had to do.
@@ -134,7 +134,7 @@ def _formula_seconds(spec: OptimizeSpec) -> float:
     return float((least * most) ** 0.5)
 
 
-def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> Range | None:
+def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> TimeLeft | None:
     """How long this evaluation may take, by the time earlier ones took, their servers' start included, and by its
     requests.
 
@@ -142,7 +142,7 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> Range 
     """
     with workspace.store.read() as session:
         rows = job_statistics.list_succeeded(session, JobKind.EVALUATE)
-    paces: dict[bool, list[tuple[float, eta.Runs]]] = {True: [], False: []}
+    paces: dict[bool, list[tuple[float, eta.EvaluationSize]]] = {True: [], False: []}
     for row in rows:
         options, took = json.loads(row.spec), _run_seconds(row)
         blocks = json.loads(row.result or "{}").get("blocks") or options["options"].get("repeats", 0)
@@ -166,18 +166,18 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> Range 
     return found._replace(basis=f"{found.basis}, {'the tasks not counted' if tasks else 'whose tasks are in it'}")
 
 
-def _count_runs(variants: int, options: dict[str, Any], blocks: int) -> eta.Runs:
+def _count_runs(variants: int, options: dict[str, Any], blocks: int) -> eta.EvaluationSize:
     """Of so many blocks. Levels of a rate take their requests at that rate, closed ones at so many at
     once; seconds where those are asked for."""
     if options.get("sweep"):
-        return eta.Runs(0, 0)
+        return eta.EvaluationSize(0, 0)
     one = options.get("ramp") or options.get("trace")
     levels = [1] if one else options.get("rate") or options.get("concurrency")
     if not isinstance(levels, list | tuple):
-        return eta.Runs(0, 0)
+        return eta.EvaluationSize(0, 0)
     requests, warm = options.get("requests"), options.get("warmup_requests") or 0
     rounds = sum(max(1.0, (requests or DEFAULT_REQUESTS * level) / level) + warm for level in levels)
-    return eta.Runs(variants * len(levels) * blocks, variants * blocks * rounds)
+    return eta.EvaluationSize(variants * len(levels) * blocks, variants * blocks * rounds)
 
 
 def _run_seconds(row: JobRow) -> float | None:

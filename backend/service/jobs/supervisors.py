@@ -50,7 +50,7 @@ def is_alive(workspace: Workspace, *, own: bool = False) -> bool:
     with workspace.store.read() as session:
         rows = leases.list_live_supervisors(session)
     return any(
-        (row.host != here or processes.running(row.pid, row.process_started) is not None)
+        (row.host != here or processes.find_running(row.pid, row.process_started) is not None)
         and (not own or (row.host, row.home) == (here, home))
         for row in rows
     )
@@ -149,7 +149,7 @@ def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
     if process is None:
         return False
     process.send_signal(signal.SIGTERM)
-    return not processes.left([process], timeout_s)
+    return not processes.wait_for_end([process], timeout_s)
 
 
 def _process(workspace: Workspace) -> psutil.Process | None:
@@ -158,4 +158,4 @@ def _process(workspace: Workspace) -> psutil.Process | None:
         pid, start = (workspace.settings.home / leases.LOCK).read_text().split()
     except (OSError, ValueError):
         return None
-    return processes.running(int(pid), start)
+    return processes.find_running(int(pid), start)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-from backend.domain.jobs.eta import Range
+from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import Event
 from backend.service.jobs import jobs, progress
 from backend.service.jobs.jobs import JobView
@@ -37,7 +37,7 @@ class JobSnapshot(NamedTuple):
 class TimeAndCost(NamedTuple):
     """What is left of it and what it has cost; None where that is not known."""
 
-    left: Range | None
+    left: TimeLeft | None
     cost: JobCost | None
 
 

@@ -12,7 +12,7 @@ from backend.domain.jobs import queueing
 from backend.domain.jobs.attempts import Attempt
 from backend.domain.jobs.claims import Capacity
 from backend.domain.jobs.jobs import LIVE, JobState
-from backend.domain.jobs.queueing import Entry, Waiting
+from backend.domain.jobs.queueing import QueueEntry, WaitReason
 from backend.service.jobs import supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
@@ -23,7 +23,7 @@ JOBS_COMPARED = 40
 """Jobs of the front of the queue that are looked at one against the other; behind them only how many stand before."""
 
 
-def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Waiting]:
+def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, WaitReason]:
     """Of the queued ones among them, by id; none where a job is about to start."""
     wanted = [job for job in jobs if job.state is JobState.QUEUED]
     if not wanted:
@@ -40,43 +40,43 @@ def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Wai
                 waits[job.id] = why
     if not taking:
         drained = "The supervisor was drained: `whetstone supervisor start` takes jobs again."
-        nobody = Waiting(
+        nobody = WaitReason(
             drained if supervisors.is_drained(workspace) else "No supervisor is running: `whetstone up` starts one."
         )
         waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in wanted}
     return waits
 
 
-def _waits_for_job(session: Any, job: JobView) -> Waiting | None:
+def _waits_for_job(session: Any, job: JobView) -> WaitReason | None:
     first = session.get(JobRow, job.after) if job.after else None
     if first is None or first.state == JobState.SUCCEEDED:
         return None
-    return Waiting(f"It comes after {first.id} ({first.title}), which is {first.state}.", (first.id,))
+    return WaitReason(f"It comes after {first.id} ({first.title}), which is {first.state}.", (first.id,))
 
 
-def _waits_for_time(job: JobView, now: datetime) -> Waiting | None:
+def _waits_for_time(job: JobView, now: datetime) -> WaitReason | None:
     left = (job.not_before - now).total_seconds() if job.not_before else 0.0
     if left <= 0:
         return None
     why = f", since {job.ending.words}" if job.ending else ""
-    return Waiting(f"It is tried again in {span(max(1.0, round(left)))}{why}.")
+    return WaitReason(f"It is tried again in {span(max(1.0, round(left)))}{why}.")
 
 
 def _waits_for_room(
-    job: JobView, line: Sequence[Entry], taking: Sequence[SupervisorRow], live: dict[str, list[Entry]]
-) -> Waiting | None:
+    job: JobView, line: Sequence[QueueEntry], taking: Sequence[SupervisorRow], live: dict[str, list[QueueEntry]]
+) -> WaitReason | None:
     """By the host where least stands in its way: one on which it may start says nothing."""
     place = next((number for number, entry in enumerate(line) if entry.id == job.id), None)
     if place is None:
-        return Waiting(f"At least {len(line)} others are before it.")
+        return WaitReason(f"At least {len(line)} others are before it.")
     found = []
     for row in taking:
         capacity = Capacity.model_validate_json(row.capacity)
-        found.append(queueing.waiting(line[place], live[row.host], line[:place], capacity))
+        found.append(queueing.explain_wait(line[place], live[row.host], line[:place], capacity))
     return None if None in found or not found else found[0]
 
 
 def attempts(workspace: Workspace, job_id: str) -> list[Attempt]:
     """What was tried of it, in order, with the cause of each end."""
     with workspace.store.read() as session:
-        return history_of.of(history.list_state_events(session, job_id))
+        return history_of.list_attempts(history.list_state_events(session, job_id))

@@ -13,7 +13,7 @@ from backend.artifacts import locations
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobState
 from backend.domain.machine.environments import SERVE
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.launchers.cluster import launcher
 from backend.launchers.cluster.requests import HOW, Node
 from backend.service import unreadable_rows
@@ -77,7 +77,7 @@ def _compiler() -> Finding:
 def _engines(workspace: Workspace) -> list[Finding]:
     """Without the one that serves nothing is measured; the others are each for what a recipe may ask of them."""
     findings = []
-    for engine in engines.list_engines(workspace.settings):
+    for engine in engine_status.list_engines(workspace.settings):
         subject, told = f"Engine {engine.name}", str(engine.version if engine.installed else engine.reason)
         if engine.name == SERVE.name and not engine.installed and told.startswith("not installed"):
             fix = f"whetstone engines install {engine.name}"
@@ -185,7 +185,7 @@ def _cluster(workspace: Workspace) -> list[Finding]:
     if address is None:
         return []
     try:
-        with closing(launcher.client(workspace.settings, "ray-doctor.log")) as client:
+        with closing(launcher.make_client(workspace.settings, "ray-doctor.log")) as client:
             nodes = sorted((Node(**node) for node in client.ask("nodes")), key=lambda node: node.address)
     except WhetstoneError as error:
         how = f"start its head, and join this machine with `ray start --address={address}`: docs/team.md says how"

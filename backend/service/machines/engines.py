@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import LIVE, InstallSpec, JobKind
-from backend.domain.machine.environments import check_index, check_installable
+from backend.domain.machine.environments import require_index, require_installable
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import quantization_engines
 from backend.domain.roles import Action
-from backend.hardware import engines, pip_index
-from backend.hardware.engines import EngineStatus
+from backend.hardware import engine_status, pip_index
+from backend.hardware.engine_status import EngineStatus
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
@@ -22,13 +22,13 @@ JOBS_READ = 30
 
 
 def listing(workspace: Workspace) -> list[EngineStatus]:
-    return engines.list_engines(workspace.settings)
+    return engine_status.list_engines(workspace.settings)
 
 
 def install(workspace: Workspace, name: str, *, index: str | None = None, submission: str | None = None) -> JobView:
     """Queue the installation. Raises NotFound for an unknown engine, RequestError where it cannot be installed here,
     NotAllowed of an `index` for all but admins."""
-    check_index(check_installable(name), index, pip_index.default_host() if index is not None else None)
+    require_index(require_installable(name), index, pip_index.find_default_host() if index is not None else None)
     return jobs.submit(
         workspace, InstallSpec(engine=name, index=index), f"Install the engine {name}", submission=submission
     )
@@ -37,7 +37,7 @@ def install(workspace: Workspace, name: str, *, index: str | None = None, submis
 def remove(workspace: Workspace, name: str, *, submission: str | None = None) -> JobView:
     """Queue the removal. Raises NotFound for an unknown engine, NotNow while a job runs from it."""
     workspace.check(Action.REMOVE_ENGINE)
-    check_installable(name)
+    require_installable(name)
     for job in jobs.active(workspace):
         if job.state in LIVE and (job.kind in USERS.get(name, set()) or name in _environments(workspace, job)):
             raise NotNow(f"The engine {name} is in use by “{job.title}” ({job.id}): wait for its end, or cancel it.")

@@ -6,8 +6,8 @@ from backend.domain.errors import NotNow
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import JobState
 from backend.domain.roles import Action
-from backend.hardware import neuron, probe, speed
-from backend.hardware.speed import Measured
+from backend.hardware import neuron, probe, processor_speed
+from backend.hardware.processor_speed import MeasuredSpeed
 from backend.service.jobs import jobs
 from backend.service.workspace import Workspace
 
@@ -76,9 +76,9 @@ def show(workspace: Workspace) -> MachineView:
         home=str(workspace.settings.home),
         compiler=probe.has_compiler(),
         accelerators=tuple(cards),
-        neuron=tuple(NeuronView(**device._asdict()) for device in neuron.devices()),
+        neuron=tuple(NeuronView(**device._asdict()) for device in neuron.list_devices()),
         instance_type=neuron.instance_type(),
-        speed=_speed(speed.known(workspace.settings.cache)),
+        speed=_speed(processor_speed.find_measured(workspace.settings.cache)),
     )
 
 
@@ -92,12 +92,12 @@ def measure(workspace: Workspace) -> ProcessorSpeed:
     if running:
         raise NotNow(f"“{running[0].title}” is running, and measuring now would disturb both: wait until it has ended.")
     with workspace.changing(Action.MEASURE, "processor"):
-        measured = _speed(speed.again(workspace.settings.cache))
+        measured = _speed(processor_speed.measure_again(workspace.settings.cache))
     assert measured is not None
     return measured
 
 
-def _speed(measured: Measured | None) -> ProcessorSpeed | None:
+def _speed(measured: MeasuredSpeed | None) -> ProcessorSpeed | None:
     return (
         None
         if measured is None

@@ -10,9 +10,9 @@ from backend.catalog.remote import prices as published
 from backend.domain.errors import NotFound, RequestError
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.frozen import Frozen
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
-from backend.domain.machine.pricelist import PriceChange
+from backend.domain.machine.price_list import PriceChange
 from backend.domain.machine.targets import nearest
 from backend.domain.roles import Action
 from backend.service.machines import targets
@@ -125,7 +125,7 @@ def refresh(workspace: Workspace, region: str | None = None) -> RefreshResult:
 def list_changes(workspace: Workspace) -> list[PriceChange]:
     """What later refreshes found changed, the newest first."""
     with workspace.store.read() as session:
-        return pricelist.changes(stored.list_history(session))
+        return price_list.find_changes(stored.list_history(session))
 
 
 def missing_credentials() -> str | None:

@@ -8,14 +8,14 @@ from typing import Literal
 
 from backend.catalog.bundled import instances
 from backend.domain.errors import InvalidRecipe
-from backend.domain.machine import instructions, pricelist, targets
+from backend.domain.machine import instruction_sets, price_list, targets
 from backend.domain.machine.device import Device, card_device
-from backend.domain.machine.pricelist import InstancePrice
-from backend.domain.machine.targets import Hardwares, Target
+from backend.domain.machine.price_list import InstancePrice
+from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.needs.hardware_rates import Rates, of_device, of_measured
 from backend.domain.rules.target_facts import Facts, Place
-from backend.hardware import neuron, probe, speed
+from backend.hardware import neuron, probe, processor_speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace
 from backend.store import prices
@@ -24,7 +24,7 @@ PLACES: dict[str, Place] = {"local": "local", "sagemaker": "managed", "neuron": 
 NEURON = Path("/dev/neuron0")
 
 
-def hardwares(workspace: Workspace, *, on_demand: bool = False) -> Hardwares:
+def hardwares(workspace: Workspace, *, on_demand: bool = False) -> HardwareTables:
     """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's, less the
     discount of the settings unless `on_demand`.
 
@@ -35,8 +35,8 @@ def hardwares(workspace: Workspace, *, on_demand: bool = False) -> Hardwares:
 
 
 @lru_cache(maxsize=4)
-def _overlaid(instance_prices: tuple[InstancePrice, ...], discount: float) -> Hardwares:
-    return pricelist.discounted(pricelist.overlay(instances.load(), instance_prices), discount)
+def _overlaid(instance_prices: tuple[InstancePrice, ...], discount: float) -> HardwareTables:
+    return price_list.apply_discount(price_list.apply_prices(instances.load(), instance_prices), discount)
 
 
 def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:
@@ -56,10 +56,10 @@ def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] 
     return Target(name, "local", device)
 
 
-def _speed(workspace: Workspace, *, now: bool) -> speed.Speed | None:
+def _speed(workspace: Workspace, *, now: bool) -> processor_speed.Speed | None:
     if now:
-        return speed.processor(workspace.settings.cache)
-    before = speed.known(workspace.settings.cache)
+        return processor_speed.processor_speed(workspace.settings.cache)
+    before = processor_speed.find_measured(workspace.settings.cache)
     return before.speed if before else None
 
 
@@ -72,7 +72,7 @@ def _local(name: str) -> Device:
         return _gpus(cards, numbers)
     if name == "local:neuron":
         return _neuron()
-    kind = instructions.of(probe.probe()["flags"])
+    kind = instruction_sets.instruction_set(probe.probe()["flags"])
     return Device("this machine's processor", "cpu", 1, probe.total_memory(), instructions=kind)
 
 
@@ -107,7 +107,7 @@ def _capability(text: str) -> tuple[int, int] | None:
 def _neuron() -> Device:
     """All its NeuronCores, with the nominal rates of its kind where EC2 says which instance this is, or cores and
     memory do."""
-    neuron_devices = neuron.devices()
+    neuron_devices = neuron.list_devices()
     if not neuron_devices:
         if NEURON.exists():
             return Device("this machine's Neuron cores", "neuron", 1, 0)

@@ -10,7 +10,7 @@ from pydantic import SerializeAsAny
 
 from backend.domain.errors import UnknownFilter
 from backend.domain.frozen import Frozen
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells
 from backend.domain.planner.footprint import Footprint, footprints
@@ -155,7 +155,7 @@ def cheapest_instance(workspace: Workspace, model: ModelFacts, kind: str = ORIGI
     target = technique_checks.cheapest_target(workspace, model, steps[kind], catalog_sync.find_draft(workspace, model))
     if target is None or target.price_per_hour is None:
         return None
-    note = pricelist.note(target.instance) or ""
+    note = price_list.price_note(target.instance) or ""
     return CheapestInstance(instance=target.name, usd_per_hour=target.price_per_hour, note=note)
 
 

@@ -11,7 +11,7 @@ from backend.domain.deploy.deployment import PREFIX, REGION
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Remote, Variant
 from backend.domain.roles import Action
-from backend.launchers import in_service
+from backend.launchers import endpoint_lookup
 from backend.service.machines import targets
 from backend.service.workspace import Workspace
 from backend.store import audit
@@ -42,7 +42,7 @@ def make_variant(workspace: Workspace, source: str) -> Variant:
     name = _full_name(workspace, found["name"])
     if workspace.settings.shared and not name.startswith(PREFIX):
         raise RequestError(NOT_OURS.format(name))
-    region = found["region"] or in_service.home_region()
+    region = found["region"] or endpoint_lookup.home_region()
     url, model = f"{SAGEMAKER}://{region}/{name}", unquote(found["model"] or "") or None
     return Variant(name=source, source=source, kind="url", url=url, served_name=model)
 
@@ -65,7 +65,7 @@ def with_aws_facts(workspace: Workspace, of: Variant) -> Variant:
     if not (of.url or "").startswith(f"{SAGEMAKER}://"):
         return of
     region, _, name = (of.url or "").removeprefix(f"{SAGEMAKER}://").partition("/")
-    found = in_service.look(name, region)
+    found = endpoint_lookup.resolve_endpoint(name, region)
     if workspace.settings.shared and found.id is None:
         raise RequestError(NOT_OURS.format(name))
     price, where = _price(workspace, found.instances)
@@ -78,7 +78,7 @@ def with_aws_facts(workspace: Workspace, of: Variant) -> Variant:
         price_region=where,
         discount=discount,
         instances=", ".join(f"{count} x {kind}" for kind, count in found.instances.items()) or "serverless",
-        findings=tuple(each.words for each in in_service.findings(found)),
+        findings=tuple(each.words for each in endpoint_lookup.prove_endpoint(found)),
     )
     return of.model_copy(update={"remote": remote, "url": f"{SAGEMAKER}://{region}/{found.name}"})
 

@@ -14,7 +14,7 @@ from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, Request
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import methods
@@ -22,7 +22,7 @@ from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
-from backend.hardware import engines, neuron
+from backend.hardware import engine_status, neuron
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
 from backend.service.models import endpoint_variants, models
@@ -123,7 +123,7 @@ def why_unserved(workspace: Workspace, artifact_id: str) -> str | None:
 def why_recipe_unserved(workspace: Workspace, model: ModelCard, recipe: Recipe) -> str | None:
     """Why this machine's server cannot read what the recipe makes of the model; None where it can."""
     facts = targets.rule_facts(targets.find(workspace, "local"), model, None)
-    amx = instructions.of(facts.features or ()) == "amx"
+    amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
     step, experts = recipe.step("quantize"), bool(model.experts)
     why = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
     return why[0] if why else kernel_rules.unserved(model, recipe, facts)
@@ -134,7 +134,7 @@ def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> s
     accelerator, degree, stack = fields["accelerator"], fields["tensor_parallel"], STACKS[fields["stack"]]
     if stack.unserved:
         return stack.unserved
-    if not (here := neuron.cores()):
+    if not (here := neuron.count_cores()):
         return (
             f"it was compiled for {accelerator}, and this machine has none: `whetstone evaluate` it on such an instance"
         )
@@ -145,7 +145,7 @@ def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> s
         return f"it was compiled over {degree} NeuronCores and this machine has {here}: compile it for fewer"
     if fields.get("draft_method") == "draft":
         return "no plugin for vLLM serves a plain draft on Neuron: compile it with `speculate: {method: eagle3}`, or without"
-    if engines.marker(workspace.settings.engines, stack.environment) and engines.lacks(
+    if engine_status.read_marker(workspace.settings.engines, stack.environment) and engine_status.lacks_package(
         workspace.settings, stack.environment, "vllm-neuron"
     ):
         return f"the environment `{stack.environment}` lacks vLLM's plugin for {stack.title} (docs/neuron.md, Serve)"

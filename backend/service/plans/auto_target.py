@@ -9,8 +9,8 @@ from functools import lru_cache
 from backend.domain.frozen import Frozen
 from backend.domain.kernels.conditions import Chip, Layer, Layout
 from backend.domain.kernels.kernel_choice import choose as choose_kernel
-from backend.domain.machine import pricelist
-from backend.domain.machine.targets import Hardwares, Target
+from backend.domain.machine import price_list
+from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import parallel_layout, serving_memory
 from backend.domain.planner import estimate
@@ -118,7 +118,7 @@ class _ChoiceInputs:
         model: ModelFacts,
         recipe: Recipe,
         draft: ModelFacts | None,
-        known: Hardwares,
+        known: HardwareTables,
         load: ExpectedLoad,
         goal: Goal,
     ) -> None:
@@ -152,7 +152,7 @@ def make_context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour
         load=load,
         runs=targets.job_rates(where),
         price_per_hour=price_per_hour if price_per_hour is not None else own,
-        price_note="as given" if price_per_hour is not None else pricelist.note(where.instance),
+        price_note="as given" if price_per_hour is not None else price_list.price_note(where.instance),
     )
 
 

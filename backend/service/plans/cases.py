@@ -21,7 +21,7 @@ from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import Facts, Reason
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.service.machines import targets
 from backend.service.models import models, preflight, technique_checks
 from backend.service.plans import auto_target
@@ -115,7 +115,9 @@ def _with_speculation_facts(workspace: Workspace, recipe: Recipe, facts: Facts) 
     """With what a `speculate` step needs beside model and draft: proposers of one's own, a library."""
     step = recipe.step("speculate")
     if isinstance(step, Speculate) and step.method == "suffix":
-        return facts.model_copy(update={"suffixes": not engines.lacks(workspace.settings, "serve", "arctic-inference")})
+        return facts.model_copy(
+            update={"suffixes": not engine_status.lacks_package(workspace.settings, "serve", "arctic-inference")}
+        )
     folder = workspace.settings.proposers
     if isinstance(step, Speculate) and step.method == "custom" and folder is not None:
         found = (path for path in Path(folder).glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file())

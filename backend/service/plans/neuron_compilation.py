@@ -9,7 +9,7 @@ from backend.artifacts import compiled_results
 from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron import compile_cache, compile_plan, cores
 from backend.domain.neuron.compile_cache import Lookup
@@ -17,7 +17,7 @@ from backend.domain.neuron.compile_plan import CompilePlan
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.service.jobs import artifact_storage
 from backend.service.plans import optimize
 from backend.service.plans.cases import Case
@@ -62,7 +62,7 @@ class CompilationPreview(Frozen):
         )
         fields = {name: value for name, value in self.plan.fields.items() if name != "stack"}
         hour = self.price_per_hour
-        price = "unknown" if hour is None else f"{hour:,.4g} USD{pricelist.off(self.discount)}"
+        price = "unknown" if hour is None else f"{hour:,.4g} USD{price_list.discount_text(self.discount)}"
         return [
             ("key", self.key),
             ("stack", f"{self.stack} ({self.plan.stack})"),
@@ -90,7 +90,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     draft = case.facts.serving_draft(case.recipe)
     first = compile_plan.plan(case.model, case.recipe, device, draft)
     stack = STACKS[first.stack]
-    installed = (engines.marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
+    installed = (engine_status.read_marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
     plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
     room = cores.room(case.model, case.recipe, device, plan.tensor_parallel, draft)
     return CompilationPreview(
@@ -122,7 +122,7 @@ def prepare(
     model, found = optimize.require_weights(case.model), found or preview(workspace, case)
     assert case.verdict.plan is not None
     if found.lookup.state == "miss":
-        engines.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
+        engine_status.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
     need = estimate.need(model, case.recipe, case.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)

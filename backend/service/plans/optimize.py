@@ -15,7 +15,7 @@ from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.service.jobs import artifact_storage, jobs
 from backend.service.jobs.jobs import FollowUpJob, JobView
 from backend.service.plans import calibration, cases
@@ -141,9 +141,9 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
     if planned is None:
         raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{refusal_text(here.verdict)}")
     if recipe.step("compile"):
-        engines.engine_python(workspace.settings, "serve")
+        engine_status.engine_python(workspace.settings, "serve")
     for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
-        engines.engine_python(workspace.settings, str(environment))
+        engine_status.engine_python(workspace.settings, str(environment))
     need = estimate.need(model, recipe, here.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)

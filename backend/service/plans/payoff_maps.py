@@ -12,7 +12,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Shape
 from backend.domain.recipe.recipe import Recipe, Speculate
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models
@@ -39,7 +39,7 @@ def find_map(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMa
         model.revision,
         draft_payoff.weights_of(recipe),
         recipe.serving,
-        engines.versions(workspace.settings),
+        engine_status.list_versions(workspace.settings),
         probe.probe(),
     )
     return find_by_key(workspace, wanted)
@@ -80,7 +80,7 @@ def with_best_tokens(workspace: Workspace, model: ModelCard, recipe: Recipe) -> 
 
 def find_for_spec(workspace: Workspace, spec: PayoffSpec) -> PayoffMap | None:
     """The newest map that such a job would measure again."""
-    serving, versions = spec.variants[0].serving, engines.versions(workspace.settings)
+    serving, versions = spec.variants[0].serving, engine_status.list_versions(workspace.settings)
     found = find_by_key(workspace, draft_payoff.key(spec.revision, spec.weights, serving, versions, probe.probe()))
     return found if found and set(spec.streams) <= set(found.streams) else None
 

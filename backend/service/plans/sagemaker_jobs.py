@@ -9,7 +9,7 @@ from backend.domain.errors import ImpossibleStack, InvalidRecipe
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.jobs.jobs import ManagedSpec
 from backend.domain.jobs.terms import Terms
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.managed import iam_policy, optimization_requests
 from backend.domain.managed.aws_settings import AwsSettings, read
 from backend.domain.managed.optimization_requests import Requests
@@ -56,7 +56,7 @@ def preview(workspace: Workspace, case: Case, given: Sequence[str]) -> ManagedPr
         requests=tuple(optimization_requests.named(each, name) for each in found.create),
         notes=found.notes,
         price_per_hour=case.target.price_per_hour,
-        price=PRICE.replace("USD an hour", f"USD an hour{pricelist.off(case.target.discount)}", 1),
+        price=PRICE.replace("USD an hour", f"USD an hour{price_list.discount_text(case.target.discount)}", 1),
     )
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from backend.catalog.bundled import evaluations as bundled
 from backend.domain.errors import Unreadable, WhetstoneError
 from backend.domain.evaluation.document import Evaluation, read_evaluation
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner import presets
 from backend.domain.planner.presets import CONCURRENCIES, Claim, Preset
@@ -114,4 +114,4 @@ def price_claim_today(workspace: Workspace, preset: Preset, claim: Claim) -> str
     share = 1 - mine.price_per_hour / other.price_per_hour
     words = f"{share:.2%} cheaper" if share >= 0 else f"{-share:.2%} dearer"
     prices = f"{mine.price_per_hour:,.4g} against {other.price_per_hour:,.4g} USD an hour"
-    return f"At today's prices {words}: {prices}, {pricelist.note(mine.instance)}."
+    return f"At today's prices {words}: {prices}, {price_list.price_note(mine.instance)}."

@@ -29,7 +29,7 @@ from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.device import GIB, Instance
-from backend.domain.machine.targets import Hardwares, nearest
+from backend.domain.machine.targets import HardwareTables, nearest
 from backend.domain.recipe import methods
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
@@ -215,7 +215,7 @@ def _instance(workspace: Workspace, name: str) -> Instance:
     return rows.instances[name]
 
 
-def _unknown_instance(rows: Hardwares, instance: Instance) -> str | None:
+def _unknown_instance(rows: HardwareTables, instance: Instance) -> str | None:
     if not instance.sagemaker_endpoint:
         return f"SageMaker serves no endpoint on {instance.name}: choose another instance."
     if rows.accelerators[instance.accelerator].vendor != "NVIDIA":

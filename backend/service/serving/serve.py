@@ -10,7 +10,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
 from backend.domain.roles import Action
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models, preflight, variants
@@ -66,7 +66,7 @@ def prepare(
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
     for variant in resolved:
-        engines.server_python(workspace.settings, variant)
+        engine_status.server_python(workspace.settings, variant)
     if not jobs_in_the_way(workspace):  # else it starts when that has ended and given its memory back
         _check_memory(workspace, resolved)
     return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)

@@ -13,7 +13,7 @@ from typing import Any
 
 from backend.domain.errors import JobCancelled, WhetstoneError
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.machine.instructions import AMX, VNNI
+from backend.domain.machine.instruction_sets import AMX, VNNI
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe, read
 from backend.hardware import probe
@@ -66,7 +66,7 @@ def candidate_names(*, starter: bool, gpu: bool, features: Collection[str]) -> t
     Eight bits are served by one kernel with SmoothQuant and without, and lose half as much of a real model with it: a
     KL of
     0.0165 (0.0151 to 0.0179) in place of 0.0312 (0.0289 to 0.0334) on SmolLM2 (benchmarks/results/real_quality.md).
-    Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instructions`). The
+    Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instruction_sets`). The
     n-grams of plain 16-bit weights cost nothing of the quality, and propose only what pays (decision 0038).
     """
     if starter:

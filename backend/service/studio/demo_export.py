@@ -88,7 +88,7 @@ def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
         job["events"] = [
             event.model_dump(mode="json", exclude_defaults=True) for event in _thin_events(events[job["id"]])
         ]
-        job["log"] = channel.of(workspace.settings, job["id"], job["attempt"], job["home"]).log()
+        job["log"] = channel.attempt_channel(workspace.settings, job["id"], job["attempt"], job["home"]).log()
     return found
 
 
@@ -177,7 +177,7 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
     tables = {name: json.loads(_with_places((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
     _fill(settings, tables)
     for job in tables["jobs"]:
-        with channel.of(settings, job["id"], job["attempt"]).log_sink() as sink:
+        with channel.attempt_channel(settings, job["id"], job["attempt"]).log_sink() as sink:
             sink.write(job["log"].encode())
     script = _plotly_script()
     for row in tables["evaluations"]:

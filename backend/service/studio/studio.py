@@ -25,7 +25,7 @@ from backend.address import is_loopback
 from backend.domain.errors import PortTaken, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import JobState
 from backend.domain.roles import Actor
-from backend.processes import Signalled
+from backend.processes import SignalEvent
 from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, first_run, sign_in
 from backend.service.workspace import Workspace, system_actor
@@ -71,7 +71,7 @@ def check_host(host: str, *, without_sign_in: bool) -> None:
 
 def begin_log() -> None:
     """The web server's log is studio.log in the home: what pages refused, and what nobody foresaw."""
-    logs.begin(settings.load().home / LOG, beside=False)
+    logs.start_logging(settings.load().home / LOG, beside=False)
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("streamlit")]:
         logging.getLogger(name).propagate = True  # it keeps to itself what a page raised
 
@@ -126,7 +126,7 @@ def serve(
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
     if metrics_port is not None:
         workspace = replace(workspace, settings=workspace.settings.model_copy(update={"metrics_port": metrics_port}))
-    stopping = Signalled.by((signal.SIGINT, signal.SIGTERM))
+    stopping = SignalEvent.handle((signal.SIGINT, signal.SIGTERM))
     own = not supervisors.is_alive(workspace, own=True)
     first = _FirstRun(workspace, say, stopping)
     if warning := _open_access_warning(workspace, host):
@@ -161,7 +161,7 @@ def _report_running(workspace: Workspace, say: Say) -> None:
 
 def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> None:
     """Block until Ctrl-C or SIGTERM; nothing is left behind. Raises StudioFailed, NotFound."""
-    stopping = Signalled.by((signal.SIGINT, signal.SIGTERM))
+    stopping = SignalEvent.handle((signal.SIGINT, signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="whetstone-demonstration-") as folder:
         workspace = demo_export.seed(Path(folder))
         web = _start_web(workspace, host, port, browser=browser)

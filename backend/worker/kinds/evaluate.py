@@ -33,7 +33,7 @@ from backend.domain.model.stored_weights import StoredWeights
 from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
 from backend.domain.needs.serving_memory import BYTES, kv_bytes
 from backend.domain.workload.workload import parse
-from backend.hardware import engines, probe, speed
+from backend.hardware import engine_status, probe, processor_speed
 from backend.serving.installed_packages import is_cpu_build
 from backend.worker.measuring import evidence, lossless, served_logprobs
 from backend.worker.measuring.artifact_copies import local_artifacts
@@ -68,7 +68,7 @@ def _run(
 ) -> dict[str, Any]:
     options, earlier = spec.options, read_earlier(spec.continues) if spec.continues else None
     workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
-    python = partial(engines.server_python, settings)
+    python = partial(engine_status.server_python, settings)
     on_processor = any(variant.kind != "url" and is_cpu_build(python(variant)) for variant in spec.variants)
     tasks = TaskScoring(spec, settings, channel.work, progress)
     tasks.check()
@@ -113,7 +113,11 @@ def _hardware(on_processor: bool, settings: configuration.Settings) -> dict[str,
     """What is here, on a cluster which of its nodes, and how fast its memory is read where that is what serving waits
     for. Before any server is up."""
     node = {"node": settings.node} if settings.node else {}
-    return {**probe.probe(), **node, **({BANDWIDTH: speed.processor(settings.cache).bandwidth} if on_processor else {})}
+    return {
+        **probe.probe(),
+        **node,
+        **({BANDWIDTH: processor_speed.processor_speed(settings.cache).bandwidth} if on_processor else {}),
+    }
 
 
 def _step(variant: Variant) -> StepBytes | None:
@@ -194,7 +198,7 @@ def _compared(
         comparison=comparison,
         workload=measurement.workload.about(spec.workload_reading),
         hardware=hardware,
-        versions=engines.versions(configuration.load()),
+        versions=engine_status.list_versions(configuration.load()),
         options=options,
         interleave=mode,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -36,7 +36,7 @@ def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
     final = remote.folder(models, spec.source, spec.revision)
     staged = remote.partial(models, spec.source, spec.revision)
     progress = ChannelProgress(channel, 1.0)
-    with files.alone(settings.cache / "imports" / f"{staged.name}.lock", lambda: progress.note(SHARED)):
+    with files.exclusive(settings.cache / "imports" / f"{staged.name}.lock", lambda: progress.note(SHARED)):
         if not final.exists():
             try:
                 (_convert if remote.is_converted(spec.source) else _gather)(spec, staged, progress)

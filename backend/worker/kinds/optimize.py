@@ -26,7 +26,7 @@ from backend.domain.recipe import precision_allocation, quantization_engines
 from backend.domain.recipe.methods import TUNED, reads_text
 from backend.domain.recipe.recovery import Recover, gained
 from backend.domain.rules.plan import PlannedStep
-from backend.hardware import engines, probe, speed
+from backend.hardware import engine_status, probe, processor_speed
 from backend.worker.optimizing import neuron_compile, recovery
 from backend.worker.optimizing.precision_search import PrecisionSearch
 from backend.worker.progress import ChannelProgress
@@ -154,7 +154,7 @@ class Optimization:
         from backend.serving import compile_cache
 
         self.progress.phase("compile", "Compiling ahead of time by starting vLLM once", weight=8.0)
-        python = engines.engine_python(configuration.load(), "serve")
+        python = engine_status.engine_python(configuration.load(), "serve")
         log = self.channel.side_log("compile")
         self.facts["compile_key"] = compile_cache.build_compile_cache(
             self.variant(), python, self.channel.output / "compile_cache", log, self.progress
@@ -225,7 +225,7 @@ def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
     step = spec.recipe.step("prune")
     if any(each.engine not in {"native", "vllm"} for each in spec.plan.steps) or getattr(step, "recover", None):
         return {}
-    measured = speed.known(configuration.load().cache)
+    measured = processor_speed.find_measured(configuration.load().cache)
     flops = measured.speed.flops if measured else NOMINAL_FLOPS * probe.cores()
     rates = of_measured(flops, probe.cores(), probe.probe()["flags"])
     moved = spec.model.weights_bytes + serving_memory.weights(spec.model, spec.recipe).total
@@ -286,7 +286,9 @@ def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> Qua
         return native.quantize(request, progress)
     from backend.engines.libraries import library_client
 
-    return library_client.quantize(engine, engines.engine_python(configuration.load(), environment), request, progress)
+    return library_client.quantize(
+        engine, engine_status.engine_python(configuration.load(), environment), request, progress
+    )
 
 
 def weight_bytes(folder: Path) -> int:

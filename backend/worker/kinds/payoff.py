@@ -36,7 +36,7 @@ from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Point, Probe,
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.domain.workload.workload import parse
 from backend.engines.drafts import random_draft as random_drafts
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring.artifact_copies import local_artifacts
 from backend.worker.measuring.server_pool import Endpoint, ServerPool
@@ -87,13 +87,15 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
         pool = ServerPool(
             [server.variant for server in servers],
             options,
-            partial(engines.server_python, settings),
+            partial(engine_status.server_python, settings),
             channel.side_log,
             settings.cache / "vllm",
             progress,
             cache_tokens(workload.prompts, options, measured.longest),
         )
-        key = draft_payoff.key(spec.revision, spec.weights, target.serving, engines.versions(settings), probe.probe())
+        key = draft_payoff.key(
+            spec.revision, spec.weights, target.serving, engine_status.list_versions(settings), probe.probe()
+        )
         with pool:
             progress.phase("start", "Starting servers", weight=2.0)
             pool.start_servers()

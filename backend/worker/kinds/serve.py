@@ -15,7 +15,7 @@ from backend.channel import JobChannel
 from backend.domain.errors import JobCancelled, ServerFailed, WorkError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, ServeSpec
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.serving.vllm import VllmServer
 from backend.settings import Settings
 from backend.worker.measuring.artifact_copies import local_artifacts
@@ -81,7 +81,7 @@ def _start(
         progress.phase("start", f"Loading {variant.name} ({number + 1} of {len(variants)})")
         _check_room(variant, servers)
         log = channel.side_log(f"server-{number}")
-        python, cache = engines.server_python(settings, variant), settings.cache / "vllm"
+        python, cache = engine_status.server_python(settings, variant), settings.cache / "vllm"
         servers.append(
             stack.enter_context(VllmServer(variant, python=python, log=log, cache_root=cache, progress=progress))
         )

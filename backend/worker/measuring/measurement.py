@@ -252,13 +252,13 @@ class Measurement:
         self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None
     ) -> MeasuredRun:
         """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""
-        before, watch, joules_before = endpoint.counters(), neighbours.DisturbanceMeter(), energy.read()
+        before, watch, joules_before = endpoint.counters(), neighbours.DisturbanceMeter(), energy.read_counters()
         plan = self._plan(variant, endpoint, load, self._prompts(), requests).model_copy(
             update={"first_line": first_line}
         )
         records, audit = self._load(plan)
         disturbance = watch.disturbance()
-        joules = energy.used(joules_before, energy.read()) if endpoint.server is not None else None
+        joules = energy.energy_used(joules_before, energy.read_counters()) if endpoint.server is not None else None
         after = endpoint.counters()
         counted = counters.counter_increase(before, after)
         hits = self.unused_prompts.record_sent(variant, plan, records, counted, cache_block_tokens(after))

@@ -127,7 +127,7 @@ class ServerPool:
     def _fits(self, ours: list[int], together: int = 1) -> bool:
         degrees = sum((self.variants[index].neuron or {}).get("tensor_parallel", 0) for index in ours)
         return (
-            degrees <= neuron.cores()
+            degrees <= neuron.count_cores()
             and memory_for_others(self._up[ours[0]], len(ours) - 1, together) < probe.free_memory()
         )
 

@@ -15,7 +15,7 @@ from backend.domain.jobs.progress import Progress
 from backend.endpoint import address, bearer, models
 from backend.evaluate.quality import token_match
 from backend.evaluate.tasks import tasks
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.layered import tokenizers
 from backend.settings import Settings
 from backend.worker.measuring.server_pool import Endpoint, ServerPool
@@ -30,7 +30,7 @@ class TaskScoring:
         self._spec, self._progress, self._cache = spec, progress, folder / "tasks"
         self._settings = settings
         self._tasks, self._limit = spec.options.tasks if spec.continues is None else (), spec.options.task_limit
-        self._python = engines.engine_python(settings, "quality") if self._tasks else None
+        self._python = engine_status.engine_python(settings, "quality") if self._tasks else None
         self._scores: dict[int, list[SampledScore]] = {}
         self.warnings: list[str] = []
 

@@ -12,7 +12,7 @@ from backend.domain.errors import WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.domain.neuron.software_stacks import STACKS
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.serving.neuron import FOLDER
 
 
@@ -42,7 +42,7 @@ def _compile(
     from backend.engines.neuron import graph_cache
     from backend.engines.neuron.compilation import CompileRequest, CompileResult
 
-    python = engines.engine_python(configuration.load(), STACKS[plan.stack].environment)
+    python = engine_status.engine_python(configuration.load(), STACKS[plan.stack].environment)
     for name in graph_cache.remove_failed(graphs):
         progress.warn(
             f"The graph {name} failed in an earlier compilation and would not be tried again: its entry was removed."

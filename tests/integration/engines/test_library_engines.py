@@ -19,11 +19,11 @@ import psutil
 import pytest
 
 from backend.domain.errors import EngineMissing, ImpossibleStack, JobCancelled, WorkError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.libraries import library_client
 from backend.evaluate.quality.scoring import score
-from backend.hardware.engines import engine_python
+from backend.hardware.engine_status import engine_python
 from backend.settings import CHECKOUT, load
 from tests.cases.stored import fp8, store
 from tests.homes import eventually
@@ -65,7 +65,7 @@ class Attempt(threading.Thread):
 
     def run(self) -> None:
         try:
-            library_client.quantize("llm-compressor", HERE, self.request, Silent())
+            library_client.quantize("llm-compressor", HERE, self.request, NoProgress())
         except WorkError as error:
             self.error = error
 
@@ -74,22 +74,22 @@ def test_an_engines_refusal_arrives_as_what_it_was(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", layers=1)
     store(model, fp8)
     with pytest.raises(ImpossibleStack, match="already quantized: start from its 16-bit original"):
-        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
+        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), NoProgress())
     with pytest.raises(ImpossibleStack, match="AutoAWQ writes 4-bit AWQ with zero points only"):
-        library_client.quantize("autoawq", HERE, asked(model, tmp_path / "out"), Silent())
+        library_client.quantize("autoawq", HERE, asked(model, tmp_path / "out"), NoProgress())
     pruned = asked(model, tmp_path / "out", pruning=Pruning(method="wanda"))
     with pytest.raises(ImpossibleStack, match="prune or quantize, not both"):
-        library_client.quantize("llm-compressor", HERE, pruned.model_copy(update={"method": "w8a8"}), Silent())
+        library_client.quantize("llm-compressor", HERE, pruned.model_copy(update={"method": "w8a8"}), NoProgress())
     with pytest.raises(ImpossibleStack, match="has no `magnitude` here: it has wanda, sparsegpt"):
         magnitude = {"method": None, "pruning": Pruning(method="magnitude")}
-        library_client.quantize("llm-compressor", HERE, pruned.model_copy(update=magnitude), Silent())
+        library_client.quantize("llm-compressor", HERE, pruned.model_copy(update=magnitude), NoProgress())
     assert not (tmp_path / "out").exists()
 
 
 def test_an_interpreter_without_the_library_fails_in_one_sentence(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", layers=1)
     with pytest.raises(WorkError, match=r"^llm-compressor failed \(ModuleNotFoundError: No module named") as caught:
-        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), Silent())
+        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), NoProgress())
     assert "\n" not in str(caught.value)
 
 
@@ -105,7 +105,7 @@ def test_a_process_that_the_system_ends_is_told_as_that(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_call_leaves_no_process(tmp_path: Path) -> None:
-    class Cancelled(Silent):
+    class Cancelled(NoProgress):
         def phase(self, name: str, message: str, **data: Any) -> None:
             self.pids = [child.pid for child in children(os.getpid())]
             raise JobCancelled
@@ -149,7 +149,7 @@ def _reads(process: psutil.Process, folder: Path) -> bool:
     return True
 
 
-class Recorded(Silent):
+class Recorded(NoProgress):
     def __init__(self) -> None:
         self.phases: list[str] = []
         self.done: list[float] = []
@@ -173,7 +173,7 @@ def made(engine: str, model: Path, out: Path, **changes: Any) -> tuple[dict[str,
     assert result.calibration["tokens"] == 128 and result.bytes_after < result.bytes_before
     assert progress.phases == ["load", "quantize", "write"] and max(progress.done) == 2
     assert (out / "tokenizer.json").exists() and "rope_theta" in json.loads((out / "config.json").read_text())
-    return score(model, out, TEXT * 2, length=64, progress=Silent()), progress
+    return score(model, out, TEXT * 2, length=64, progress=NoProgress()), progress
 
 
 @pytest.mark.campaign

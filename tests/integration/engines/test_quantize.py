@@ -14,7 +14,7 @@ import pytest
 
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import ImpossibleStack, InvalidModel, InvalidWorkload, ModelDamaged, RequestError, WorkError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.evaluate.quality.scoring import score
@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class Recorded(Silent):
+class Recorded(NoProgress):
     """Keeps what was said."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Recorded(Silent):
         self.warnings.append(message)
 
 
-def run(model: Path, out: Path, method: Any, progress: Silent | None = None, **changes: Any) -> QuantizeResult:
+def run(model: Path, out: Path, method: Any, progress: NoProgress | None = None, **changes: Any) -> QuantizeResult:
     defaults = {"calibration_texts": [TEXT], "samples": 8, "length": 32}
     request = QuantizeRequest(model_dir=model, out_dir=out, method=method, **(defaults | OPTIONS[method] | changes))
-    return quantize(request, progress or Silent())
+    return quantize(request, progress or NoProgress())
 
 
 def loaded(folder: Path) -> Any:
@@ -63,7 +63,7 @@ def loaded(folder: Path) -> Any:
 
 
 def kl(model: Path, candidate: Path) -> float:
-    return float(score(model, candidate, TEXT, length=64, progress=Silent())["kl_mean"])
+    return float(score(model, candidate, TEXT, length=64, progress=NoProgress())["kl_mean"])
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,9 @@ def test_on_the_trained_starter_awq_diverges_no_more_than_rounding(tmp_path: Pat
     for method in ("awq", "rtn"):
         options = {"calibration_texts": [text], "samples": 16, "length": 256, "group_size": 128}
         result = run(STARTER, tmp_path / method, method, **options)
-        found[method] = score(STARTER, tmp_path / method, held_out, length=256, windows=8, progress=Silent())["kl_mean"]
+        found[method] = score(STARTER, tmp_path / method, held_out, length=256, windows=8, progress=NoProgress())[
+            "kl_mean"
+        ]
         assert math.isclose(result.bytes_after, (tmp_path / method / "model.safetensors").stat().st_size)
     assert found["awq"] <= found["rtn"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recovery import Recover
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
@@ -35,7 +35,7 @@ class Stopped(Exception):
     """As a kill would."""
 
 
-class StoppingAt(Silent):
+class StoppingAt(NoProgress):
     """Ends the run when this much of the phase of that name is done; the `number`-th such phase."""
 
     def __init__(self, phase: str = "", number: int = 1, done: float = 0) -> None:
@@ -60,7 +60,7 @@ def digest(folder: Path) -> str:
 
 
 def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice(model: Path, tmp_path: Path) -> None:
-    def made(name: str, progress: Silent) -> dict[str, Any]:
+    def made(name: str, progress: NoProgress) -> dict[str, Any]:
         request = QuantizeRequest(
             model_dir=model,
             out_dir=tmp_path / name,
@@ -75,7 +75,7 @@ def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice
         quantize = partial(native.quantize, progress=progress)
         return recovery.prune_and_recover(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
 
-    whole = made("whole", Silent())
+    whole = made("whole", NoProgress())
     for stop in (StoppingAt("optimize", 1, 1), StoppingAt("recover", 1, 2), StoppingAt("optimize", 1, 1)):
         with pytest.raises(Stopped):
             made("out", stop)

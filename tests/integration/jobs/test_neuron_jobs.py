@@ -13,10 +13,10 @@ import pytest
 
 from backend.artifacts import compiled_results
 from backend.domain.errors import RequestError, WorkError
-from backend.domain.jobs.progress import Silent
-from backend.domain.machine.environments import NEURON, check_index, find
+from backend.domain.jobs.progress import NoProgress
+from backend.domain.machine.environments import NEURON, require_index, resolve
 from backend.engines import environments
-from backend.hardware.engines import marker
+from backend.hardware.engine_status import read_marker
 from backend.settings import CHECKOUT
 from tests.integration.cli.calling import one_sentence, process, whetstone
 from tests.integration.jobs.test_engine_install import wheel
@@ -159,9 +159,9 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
 )
 def test_an_index_is_needed_and_the_public_one_is_none(name: str, index: str | None, said: str) -> None:
     with pytest.raises(RequestError) as raised:
-        check_index(find(name), index, "public.example")
+        require_index(resolve(name), index, "public.example")
     assert said in str(raised.value) and (index is None or "secret" not in str(raised.value))
-    check_index(NEURON, "https://index.example/simple", "public.example")
+    require_index(NEURON, "https://index.example/simple", "public.example")
 
 
 def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kept(
@@ -182,12 +182,12 @@ def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kep
         summary="WRONG PACKAGE. Please install it from the Neuron Repository",
     )
     with pytest.raises(WorkError, match=r"`neuronx-cc` 1.0.post1 is the placeholder of the public index"):
-        environments.install("neuron", folder, Silent(), index=str(wheels))
+        environments.install("neuron", folder, NoProgress(), index=str(wheels))
     assert not (folder / "neuron").exists()
     wheel(wheels, "neuronx-cc", "2.21.1", "neuronxcc")
-    made = environments.install("neuron", folder, Silent(), index=str(wheels))
+    made = environments.install("neuron", folder, NoProgress(), index=str(wheels))
     assert made["version"] == "0.9.0" and made["packages"]["neuronx-cc"] == "2.21.1" and made["lock"] is None
-    assert marker(folder, "neuron") == made
+    assert read_marker(folder, "neuron") == made
 
 
 def test_no_source_package_of_an_index_is_built(tmp_path: Path, offline: None) -> None:
@@ -206,5 +206,5 @@ def test_no_source_package_of_an_index_is_built(tmp_path: Path, offline: None) -
     with tarfile.open(wheels / "torch_neuronx-2.9.tar.gz", "w:gz") as archive:
         archive.add(source, arcname="torch_neuronx-2.9")
     with pytest.raises(WorkError, match="torch-neuronx"):
-        environments.install("neuron", tmp_path / "engines", Silent(), index=str(wheels))
+        environments.install("neuron", tmp_path / "engines", NoProgress(), index=str(wheels))
     assert not mark.exists() and not (tmp_path / "engines" / "neuron").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.jobs.jobs import JobState
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe import recipe
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import quantize
@@ -31,7 +31,7 @@ class Stopped(Exception):
     """As a kill would, in the middle of a layer."""
 
 
-class StoppingIn(Silent):
+class StoppingIn(NoProgress):
     """Stops as soon as the layer of this number (from 1) has begun."""
 
     def __init__(self, layer: int) -> None:
@@ -74,7 +74,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("spill", [2_000_000_000, 0], ids=["in memory", "in files"])
 def test_a_stopped_run_goes_on_at_the_next_layer_to_the_same_bytes(model: Path, tmp_path: Path, spill: int) -> None:
-    whole = quantize(request(model, tmp_path / "whole", None), Silent())
+    whole = quantize(request(model, tmp_path / "whole", None), NoProgress())
     work = tmp_path / "work"
     with pytest.raises(Stopped):
         quantize(request(model, tmp_path / "out", work, spill=spill), StoppingIn(3))
@@ -88,7 +88,7 @@ def test_a_stopped_run_goes_on_at_the_next_layer_to_the_same_bytes(model: Path, 
 
 
 def test_another_request_or_damaged_hidden_states_begin_anew(model: Path, tmp_path: Path) -> None:
-    quantize(request(model, tmp_path / "whole", None), Silent())
+    quantize(request(model, tmp_path / "whole", None), NoProgress())
     for attempt, seed in ((1, 5), (2, 0)):
         with pytest.raises(Stopped):
             quantize(request(model, tmp_path / "out", tmp_path / "work", seed), StoppingIn(2))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.precision import Precision
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
@@ -87,7 +87,7 @@ def quantized(model: Path, out: Path, name: str) -> Path:
     request = QuantizeRequest(
         model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **REQUESTS[name]
     )
-    quantize(request, Silent())
+    quantize(request, NoProgress())
     return out
 
 
@@ -200,7 +200,7 @@ def test_what_the_table_calls_unserved_on_a_processor_is_refused_by_vllm_there(
     model, out = tiny_llama(tmp_path / "model"), tmp_path / "out"
     quantize(
         QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, **request_),
-        Silent(),
+        NoProgress(),
     )
     with pytest.raises(AssertionError, match=why):
         serve([out], list(range(1, 65)))

@@ -19,7 +19,7 @@ from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.evaluation.evidence import draft_counts
 from backend.domain.evaluation.evidence.findings import findings
 from backend.domain.evaluation.evidence.schema import failed_findings
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
@@ -265,7 +265,7 @@ def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_
     first = tiny_llama(tmp_path / "staging" / "model")
     compiled = Variant(name="c", source="c", kind="artifact", model_path=str(first))
     key = compile_cache.build_compile_cache(
-        compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", Silent()
+        compiled, serve_python, tmp_path / "staging" / "cache", tmp_path / "build.log", NoProgress()
     )
     assert compile_key.refusal(key, serve_python) is None
     final = tmp_path / "final"

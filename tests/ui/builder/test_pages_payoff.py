@@ -10,7 +10,7 @@ from backend.domain.jobs.jobs import JobState, PayoffSpec
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import PayoffMap
 from backend.domain.recipe.recipe import ORIGINAL
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.present.words import payoff_map as words
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
@@ -33,7 +33,9 @@ def measured(home: Workspace) -> tuple[JobView, PayoffMap]:
         revision=card.revision,
         weights=weights,
     )
-    key = draft_payoff.key(card.revision, weights, target.serving, engines.versions(settings.load()), probe.probe())
+    key = draft_payoff.key(
+        card.revision, weights, target.serving, engine_status.list_versions(settings.load()), probe.probe()
+    )
     found = payoffs.payoff_map(key, model="starter")
     result = '{"map": ' + found.model_dump_json() + "}"
     return studio.put(home, spec, measuring.title(spec), JobState.SUCCEEDED, result=result), found

@@ -16,7 +16,7 @@ import pytest
 from app.hardware import instance_rows
 from backend.domain.jobs.demonstration import MARK, Demonstration
 from backend.domain.jobs.jobs import JobState
-from backend.hardware import neuron, probe, speed
+from backend.hardware import neuron, probe, processor_speed
 from backend.service import Workspace
 from backend.service.machines import machine, prices
 from tests import studio
@@ -121,7 +121,7 @@ def test_prices_are_refreshed_by_a_click(
 
 
 def test_the_processor_is_measured_by_a_click_and_says_when(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
+    monkeypatch.setattr(processor_speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
     at = studio.open_page("hardware")
     assert "was not measured yet" in studio.says(at) and at.button(key="hardware_measure").label == "Measure it"
     at.button(key="hardware_measure").click().run()
@@ -157,7 +157,7 @@ def test_what_an_earlier_version_measured_otherwise_is_not_shown(home: Workspace
     facts = probe.probe()
     rows = [{"bandwidth": 50e9, "flops": 1e12}]
     home.settings.cache.mkdir(parents=True, exist_ok=True)
-    (home.settings.cache / speed.FILE).write_text(
+    (home.settings.cache / processor_speed.FILE).write_text(
         json.dumps({"processor": f"{facts['cpu']}, {facts['cores']} cores", "attempts": rows})
     )
     assert machine.show(home).speed is None
@@ -172,11 +172,11 @@ def test_neuron_devices_have_a_table_of_their_own(
     tool.write_text(f"#!/bin/sh\necho '{json.dumps(rows)}'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
-    neuron.devices.cache_clear()
+    neuron.list_devices.cache_clear()
     try:
         at = studio.open_page("hardware")
     finally:
-        neuron.devices.cache_clear()
+        neuron.list_devices.cache_clear()
     (shown,) = [one.value for one in at.dataframe if "Neuron device" in one.value]
     assert list(shown["NeuronCores"]) == [2] and list(shown["Memory"]) == ["34.4 GB"]
     assert "2 NeuronCores" in studio.says(at)

@@ -16,7 +16,7 @@ from backend.domain.jobs.jobs import Event, JobState, PayoffSpec, TrainSpec
 from backend.domain.planner import draft_payoff
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import ORIGINAL, read
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.present.words import payoff_map as payoff_words
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -137,7 +137,11 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
     assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
     key = draft_payoff.key(
-        card.revision, draft_payoff.weights_of(ORIGINAL), target.serving, engines.versions(home.settings), probe.probe()
+        card.revision,
+        draft_payoff.weights_of(ORIGINAL),
+        target.serving,
+        engine_status.list_versions(home.settings),
+        probe.probe(),
     )
     kept = payoffs.payoff_map(key, model="starter")
     asked = PayoffSpec(

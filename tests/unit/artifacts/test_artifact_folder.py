@@ -15,9 +15,9 @@ from backend.domain.errors import ArtifactCorrupt
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.artifact import ArtifactFile, Manifest
 from backend.domain.jobs.jobs import EvaluateSpec, ServeSpec
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recipe import ORIGINAL
-from backend.hardware import engines
+from backend.hardware import engine_status
 from backend.service.models import models
 from backend.settings import Settings
 from backend.worker.kinds import evaluate, serve
@@ -61,11 +61,11 @@ def test_a_flipped_bit_is_found_before_anything_is_served(made: tuple[Path, Mani
     folder, manifest = made
     settings = Settings(home=tmp_path / "home")
     variant = Variant(name="x", source=manifest.id, kind="artifact", model_path=str(folder / "model"))
-    with local_artifacts([variant], settings, Silent()):
+    with local_artifacts([variant], settings, NoProgress()):
         pass
     flip(folder / "model" / "model.safetensors")
     wrong = r"model/model\.safetensors of artifact is not the file the manifest describes"
-    with pytest.raises(ArtifactCorrupt, match=wrong), local_artifacts([variant], settings, Silent()):
+    with pytest.raises(ArtifactCorrupt, match=wrong), local_artifacts([variant], settings, NoProgress()):
         pass
 
 
@@ -78,7 +78,7 @@ def test_a_job_on_a_flipped_bit_fails_before_a_server_starts(
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
     (tmp_path / "engines" / "serve" / "bin").mkdir(parents=True)
     (tmp_path / "engines" / "serve" / "bin" / "python").touch()
-    (tmp_path / "engines" / "serve" / engines.MARKER).write_text("{}")
+    (tmp_path / "engines" / "serve" / engine_status.MARKER).write_text("{}")
     flip(folder / "model" / "model.safetensors")
     variants = (Variant(name="x", source=manifest.id, kind="artifact", model_path=str(folder / "model")),)
     spec = (

@@ -24,7 +24,7 @@ from backend.domain.errors import ArtifactCorrupt, RequestError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobState
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.service import Workspace
 from backend.store import artifact_contents, history, leases, queue
 from backend.store.artifact_contents import Contents
@@ -398,7 +398,7 @@ def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_
     )
     told: list[str] = []
 
-    class Told(Silent):
+    class Told(NoProgress):
         def phase(self, name: str, message: str, **_: Any) -> None:
             told.append(message)
 

@@ -13,7 +13,7 @@ from backend.aws import pricing
 from backend.catalog.bundled import instances
 from backend.domain.errors import AccessRefused, NotFound, ReadOnly, RequestError, WhetstoneError
 from backend.domain.jobs.demonstration import MARK, Demonstration
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
 from backend.service.machines import prices, targets
@@ -249,7 +249,10 @@ def test_the_planner_uses_and_names_the_refreshed_price(api: str, home: Workspac
 
 
 def test_no_note_without_a_price() -> None:
-    assert pricelist.note(None) is None and pricelist.note(instances.load().instances["ml.p5.4xlarge"]) is None
+    assert (
+        price_list.price_note(None) is None
+        and price_list.price_note(instances.load().instances["ml.p5.4xlarge"]) is None
+    )
 
 
 @pytest.mark.parametrize("discount", [-0.1, 1.0, 20, float("nan")])

@@ -12,7 +12,7 @@ import pytest
 from backend.cli.main import main
 from backend.domain.jobs.jobs import InstallSpec, JobState
 from backend.domain.recipe.recipe import read
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.jobs import jobs
@@ -50,7 +50,7 @@ def test_a_trained_draft_is_predicted_by_its_own_acceptance(
     shutil.copytree(ASSETS / "starter" / "draft", home.settings.artifacts / drafting / "draft")
     spec = measuring.prepare(home, "starter")
     key = measuring.payoff.key(
-        spec.revision, spec.weights, spec.variants[0].serving, engines.versions(home.settings), probe.probe()
+        spec.revision, spec.weights, spec.variants[0].serving, engine_status.list_versions(home.settings), probe.probe()
     )
     kept = payoffs.payoff_map(key, model="starter").model_dump(mode="json")
     studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept}))

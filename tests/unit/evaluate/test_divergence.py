@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.evaluate.quality import hidden_state_cache
 from backend.evaluate.quality.divergence import FAR, LogitComparer, positions_in_doubles
 from backend.evaluate.quality.model_logits import ScoringPlace
@@ -74,7 +74,7 @@ def test_the_buffers_do_not_grow_with_the_vocabulary(vocabulary: int) -> None:
     assert comparer.rows * vocabulary <= 1 << 18
 
 
-class Counted(Silent):
+class Counted(NoProgress):
     def __init__(self) -> None:
         self.steps = list[float]()
 
@@ -93,7 +93,7 @@ def test_the_original_is_computed_once_a_model_and_text(tmp_path: Path) -> None:
     assert steps[0] < 1
     again, steps = scored(models, tmp_path / "kept")
     assert again == first and steps[0] > 2, "its two layers are not computed again"
-    assert first == score(*models, TEXT, length=32, progress=Silent())
+    assert first == score(*models, TEXT, length=32, progress=NoProgress())
     (file,) = (tmp_path / "kept").iterdir()
     file.write_bytes(file.read_bytes()[:200])
     assert scored(models, tmp_path / "kept")[0] == first, "a file that is torn is written anew"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidModel, InvalidWorkload, JobCancelled, ModelDamaged, WorkError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.maths.intervals import mean_ci95
 from backend.evaluate.quality.model_logits import ScoringPlace
 from backend.evaluate.quality.scoring import greedy_match, score, tokenize, window_tokens
@@ -45,7 +45,7 @@ def by_hand(models: tuple[Path, Path], ids: list[int]) -> tuple[float, float]:
 
 
 def test_the_original_against_itself_has_a_divergence_of_exactly_zero(models: tuple[Path, Path]) -> None:
-    result = score(models[0], models[0], TEXT, length=32, progress=Silent())
+    result = score(models[0], models[0], TEXT, length=32, progress=NoProgress())
     assert result["kl_mean"] == 0
     assert result["kl_ci95"] == (0, 0)
     assert result["same_top"] == 1
@@ -55,7 +55,7 @@ def test_the_original_against_itself_has_a_divergence_of_exactly_zero(models: tu
 
 def test_divergence_and_perplexity_are_what_arithmetic_by_hand_gives(models: tuple[Path, Path]) -> None:
     length = 150  # more than one block of positions
-    result = score(*models, TEXT, length=length, windows=1, progress=Silent())
+    result = score(*models, TEXT, length=length, windows=1, progress=NoProgress())
     kl, loss = by_hand(models, tokenize(models[0], [TEXT])[0][:length])
     assert result["kl_mean"] == pytest.approx(kl, rel=1e-5)
     assert result["perplexity"] == pytest.approx(math.exp(loss), rel=1e-5)
@@ -67,7 +67,7 @@ def test_divergence_and_perplexity_are_what_arithmetic_by_hand_gives(models: tup
 
 
 def test_the_mean_is_over_windows_and_lies_in_its_interval(models: tuple[Path, Path]) -> None:
-    result = score(*models, TEXT, length=16, progress=Silent())
+    result = score(*models, TEXT, length=16, progress=NoProgress())
     ids = tokenize(models[0], [TEXT])[0]
     windows = [ids[start : start + 16] for start in range(0, len(ids) - 15, 16)]
     kls = [by_hand(models, window)[0] for window in windows]
@@ -77,7 +77,7 @@ def test_the_mean_is_over_windows_and_lies_in_its_interval(models: tuple[Path, P
     assert result["kl_ci95"][0] < result["kl_mean"] < result["kl_ci95"][1]
 
 
-class Counted(Silent):
+class Counted(NoProgress):
     """`ends` at the first step beyond so many, as a cancelled job does."""
 
     def __init__(self, ends: float = math.inf) -> None:
@@ -133,20 +133,20 @@ def test_the_interval_agrees_with_scipy() -> None:
 
 def test_text_shorter_than_a_window_is_refused(models: tuple[Path, Path]) -> None:
     with pytest.raises(InvalidWorkload, match="shorter than one window of 512"):
-        score(*models, "def", progress=Silent())
+        score(*models, "def", progress=NoProgress())
 
 
 def test_another_vocabulary_is_refused(models: tuple[Path, Path], tmp_path: Path) -> None:
     other = tiny_llama(tmp_path / "other", vocabulary=352, **SHAPE)
     with pytest.raises(InvalidModel, match="vocabulary"):
-        score(models[0], other, TEXT, length=16, progress=Silent())
+        score(models[0], other, TEXT, length=16, progress=NoProgress())
 
 
 def test_a_checkpoint_that_cannot_be_loaded_is_named(models: tuple[Path, Path], tmp_path: Path) -> None:
     broken = tiny_llama(tmp_path / "broken", **SHAPE)
     (broken / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
     with pytest.raises(ModelDamaged, match="broken"):
-        score(models[0], broken, TEXT, length=16, progress=Silent())
+        score(models[0], broken, TEXT, length=16, progress=NoProgress())
 
 
 def test_output_that_is_not_finite_fails_in_one_sentence(models: tuple[Path, Path], tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_output_that_is_not_finite_fails_in_one_sentence(models: tuple[Path, Pat
     tensors["model.norm.weight"][0] = math.nan
     save_file(tensors, bad / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(WorkError, match="not finite"):
-        score(models[0], bad, TEXT, length=16, progress=Silent())
+        score(models[0], bad, TEXT, length=16, progress=NoProgress())
 
 
 def test_agreement_counts_positions_and_divergences() -> None:

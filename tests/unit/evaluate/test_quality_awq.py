@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import ModelDamaged
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.evaluate.quality import scoring
 from backend.layered import dequantize
 from tests.tiny import TEXT, tiny_llama
@@ -86,8 +86,8 @@ def test_a_checkpoint_of_that_format_is_scored_as_its_dequantized_self(tmp_path:
     save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
     (plain / "config.json").write_text((source / "config.json").read_text())
     text = TEXT * 3
-    ours = scoring.score(source, tmp_path / "awq", text, length=64, progress=Silent())
-    reference = scoring.score(source, plain, text, length=64, progress=Silent())
+    ours = scoring.score(source, tmp_path / "awq", text, length=64, progress=NoProgress())
+    reference = scoring.score(source, plain, text, length=64, progress=NoProgress())
     assert ours["scored"] == "dequantized" and ours["kl_mean"] > 1e-4
     assert ours["kl_mean"] == pytest.approx(reference["kl_mean"], rel=1e-6)
 
@@ -101,4 +101,4 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:
     del tensors["model.layers.1.input_layernorm.weight"]
     save_file(tensors, tmp_path / "awq" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelDamaged, match=r"awq .*model.layers.1.input_layernorm.weight is missing"):
-        scoring.score(source, tmp_path / "awq", TEXT * 3, length=64, progress=Silent())
+        scoring.score(source, tmp_path / "awq", TEXT * 3, length=64, progress=NoProgress())

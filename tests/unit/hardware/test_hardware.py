@@ -12,7 +12,7 @@ import pytest
 
 from backend.domain.errors import EngineMissing, NotFound
 from backend.domain.machine.environments import ENVIRONMENTS
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.settings import Settings
 
 # As nvidia-smi writes it.
@@ -75,7 +75,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_every_environment_is_listed_with_what_it_can_or_why_not(tmp_path: Path) -> None:
-    found = {engine.name: engine for engine in engines.list_engines(settings(tmp_path))}
+    found = {engine.name: engine for engine in engine_status.list_engines(settings(tmp_path))}
     assert list(found) == [environment.name for environment in ENVIRONMENTS]
     assert found["studio"].installed and found["studio"].version and found["studio"].reason is None
     assert "quantize awq" in found["studio"].can
@@ -95,15 +95,15 @@ def test_a_marker_and_an_interpreter_make_an_engine_installed(tmp_path: Path) ->
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
     with pytest.raises(EngineMissing, match="whetstone engines install serve"):
-        engines.engine_python(chosen, "serve")
-    (folder / engines.MARKER).write_text(json.dumps({"version": "0.32.0"}))
-    assert engines.engine_python(chosen, "serve") == folder / "bin" / "python"
-    listed = {engine.name: engine for engine in engines.list_engines(chosen)}["serve"]
+        engine_status.engine_python(chosen, "serve")
+    (folder / engine_status.MARKER).write_text(json.dumps({"version": "0.32.0"}))
+    assert engine_status.engine_python(chosen, "serve") == folder / "bin" / "python"
+    listed = {engine.name: engine for engine in engine_status.list_engines(chosen)}["serve"]
     assert (listed.installed, listed.version, listed.reason) == (True, "0.32.0", None)
 
 
 def test_an_engine_that_this_version_has_not_says_why(tmp_path: Path) -> None:
     with pytest.raises(EngineMissing, match="whetstone engines install neuron"):
-        engines.engine_python(settings(tmp_path), "neuron")
+        engine_status.engine_python(settings(tmp_path), "neuron")
     with pytest.raises(NotFound, match="the engines are studio, serve, compress, quality, ray, neuron"):
-        engines.engine_python(settings(tmp_path), "tensorrt")
+        engine_status.engine_python(settings(tmp_path), "tensorrt")

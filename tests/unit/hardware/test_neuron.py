@@ -44,9 +44,9 @@ RECIPE = {"name": "neuron", "steps": [{"compile": {}}], "serving": {"tensor_para
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    neuron.devices.cache_clear()
+    neuron.list_devices.cache_clear()
     yield
-    neuron.devices.cache_clear()
+    neuron.list_devices.cache_clear()
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -67,7 +67,7 @@ def test_the_devices_are_read_from_the_published_form(tmp_path: Path, monkeypatc
     output = tmp_path / "output.json"
     output.write_text(json.dumps(PUBLISHED))
     install(tmp_path, monkeypatch, f'[ "$1" = --json-output ] && cat {output}')
-    assert neuron.devices() == (NeuronDevice(0, 2, 32 << 30, False), NeuronDevice(1, 2, 32 << 30, True))
+    assert neuron.list_devices() == (NeuronDevice(0, 2, 32 << 30, False), NeuronDevice(1, 2, 32 << 30, True))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_tool_that_says_something_else_is_no_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     install(tmp_path, monkeypatch, script)
-    assert neuron.devices() == ()
+    assert neuron.list_devices() == ()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_without_the_tool_there_is_none_and_the_target_says_so(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(neuron, "FOLDER", str(tmp_path))
-    assert neuron.devices() == ()
+    assert neuron.list_devices() == ()
     with pytest.raises(InvalidRecipe, match="no Inferentia or Trainium"):
         targets.find(home, "local:neuron")
 
@@ -141,7 +141,7 @@ def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for
         "Trainium2",
         8,
         24 << 30,
-    ) and neuron.cores() == 8
+    ) and neuron.count_cores() == 8
     model, recipe = models.resolve_facts(home, "meta-textgeneration-llama-3-8b"), read(RECIPE)
     case = cases.resolve(home, model, recipe, "local:neuron")
     assert case.facts.place == "neuron" and case.facts.attached and case.verdict.valid, case.verdict

@@ -10,7 +10,7 @@ import pytest
 
 from backend import processes
 from backend.channel import Channel
-from backend.domain.jobs.jobs import Handle, InstallSpec, Outcome
+from backend.domain.jobs.jobs import Handle, InstallSpec, WorkerState
 from backend.launchers.local import MARK, LocalLauncher
 from tests.homes import eventually
 
@@ -30,8 +30,8 @@ def channel(folder: Path, job: str, spec: str = NO_SUCH) -> Channel:
     return opened
 
 
-def ended(launcher: LocalLauncher, handle: Handle) -> Outcome:
-    outcome = Outcome(alive=True)
+def ended(launcher: LocalLauncher, handle: Handle) -> WorkerState:
+    outcome = WorkerState(alive=True)
 
     def over() -> bool:
         nonlocal outcome
@@ -59,7 +59,7 @@ def test_a_worker_is_found_by_its_mark_and_ends_with_its_signal(tmp_path: Path, 
     os.mkfifo(Path(opened.address) / "spec.json")  # it waits for its specification for ever
     handle = launcher.start("j-1", opened)
     pid = handle.data["pid"]
-    assert [each.pid for each in processes.marked(MARK, launcher._mark("j-1"))] == [pid] and os.getsid(pid) == pid
+    assert [each.pid for each in processes.find_marked(MARK, launcher._mark("j-1"))] == [pid] and os.getsid(pid) == pid
     os.kill(pid, signal.SIGKILL)
     assert ended(launcher, handle).code == -signal.SIGKILL
 

@@ -15,7 +15,7 @@ from backend.aws.objects import Objects
 from backend.domain.jobs.jobs import Handle, JobState
 from backend.domain.managed import iam_policy
 from backend.domain.model.facts import ModelCard
-from backend.launchers import weights
+from backend.launchers import weight_upload
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.models import models, variants
@@ -83,7 +83,9 @@ def nobody(done: int, total: int) -> None:
 
 
 def test_weights_of_the_same_shapes_have_folders_of_their_own_and_no_code_goes(bucket: Any, tmp_path: Path) -> None:
-    first, second = (weights.upload(folder_of(tmp_path, each), "s3://made/up/", nobody) for each in (b"one", b"two"))
+    first, second = (
+        weight_upload.upload(folder_of(tmp_path, each), "s3://made/up/", nobody) for each in (b"one", b"two")
+    )
     assert first != second
     assert keys(bucket, "made") == sorted(
         f"up/{content}/{name}" for content in (first, second) for name in ("config.json", "model.safetensors")
@@ -98,10 +100,10 @@ def test_an_upload_that_was_stopped_goes_on_and_sends_nothing_twice(bucket: Any,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        weights.upload(folder, "s3://made/up", stops)
+        weight_upload.upload(folder, "s3://made/up", stops)
     assert len(keys(bucket, "made")) == 1
     for _ in range(2):
-        weights.upload(folder, "s3://made/up", nobody)
+        weight_upload.upload(folder, "s3://made/up", nobody)
     assert len(bucket.list_object_versions(Bucket="made")["Versions"]) == 2
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from backend import files, launchers
 from backend.channel import COMING, RESUME, Channel, ChannelDamaged, JobChannel
-from backend.channel_copy import Copy
+from backend.channel_copy import ChannelCopy
 from backend.domain.jobs.claims import Claim, Granted
 from backend.domain.jobs.jobs import Event, InstallSpec
 from backend.launchers.cluster import follower as following
-from backend.launchers.cluster.client import Away, Gone
-from backend.launchers.cluster.follower import AWAY_S, GONE_S, Follower, Setup
+from backend.launchers.cluster.client import ActorGone, ClusterUnreachable
+from backend.launchers.cluster.follower import AWAY_S, GONE_S, AttemptFollower, Setup
 from backend.launchers.cluster.inside import keeper
 from backend.launchers.cluster.requests import NOBODY
 from backend.settings import CHECKOUT, Settings
@@ -35,7 +35,7 @@ class Attempt:
         self.cluster, self.time, self.name = cluster, 0.0, NAME.format(number)
         self.channel = Channel(folder / "j-1", number)
         self.channel.open(SPEC, Granted(claim=Claim(movable=True)))
-        self.follower = Follower(cluster, self.name, self.channel, setup, now=lambda: self.time)
+        self.follower = AttemptFollower(cluster, self.name, self.channel, setup, now=lambda: self.time)
 
     @property
     def keeper(self) -> Idle:
@@ -150,7 +150,7 @@ def test_what_it_kept_last_comes_before_its_end_is_told(attempt: Attempt, monkey
 
 
 def test_a_job_waits_and_says_for_what(attempt: Attempt, cluster: SimulatedCluster) -> None:
-    cluster.broken = [Away("The Ray cluster at h:1 does not answer (ConnectionError).")]
+    cluster.broken = [ClusterUnreachable("The Ray cluster at h:1 does not answer (ConnectionError).")]
     attempt.step()
     assert (
         attempt.follower.state.waiting
@@ -191,7 +191,7 @@ def test_ray_65608_one_whose_result_was_not_here_yet_may_run_again(attempt: Atte
     assert not state.alive and state.code is None and state.again and "node-1 (10.0.0.1) is gone" in (state.cause or "")
 
 
-@pytest.mark.parametrize("error", [Away("RPC error: UNAVAILABLE"), Gone("The actor died.")])
+@pytest.mark.parametrize("error", [ClusterUnreachable("RPC error: UNAVAILABLE"), ActorGone("The actor died.")])
 def test_ray_65025_a_live_job_outlives_answers_that_fail(
     attempt: Attempt, cluster: SimulatedCluster, error: Exception
 ) -> None:
@@ -207,7 +207,7 @@ def test_ray_65025_a_live_job_outlives_answers_that_fail(
 
 def test_a_worker_of_which_nothing_is_heard_for_long_is_given_up(attempt: Attempt, cluster: SimulatedCluster) -> None:
     attempt.step()
-    cluster.broken = [Away("RPC error: UNAVAILABLE")] * 1000
+    cluster.broken = [ClusterUnreachable("RPC error: UNAVAILABLE")] * 1000
     attempt.step(10, AWAY_S / 20)
     assert attempt.follower.state.alive
     attempt.step(12, AWAY_S / 20)
@@ -231,7 +231,7 @@ def test_a_node_without_the_models_files_is_sent_them(
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").write_text("numbers")
-    monkeypatch.setattr(following.requests, "paths", lambda spec: [str(model)])
+    monkeypatch.setattr(following.requests, "list_paths", lambda spec: [str(model)])
     monkeypatch.setattr(Idle, "missing", (str(model),))
     attempt.step()
     assert attempt.keeper.sent == {str(model / "weights"): b"numbers"}
@@ -250,7 +250,7 @@ def test_a_cancel_reaches_the_worker_although_the_first_try_does_not(
 ) -> None:
     attempt.step()
     attempt.follower.cancel(force=False)
-    cluster.broken = [Away("RPC error")]
+    cluster.broken = [ClusterUnreachable("RPC error")]
     attempt.step()
     assert attempt.keeper.asked is None
     attempt.step()
@@ -264,7 +264,7 @@ def test_the_next_supervisor_takes_up_what_was_begun(
     worker = attempt.keeper.worker
     worker.emit(Event(kind="note", message="one"))
     attempt.step()
-    later = Follower(cluster, attempt.name, Channel(tmp_path / "j-1", 1), SETUP, now=lambda: attempt.time)
+    later = AttemptFollower(cluster, attempt.name, Channel(tmp_path / "j-1", 1), SETUP, now=lambda: attempt.time)
     worker.emit(Event(kind="note", message="two"))
     later.step()
     assert (
@@ -276,7 +276,7 @@ def test_the_next_supervisor_takes_up_what_was_begun(
 def test_a_node_cannot_name_a_file_outside_of_the_channel(attempt: Attempt, name: str) -> None:
     attempt.step()
     with pytest.raises(ChannelDamaged):
-        Copy(attempt.channel, attempt.keeper).fetch([(name, 3, 1)], ended=True)
+        ChannelCopy(attempt.channel, attempt.keeper).fetch([(name, 3, 1)], ended=True)
 
 
 def test_a_keeper_that_nobody_asks_any_more_ends_and_a_dead_ones_folder_goes(
@@ -296,17 +296,17 @@ def test_a_keeper_that_nobody_asks_any_more_ends_and_a_dead_ones_folder_goes(
 
 
 def test_with_a_cluster_jobs_are_placed_there_and_take_nothing_of_the_studios_host(tmp_path: Path) -> None:
-    assert launchers.chosen(Settings(home=tmp_path, ray_address="127.0.0.1:1")).places
-    assert not launchers.chosen(Settings(home=tmp_path)).places
+    assert launchers.choose_launcher(Settings(home=tmp_path, ray_address="127.0.0.1:1")).places
+    assert not launchers.choose_launcher(Settings(home=tmp_path)).places
 
 
 def test_an_environment_that_is_not_there_is_said_and_a_job_that_waits_for_it_can_be_cancelled(tmp_path: Path) -> None:
-    cluster = launchers.cluster.launcher.client(
+    cluster = launchers.cluster.launcher.make_client(
         Settings(home=tmp_path, engines=tmp_path / "none", ray_address="127.0.0.1:1")
     )
     channel = Channel(tmp_path / "j-1", 1)
     channel.open(SPEC, Granted(claim=Claim(movable=True)))
-    follower = Follower(cluster, NAME.format(1), channel, SETUP)
+    follower = AttemptFollower(cluster, NAME.format(1), channel, SETUP)
     follower.step()
     assert follower.state.alive and "install it with `whetstone engines install ray`" in str(follower.state.waiting)
     follower.cancel(force=False)

@@ -12,7 +12,7 @@ import pytest
 from backend.channel import Channel
 from backend.domain.jobs.claims import Claim, Granted
 from backend.domain.jobs.jobs import Handle, InstallSpec
-from backend.launchers.cluster.client import Away
+from backend.launchers.cluster.client import ClusterUnreachable
 from backend.launchers.cluster.follower import PLACED_S
 from backend.launchers.cluster.launcher import ENDS, SWEEP_S, RayLauncher
 from backend.settings import Settings
@@ -111,7 +111,7 @@ def test_a_cluster_that_does_not_answer_keeps_no_job_from_being_given_up(
     gone, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
     handle = gone.start("j-1")
     gone.crash()
-    cluster.broken = [Away("The Ray cluster at h:1 does not answer.")] * 2
+    cluster.broken = [ClusterUnreachable("The Ray cluster at h:1 does not answer.")] * 2
     eventually("nobody waits for it", lambda: here.launcher.ended_elsewhere(SPEC, handle), 10)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.domain.jobs.claims import Capacity, Claim, allocate, fits, granted
+from backend.domain.jobs.claims import Capacity, Claim, allocate, fits, make_grant
 from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec, OptimizeSpec
 from backend.domain.recipe.recipe import Recipe, Serving
 from backend.domain.rules.plan import Plan
 from backend.launchers.cluster import requests
-from backend.launchers.cluster.requests import HOW, NOBODY, RESOURCE, Node, Request
+from backend.launchers.cluster.requests import HOW, NOBODY, RESOURCE, Node, ResourceRequest
 from tests.small_artifacts import CARD
 
 SMALL = Node("a", "small", "10.0.0.2", True, {"CPU": 2.0, "memory": 8e9, RESOURCE: 1.0})
@@ -61,37 +61,41 @@ def evaluate(spread: int = 1, neuron: dict[str, Any] | None = None) -> EvaluateS
 def test_requests(
     spec: OptimizeSpec | EvaluateSpec, claim: Claim, nodes: list[Node], expected: dict[str, float]
 ) -> None:
-    assert requests.of(spec, claim, nodes).resources == expected
+    assert requests.make_request(spec, claim, nodes).resources == expected
 
 
 def test_ray_is_given_the_same_by_its_own_names() -> None:
-    found = Request(cpus=4, gpus=1, neuron_cores=2, memory_bytes=10).options
+    found = ResourceRequest(cpus=4, gpus=1, neuron_cores=2, memory_bytes=10).options
     assert found == {"num_cpus": 4, "num_gpus": 1, "memory": 10, "resources": {RESOURCE: 0.001, "neuron_cores": 2}}
-    assert Request(whole=True).options == {"num_cpus": 0, "num_gpus": 0, "resources": {RESOURCE: 1.0}}
+    assert ResourceRequest(whole=True).options == {"num_cpus": 0, "num_gpus": 0, "resources": {RESOURCE: 1.0}}
 
 
 @pytest.mark.parametrize(
     ("request_", "nodes", "expected"),
     [
-        (Request(cpus=2), [SMALL], "for a node with 2 cores: those that have it are taken"),
-        (Request(cpus=4, gpus=1), [SMALL, DEAD], "for a node with 4 cores and 1 GPU, which no node of the cluster has"),
+        (ResourceRequest(cpus=2), [SMALL], "for a node with 2 cores: those that have it are taken"),
         (
-            Request(cpus=1, neuron_cores=2, memory_bytes=9_000_000_000),
+            ResourceRequest(cpus=4, gpus=1),
+            [SMALL, DEAD],
+            "for a node with 4 cores and 1 GPU, which no node of the cluster has",
+        ),
+        (
+            ResourceRequest(cpus=1, neuron_cores=2, memory_bytes=9_000_000_000),
             [SMALL],
             "for a node with 1 core, 2 Neuron cores and 9.0 GB of memory, which no node of the cluster has",
         ),
-        (Request(whole=True), [SMALL], "for a node to itself: those that have it are taken"),
-        (Request(cpus=1), [HEAD, DEAD], f"for a node with 1 core: {NOBODY}"),
+        (ResourceRequest(whole=True), [SMALL], "for a node to itself: those that have it are taken"),
+        (ResourceRequest(cpus=1), [HEAD, DEAD], f"for a node with 1 core: {NOBODY}"),
     ],
 )
-def test_what_a_job_waits_for(request_: Request, nodes: list[Node], expected: str) -> None:
-    assert requests.waiting(request_, nodes) == expected and RESOURCE in HOW
+def test_what_a_job_waits_for(request_: ResourceRequest, nodes: list[Node], expected: str) -> None:
+    assert requests.waiting_reason(request_, nodes) == expected and RESOURCE in HOW
 
 
 def test_every_file_that_a_job_reads_is_known() -> None:
-    assert requests.paths(optimize()) == sorted({CARD.path, "/data/text.jsonl"})
-    assert requests.paths(evaluate()) == ["/models/a", "/models/b", "/tasks/one.yaml"]
-    assert requests.paths(InstallSpec(engine="serve")) == []
+    assert requests.list_paths(optimize()) == sorted({CARD.path, "/data/text.jsonl"})
+    assert requests.list_paths(evaluate()) == ["/models/a", "/models/b", "/tasks/one.yaml"]
+    assert requests.list_paths(InstallSpec(engine="serve")) == []
 
 
 def test_a_job_for_a_cluster_takes_nothing_of_the_studios_machine_while_the_cluster_takes_jobs() -> None:
@@ -99,5 +103,6 @@ def test_a_job_for_a_cluster_takes_nothing_of_the_studios_machine_while_the_clus
     assert fits([measuring, measuring, Claim()], room) and allocate(measuring, room, ["core0"]) == []
     assert not fits([measuring, measuring], Capacity(cores=2)), "without a cluster it has this machine to itself"
     assert (
-        granted([], room, measuring).claim == measuring and granted(["core0"], Capacity(cores=2), Claim()).claim is None
+        make_grant([], room, measuring).claim == measuring
+        and make_grant(["core0"], Capacity(cores=2), Claim()).claim is None
     )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.launchers.cluster import client as clients
-from backend.launchers.cluster.client import Away, Client, Failed
+from backend.launchers.cluster.client import CallFailed, Client, ClusterUnreachable
 from backend.launchers.cluster.inside import wire
 
 JSON = st.recursive(
@@ -82,7 +82,7 @@ def test_a_pickle_from_the_bridge_runs_nothing(asked: Any, tmp_path: Path) -> No
     """What `Connection.recv` would have run: a call of `os.mkdir`."""
     ran = tmp_path / "ran"
     pickled = f"cos\nmkdir\n(V{ran}\ntR.".encode()
-    with pytest.raises(Away, match="broke off"):
+    with pytest.raises(ClusterUnreachable, match="broke off"):
         asked(f"pipe.send_bytes({pickled!r})")
     assert not ran.exists()
 
@@ -90,9 +90,9 @@ def test_a_pickle_from_the_bridge_runs_nothing(asked: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("answer", "raised"),
     [
-        ('pipe.send_bytes(json.dumps([number, "failed", "no space"]).encode())', Failed),
-        ('pipe.send_bytes(json.dumps([number, "another", "x"]).encode())', Away),
-        ("pipe.send_bytes(b'[' * 100000)", Away),
+        ('pipe.send_bytes(json.dumps([number, "failed", "no space"]).encode())', CallFailed),
+        ('pipe.send_bytes(json.dumps([number, "another", "x"]).encode())', ClusterUnreachable),
+        ("pipe.send_bytes(b'[' * 100000)", ClusterUnreachable),
     ],
 )
 def test_an_answer_of_another_kind_is_one_of_ours(asked: Any, answer: str, raised: type[Exception]) -> None:

@@ -13,7 +13,7 @@ from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import Deployment, Rollout
 from backend.domain.errors import AccessRefused, NotNow
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.launchers.deployments import DeployFailed, Deployments, Gone, OtherServes
+from backend.launchers.deployments import DeployFailed, Deployments, EndpointDeleted, OtherVersionServes
 from tests import pauses
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
@@ -80,7 +80,9 @@ def test_an_update_that_aws_takes_back_leaves_the_old_one_and_nothing_of_the_new
 ) -> None:
     deployed(endpoints, artifact, OLD)
     aws.tables["update plan"] = {"ends": "RolledBack", "reason": "The alarm errors went off."}
-    with pytest.raises(OtherServes, match=r"AWS went back to what was served before: The alarm errors went off\."):
+    with pytest.raises(
+        OtherVersionServes, match=r"AWS went back to what was served before: The alarm errors went off\."
+    ):
         updated(endpoints, artifact)
     serves(aws, bucket, OLD)
 
@@ -144,7 +146,7 @@ def test_an_update_that_never_reached_aws_is_not_waited_for(
     deployed(endpoints, artifact, OLD)
     aws.faults.append(Fault("drop", "UpdateEndpoint", times=9))
     began = aws.clock.now
-    with pytest.raises(OtherServes, match="AWS stayed at what was served before"):
+    with pytest.raises(OtherVersionServes, match="AWS stayed at what was served before"):
         updated(endpoints, artifact)
     assert aws.clock.now - began < 200, "no longer than an update may take to be seen"
     serves(aws, bucket, OLD)
@@ -172,7 +174,7 @@ def test_an_endpoint_that_somebody_deletes_meanwhile_leaves_nothing(aws: Account
 
     endpoints = Deployments("us-east-1", sleep=sleep)
     deployed(endpoints, artifact, OLD)
-    with pytest.raises(Gone):
+    with pytest.raises(EndpointDeleted):
         updated(endpoints, artifact)
     assert left(aws, bucket) == []
 

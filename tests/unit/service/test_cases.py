@@ -18,7 +18,7 @@ from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.planner.target_choice import Goal, for_job
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
-from backend.hardware import speed
+from backend.hardware import processor_speed
 from backend.service import Workspace
 from backend.service.jobs import artifact_storage
 from backend.service.machines import targets
@@ -48,7 +48,7 @@ def starter(opened: Workspace) -> ModelFacts:
 
 def test_nothing_is_measured_for_a_page_and_what_is_unknown_says_so(opened: Workspace) -> None:
     found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8))
-    assert found.tpot_ms is None and not (opened.settings.cache / speed.FILE).exists()
+    assert found.tpot_ms is None and not (opened.settings.cache / processor_speed.FILE).exists()
     assert any(reason.startswith("speed: the memory bandwidth") for reason in found.unknown)
 
 

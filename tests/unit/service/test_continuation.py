@@ -12,7 +12,7 @@ from backend.artifacts import artifact_folder
 from backend.domain.errors import NotContinued, RequestError
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.load import prompt_lines
-from backend.hardware import engines, probe
+from backend.hardware import engine_status, probe
 from backend.service import Workspace
 from backend.service.evaluations import continuation
 from backend.settings import ASSETS
@@ -46,7 +46,7 @@ def store(home: Workspace, model: Path, tmp_path: Path) -> Store:
         variant = made.variants[0].variant.model_copy(update={"model_path": str(model)})
         update = {"variant": variant, "weights_sha256": artifact_folder.served_files(variant)}
         results = [each.model_copy(update=update) for each in made.variants]
-        facts = {"variants": results, "hardware": probe.probe(), "versions": engines.versions(home.settings)}
+        facts = {"variants": results, "hardware": probe.probe(), "versions": engine_status.list_versions(home.settings)}
         options = EvaluateOptions(workload=str(ASSETS / "workloads" / "starter-code.jsonl"), concurrency=(1, 4, 16))
         document = made.model_copy(update={"options": options, **facts, **changes})
         folder = tmp_path / "e-1"
@@ -85,7 +85,7 @@ def test_another_machine_engine_or_a_search_is_refused_by_name(
     home: Workspace, store: Store, changes: dict[str, Any], says: str
 ) -> None:
     if "versions" in changes:  # the packages that are the same on both sides stand in no sentence
-        changes = {"versions": {**engines.versions(home.settings), "vllm": "0.0.1"}}
+        changes = {"versions": {**engine_status.list_versions(home.settings), "vllm": "0.0.1"}}
     identity = store(**changes)
     with pytest.raises(NotContinued, match=f"e-1 cannot be continued: {says}"):
         continuation.prepare(home, identity, 4)

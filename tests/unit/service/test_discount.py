@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend import settings as configuration
-from backend.domain.machine import pricelist
+from backend.domain.machine import price_list
 from backend.service.machines import prices, targets
 from tests.homes import open_home
 
@@ -21,7 +21,9 @@ def test_it_is_off_every_price_and_stands_beside_it(tmp_path: Path) -> None:
         0.8 * full.sagemaker_usd_per_hour
     )
     assert targets.find(home, f"sagemaker:{NAME}").price_per_hour == row.sagemaker_usd_per_hour
-    assert "on demand (20% off), us-west-2" in (pricelist.note(row) or "") and "off" not in (pricelist.note(full) or "")
+    assert "on demand (20% off), us-west-2" in (price_list.price_note(row) or "") and "off" not in (
+        price_list.price_note(full) or ""
+    )
     (listed,) = prices.listing(home, instance=NAME)
     assert (listed.usd_per_hour, listed.discounted_usd_per_hour) == (
         full.sagemaker_usd_per_hour,

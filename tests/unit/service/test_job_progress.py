@@ -15,7 +15,7 @@ from backend.cli.verbs import jobs as verbs
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.domain.jobs.eta import Range
+from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec, Event, JobKind, JobState, OptimizeSpec
 from backend.domain.recipe import recipe
 from backend.present.charts import alt_text, resources
@@ -95,7 +95,7 @@ def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(
 
     assert progress.expected_evaluation_time(home, asked("next-line")) is None
     took(10)
-    assert progress.expected_evaluation_time(home, asked()) == Range(
+    assert progress.expected_evaluation_time(home, asked()) == TimeLeft(
         600, 600, "at the pace of an earlier evaluation here"
     )
     only = progress.expected_evaluation_time(home, asked("next-line"))

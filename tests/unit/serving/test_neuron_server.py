@@ -13,7 +13,7 @@ import pytest
 
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.engines.libraries import library_client
 from backend.engines.neuron.compilation import CompileRequest
@@ -76,7 +76,7 @@ def compiled(plan: CompilePlan, python: Path, folder: Path) -> Variant:
         out_dir=artifact / "compiled",
         cache_dir=folder / "graphs",
     )
-    library_client.ask(plan.stack, python, request, Silent())
+    library_client.ask(plan.stack, python, request, NoProgress())
     fields = {**plan.fields, "key": plan.key, "cached": False}
     head = Speculation(method="eagle3", tokens=5, draft_path=str(draft)) if draft else None
     return Variant(
@@ -171,10 +171,10 @@ def test_a_graph_that_was_not_compiled_and_a_degree_that_the_device_has_not_end_
 def test_servers_stay_up_together_only_where_their_cores_are(
     python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attached: int, mode: str
 ) -> None:
-    monkeypatch.setattr(neuron, "devices", lambda: (neuron.NeuronDevice(0, attached, 32 << 30, False),))
+    monkeypatch.setattr(neuron, "list_devices", lambda: (neuron.NeuronDevice(0, attached, 32 << 30, False),))
     first = compiled(VLLM, python, tmp_path)
     both = [first, first.model_copy(update={"name": "other"})]
     logs = tmp_path / "logs"
-    with ServerPool(both, EvaluateOptions(), lambda _: python, logs.joinpath, tmp_path / "cache", Silent()) as pool:
+    with ServerPool(both, EvaluateOptions(), lambda _: python, logs.joinpath, tmp_path / "cache", NoProgress()) as pool:
         assert pool.start_servers() == mode
         assert pool.use(1).served_name == "other"

@@ -176,4 +176,4 @@ subprocess.Popen([sys.executable, "-c", inner]); b = bytearray(60 << 20); time.s
         while process.peak_rss_bytes < 120 << 20 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert 120 << 20 <= process.peak_rss_bytes < 300 << 20
-        assert len(processes.tree(process.pid)) == 3
+        assert len(processes.list_tree(process.pid)) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backend.domain.machine.pricelist import InstancePrice, PriceList
+from backend.domain.machine.price_list import InstancePrice, PriceList
 from backend.service import Workspace
 from backend.service.machines import prices, targets
 from backend.store import prices as stored

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.jobs.endings import POLICIES, Ending
-from backend.domain.jobs.jobs import UNSAID, JobState
+from backend.domain.jobs.jobs import RESULT_UNWRITTEN, JobState
 from backend.store import queue
 from backend.store.tables import JobRow
 from backend.supervisor.finish import exit_reason
@@ -28,7 +28,7 @@ def test_a_crash_that_was_seen_is_not_tried_again(tmp_path: Path) -> None:
         assert ending is Ending.CRASHED and ending not in POLICIES and "resume the job" in told
 
 
-@pytest.mark.parametrize("code", [1, -signal.SIGKILL, -signal.SIGTERM, UNSAID])
+@pytest.mark.parametrize("code", [1, -signal.SIGKILL, -signal.SIGTERM, RESULT_UNWRITTEN])
 def test_a_worker_whose_folder_was_removed_is_not_told_to_see_a_log_that_is_gone(tmp_path: Path, code: int) -> None:
     gone = tmp_path / "j-1" / "1"
     ending, told = exit_reason(code, tmp_path, str(gone))

@@ -13,7 +13,7 @@ import pytest
 from backend.domain.errors import KeyReused, NotNow
 from backend.domain.jobs.claims import GIB, Claim
 from backend.domain.jobs.endings import MOST_STRIKES, Ending
-from backend.domain.jobs.jobs import Handle, JobState, Outcome
+from backend.domain.jobs.jobs import Handle, JobState, WorkerState
 from backend.domain.jobs.terms import Priority, Terms
 from backend.store import history, leases, queue
 from backend.store.tables import JobRow
@@ -186,7 +186,7 @@ def test_a_job_at_which_every_supervisor_ends_is_put_aside_and_others_go_on(
     launcher = type(home.supervisor.launcher)
     poll = launcher.poll
 
-    def dies(self: Any, handle: Handle) -> Outcome:
+    def dies(self: Any, handle: Handle) -> WorkerState:
         if handle.data["number"] == 0:
             raise Crash
         return poll(self, handle)

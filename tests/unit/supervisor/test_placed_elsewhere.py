@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import Handle, JobState, Outcome
+from backend.domain.jobs.jobs import Handle, JobState, WorkerState
 from backend.store import history, queue
 from backend.store.tables import JobRow
 from backend.supervisor.cluster_queue import MOST_WAITING
@@ -24,11 +24,15 @@ class Placing(SimulatedLauncher):
 
     def __init__(self, world: World, home: str) -> None:
         super().__init__(world, home)
-        self.says: dict[int, Outcome] = {}
+        self.says: dict[int, WorkerState] = {}
 
-    def poll(self, handle: Handle) -> Outcome:
+    def poll(self, handle: Handle) -> WorkerState:
         found = super().poll(handle)
-        return self.says.get(handle.data["number"], Outcome(alive=True, waiting="for a node")) if found.alive else found
+        return (
+            self.says.get(handle.data["number"], WorkerState(alive=True, waiting="for a node"))
+            if found.alive
+            else found
+        )
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def submit(home: Home, name: str, claim: Claim) -> None:
     home.store.run(lambda session: queue.submit(session, row))
 
 
-def says(home: Home) -> dict[int, Outcome]:
+def says(home: Home) -> dict[int, WorkerState]:
     assert isinstance(home.supervisor.launcher, Placing)
     return home.supervisor.launcher.says
 
@@ -82,7 +86,7 @@ def test_a_few_jobs_wait_in_the_cluster_and_the_rest_in_their_order_here(home: H
     for _ in range(12):
         home.tick()
     assert started(world) == ["j-0", "j-1", "j-2", "j-3"]
-    says(home)[0] = Outcome(alive=True, place="gpu-1 (10.0.0.1)")
+    says(home)[0] = WorkerState(alive=True, place="gpu-1 (10.0.0.1)")
     for _ in range(4):
         home.tick()
     assert started(world)[4:] == ["j-4"] and said(home, "j-0").endswith("Waits for a node. Runs on gpu-1 (10.0.0.1).")
@@ -98,7 +102,7 @@ def test_nothing_is_given_behind_a_measurement_that_waits_for_a_node_but_what_is
     for _ in range(6):
         home.tick()
     assert started(world) == ["j-1", "j-3"]
-    says(home)[0] = Outcome(alive=True, place="gpu-1 (10.0.0.1)")
+    says(home)[0] = WorkerState(alive=True, place="gpu-1 (10.0.0.1)")
     for _ in range(3):
         home.tick()
     assert started(world) == ["j-1", "j-3", "j-2"]
@@ -119,7 +123,7 @@ def test_the_end_of_a_node_is_tried_again_with_its_cause_and_what_no_node_can_ru
 ) -> None:
     submit(home, "j-1", ANY)
     home.tick()
-    says(home)[0] = Outcome(alive=False, cause="The node gpu-1 (10.0.0.1) is gone", again=again)
+    says(home)[0] = WorkerState(alive=False, cause="The node gpu-1 (10.0.0.1) is gone", again=again)
     home.tick()
     found = row(home, "j-1")
     assert found.ending == (Ending.NODE if again else Ending.UNSTARTED)

@@ -29,7 +29,7 @@ from sqlmodel import col, select
 
 from backend.artifacts import artifact_folder
 from backend.domain.errors import NotNow
-from backend.domain.jobs.claims import GIB, Claim, units
+from backend.domain.jobs.claims import GIB, Claim, claimed_units
 from backend.domain.jobs.endings import MOST_STRIKES, POLICIES, Ending
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, JobState
 from backend.domain.jobs.terms import Priority, Terms
@@ -264,7 +264,7 @@ class TwoSupervisors(RuleBasedStateMachine):
 
 def taken(row: JobRow) -> int:
     """How many units of its host a live job has."""
-    found = units(Claim.model_validate_json(row.claim), CAPACITY)
+    found = claimed_units(Claim.model_validate_json(row.claim), CAPACITY)
     return found.cores + found.memory + len(found.named)
 
 

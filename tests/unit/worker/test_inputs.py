@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backend.channel import Channel
-from backend.domain.jobs.jobs import UNSAID, Event
+from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.supervisor.finish import exit_reason
@@ -87,4 +87,4 @@ def test_a_disk_without_room_for_the_result_is_named(tmp_path: Path) -> None:
     command = [*isolated, sys.executable, "-c", FULL, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr.endswith("Free some space, then resume the job.") and str(tmp_path) in done.stderr, done
-    assert "disk filled up" in exit_reason(UNSAID, tmp_path)[1]
+    assert "disk filled up" in exit_reason(RESULT_UNWRITTEN, tmp_path)[1]

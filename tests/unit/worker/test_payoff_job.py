@@ -12,7 +12,7 @@ from backend import channel as form
 from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import PayoffSpec
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import Probe, Shape
 from backend.engines.drafts import random_draft as random_drafts
@@ -53,7 +53,7 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
         lambda _: Path(sys.executable),
         channel.side_log,
         tmp_path,
-        Silent(),
+        NoProgress(),
     )
     measured.run(never_started)
     points = list(measured.points())

@@ -14,7 +14,7 @@ from backend.catalog.text import held_out_text
 from backend.domain.errors import InvalidWorkload
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import Manifest
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recipe import Recipe
 from backend.evaluate.quality.scoring import window_tokens
 from backend.layered import tokenizers
@@ -26,7 +26,7 @@ SHAPE: dict[str, Any] = {"hidden": 32, "heads": 2, "kv_heads": 1, "intermediate"
 TEMPLATE = "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
 
 
-class Phases(Silent):
+class Phases(NoProgress):
     def __init__(self) -> None:
         self.seen = list[str]()
 

@@ -10,7 +10,7 @@ import pytest
 
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import EvaluateOptions, Variant
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.settings import CHECKOUT
 from backend.worker.measuring.server_pool import HEADROOM, ServerPool, memory_for_others
 from tests.tiny import tiny_llama
@@ -41,7 +41,7 @@ def pool(python: Path, model: Path, folder: Path, *names: str, apart: bool = Fal
     options = EvaluateOptions(interleave="resident", starts_apart=apart)
     variants = [Variant(name=name, source=name, kind="model", model_path=str(model)) for name in names]
     return ServerPool(
-        variants, options, lambda _: python, lambda name: folder / f"{name}.log", folder / "cache", Silent()
+        variants, options, lambda _: python, lambda name: folder / f"{name}.log", folder / "cache", NoProgress()
     )
 
 

@@ -44,7 +44,7 @@ def powercap(tmp_path: Path) -> Path:
 
 
 def test_packages_and_their_memory_are_counted_and_what_they_hold_is_not_counted_twice(powercap: Path) -> None:
-    found = counters.read(powercap, NO_NVML)
+    found = counters.read_counters(powercap, NO_NVML)
     assert {name: counter.joules for name, counter in found.items()} == {
         "package-0 (RAPL)": 5.0,
         "dram of package-0 (RAPL)": 1.5,
@@ -52,10 +52,10 @@ def test_packages_and_their_memory_are_counted_and_what_they_hold_is_not_counted
 
 
 def test_a_counter_that_starts_anew_is_counted_over_its_end(powercap: Path) -> None:
-    before = counters.read(powercap, NO_NVML)
+    before = counters.read_counters(powercap, NO_NVML)
     (powercap / "intel-rapl:0" / "energy_uj").write_text("1000000")
     (powercap / "intel-rapl:0:1" / "energy_uj").write_text("2500000")
-    spent = counters.used(before, counters.read(powercap, NO_NVML))
+    spent = counters.energy_used(before, counters.read_counters(powercap, NO_NVML))
     assert spent["package-0 (RAPL)"] == pytest.approx(262_143.328850 - 4.0)
     assert spent["dram of package-0 (RAPL)"] == pytest.approx(1.0)
 
@@ -63,12 +63,12 @@ def test_a_counter_that_starts_anew_is_counted_over_its_end(powercap: Path) -> N
 def test_counters_that_may_not_be_read_or_hold_no_number_are_none(powercap: Path) -> None:
     (powercap / "intel-rapl:0" / "energy_uj").unlink()
     (powercap / "intel-rapl:0:1" / "energy_uj").write_text("")
-    assert counters.read(powercap, NO_NVML) == {}
+    assert counters.read_counters(powercap, NO_NVML) == {}
 
 
 def test_a_machine_without_any_reports_none(tmp_path: Path) -> None:
-    assert counters.read(tmp_path / "none", NO_NVML) == {}
-    assert counters.used({}, {"package-0 (RAPL)": Counter(1.0, None)}) == {}
+    assert counters.read_counters(tmp_path / "none", NO_NVML) == {}
+    assert counters.energy_used({}, {"package-0 (RAPL)": Counter(1.0, None)}) == {}
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +84,17 @@ def test_gpus_that_count_their_energy_are_read_by_nvml(
     counter = tmp_path / "millijoules"
     counter.write_text("7250000000000")
     monkeypatch.setenv("FAKE_NVML_MILLIJOULES", str(counter))
-    before = counters.read(tmp_path / "none", str(nvml))
+    before = counters.read_counters(tmp_path / "none", str(nvml))
     assert before == {"GPU 0 (NVML)": Counter(7_250_000_000.0, None)}
     counter.write_text("7250000012500")
-    assert counters.used(before, counters.read(tmp_path / "none", str(nvml))) == {"GPU 0 (NVML)": 12.5}
+    assert counters.energy_used(before, counters.read_counters(tmp_path / "none", str(nvml))) == {"GPU 0 (NVML)": 12.5}
 
 
 def test_a_library_without_a_driver_gives_none(nvml: Path, tmp_path: Path) -> None:
     os.environ.pop("FAKE_NVML_MILLIJOULES", None)
     other = tmp_path / "libother.so"
     other.write_bytes(nvml.read_bytes())
-    assert counters.read(tmp_path / "none", str(other)) == {}
+    assert counters.read_counters(tmp_path / "none", str(other)) == {}
 
 
 def test_a_level_adds_its_repeats_and_leaves_out_counters_that_one_of_them_lacks() -> None:

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidOptions
 from backend.domain.figures import span
-from backend.domain.jobs.endings import LONGEST_S, MOST_STRIKES, POLICIES, STRIKES, WORDS, Ending, judge, limit
-from backend.domain.jobs.terms import seconds, size
+from backend.domain.jobs.endings import (
+    LONGEST_S,
+    MOST_STRIKES,
+    POLICIES,
+    STRIKES,
+    WORDS,
+    Ending,
+    decide_retry,
+    strike_limit,
+)
+from backend.domain.jobs.terms import parse_seconds, parse_size
 
 endings = st.sampled_from(Ending)
 asked = st.none() | st.integers(0, 20)
@@ -21,7 +30,7 @@ def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for
 ) -> None:
     retried = strikes = 0
     for ending in history:
-        found = judge(ending, retried=retried, strikes=strikes, asked=retries)
+        found = decide_retry(ending, retried=retried, strikes=strikes, asked=retries)
         assert found.again_s is None or (ending in POLICIES and not found.aside and 0 < found.again_s <= LONGEST_S)
         assert found.strikes == (strikes + 1 if ending in STRIKES else 0)
         if found.again_s is None:
@@ -32,11 +41,11 @@ def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for
 
 @pytest.mark.parametrize("ending", [ending for ending in Ending if ending not in POLICIES])
 def test_bad_input_and_what_a_person_asked_for_are_never_tried_again(ending: Ending) -> None:
-    assert judge(ending, retried=0, strikes=0, asked=20).again_s is None
+    assert decide_retry(ending, retried=0, strikes=0, asked=20).again_s is None
 
 
 def test_each_try_waits_longer_than_the_one_before() -> None:
-    waits = [judge(Ending.DISK, retried=number, strikes=0).again_s for number in range(5)]
+    waits = [decide_retry(Ending.DISK, retried=number, strikes=0).again_s for number in range(5)]
     assert waits == [30.0, 120.0, 480.0, 1920.0, None]
 
 
@@ -44,14 +53,14 @@ def test_each_try_waits_longer_than_the_one_before() -> None:
 def test_a_job_that_ends_its_worker_each_time_is_put_aside_and_not_before_the_tries_that_were_asked_for(
     ending: Ending, retries: int | None
 ) -> None:
-    for strikes in range(limit(retries) - 1):
-        assert not judge(ending, retried=strikes, strikes=strikes, asked=retries).aside
-    assert judge(ending, retried=0, strikes=limit(retries) - 1, asked=retries).aside
-    assert limit(None) == MOST_STRIKES
+    for strikes in range(strike_limit(retries) - 1):
+        assert not decide_retry(ending, retried=strikes, strikes=strikes, asked=retries).aside
+    assert decide_retry(ending, retried=0, strikes=strike_limit(retries) - 1, asked=retries).aside
+    assert strike_limit(None) == MOST_STRIKES
 
 
 def test_another_ending_between_begins_the_count_anew() -> None:
-    assert judge(Ending.FAILED, retried=0, strikes=2).strikes == 0
+    assert decide_retry(Ending.FAILED, retried=0, strikes=2).strikes == 0
 
 
 def test_each_ending_has_words() -> None:
@@ -62,17 +71,17 @@ def test_each_ending_has_words() -> None:
     ("written", "found"), [("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("1.5 h", 5400.0), ("1d", 86400.0)]
 )
 def test_times_are_read_as_people_write_them(written: str, found: float) -> None:
-    assert seconds(written, "run_timeout_s") == found
+    assert parse_seconds(written, "run_timeout_s") == found
 
 
 @pytest.mark.parametrize("written", ["", "0", "-1", "5 weeks", "1e9", "9" * 50, "nan"])
 def test_what_is_no_time_is_refused_in_a_sentence(written: str) -> None:
     with pytest.raises(InvalidOptions, match="no time such as 90s, 30m or 2h"):
-        seconds(written, "run_timeout_s")
+        parse_seconds(written, "run_timeout_s")
     with pytest.raises(InvalidOptions, match="no size such as 8GB or 16GiB"):
-        size(written, "memory_bytes")
+        parse_size(written, "memory_bytes")
 
 
 def test_sizes_and_spans() -> None:
-    assert (size("8GB", "m"), size("1.5GiB", "m")) == (8 * 10**9, 3 << 29)
+    assert (parse_size("8GB", "m"), parse_size("1.5GiB", "m")) == (8 * 10**9, 3 << 29)
     assert [span(each) for each in (5.0, 90.0, 1800.0, 7200.0, 86400.0)] == ["5 s", "90 s", "30 min", "2 h", "24 h"]

@@ -9,14 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.formatting import between
-from backend.domain.jobs.eta import FEWEST_STEPS, Reading, Runs, from_earlier, from_paces, from_rates, from_runs
+from backend.domain.jobs.eta import (
+    FEWEST_STEPS,
+    EvaluationSize,
+    ProgressReading,
+    from_earlier,
+    from_paces,
+    from_rates,
+    from_runs,
+)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def readings(*steps: tuple[float, float]) -> list[Reading]:
+def readings(*steps: tuple[float, float]) -> list[ProgressReading]:
     """(seconds, progress) pairs."""
-    return [Reading(BEGIN + timedelta(seconds=at), progress) for at, progress in steps]
+    return [ProgressReading(BEGIN + timedelta(seconds=at), progress) for at, progress in steps]
 
 
 def after(seconds: float) -> datetime:
@@ -82,10 +90,13 @@ def test_earlier_jobs_bound_what_is_left() -> None:
 
 
 def test_runs_at_earlier_paces() -> None:
-    found = from_runs([(2.0, Runs(1, 8)), (5.0, Runs(1, 8))], Runs(10, 80))
+    found = from_runs([(2.0, EvaluationSize(1, 8)), (5.0, EvaluationSize(1, 8))], EvaluationSize(10, 80))
     assert found is not None and (found.low, found.high) == (20, 50)
-    assert from_runs([], Runs(10, 80)) is None and from_runs([(2.0, Runs(1, 8))], Runs(0, 0)) is None
-    longer = from_runs([(10.0, Runs(1, 8))], Runs(1, 80))
+    assert (
+        from_runs([], EvaluationSize(10, 80)) is None
+        and from_runs([(2.0, EvaluationSize(1, 8))], EvaluationSize(0, 0)) is None
+    )
+    longer = from_runs([(10.0, EvaluationSize(1, 8))], EvaluationSize(1, 80))
     assert longer is not None and (longer.low, longer.high) == (pytest.approx(28), 100), "up to 80 % is not requests"
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.jobs import queueing
-from backend.domain.jobs.claims import BACKGROUND, GIB, Capacity, Claim, allocate, fits, granted, lacking
-from backend.domain.jobs.queueing import Entry
-from backend.domain.jobs.terms import WORKING_DAY_S, Priority, rank
+from backend.domain.jobs.claims import BACKGROUND, GIB, Capacity, Claim, allocate, find_shortages, fits, make_grant
+from backend.domain.jobs.queueing import QueueEntry
+from backend.domain.jobs.terms import WORKING_DAY_S, Priority, queue_rank
 
 HOST = Capacity(cores=4, memory_bytes=16 * GIB, gpus=2, disk_bytes=10**9)
 CLAIMS = st.one_of(
@@ -29,22 +29,22 @@ shapes = st.lists(st.tuples(CLAIMS, st.booleans()), max_size=6)
 Shape = Sequence[tuple[Claim, bool]]
 
 
-def entries(shape: Shape, prefix: str, rank: float = 0.0) -> list[Entry]:
-    found = [Entry(f"{prefix}{n}", claim, rank + n, yields) for n, (claim, yields) in enumerate(shape)]
+def entries(shape: Shape, prefix: str, rank: float = 0.0) -> list[QueueEntry]:
+    found = [QueueEntry(f"{prefix}{n}", claim, rank + n, yields) for n, (claim, yields) in enumerate(shape)]
     return sorted(found, key=lambda each: each.place)
 
 
-def run(queued: Sequence[Entry]) -> list[Entry]:
+def run(queued: Sequence[QueueEntry]) -> list[QueueEntry]:
     """What is live once nothing more may start."""
-    live: list[Entry] = []
+    live: list[QueueEntry] = []
     waiting = list(queued)
-    while (chosen := queueing.choose(live, waiting, HOST)) is not None:
+    while (chosen := queueing.choose_next(live, waiting, HOST)) is not None:
         live.append(chosen)
         waiting.remove(chosen)
     return live
 
 
-def claims(found: Sequence[Entry]) -> list[Claim]:
+def claims(found: Sequence[QueueEntry]) -> list[Claim]:
     return [each.claim for each in found]
 
 
@@ -52,20 +52,20 @@ def claims(found: Sequence[Entry]) -> list[Claim]:
 def test_a_job_that_yields_never_changes_which_of_ones_own_jobs_starts(first: Shape, then: Shape) -> None:
     live, queued = run(entries(first, "live")), entries(then, "queued", 100.0)
     own = [each for each in queued if not each.yields]
-    alone = queueing.choose([each for each in live if not each.yields], own, HOST)
-    leaving = queueing.in_the_way(live, queued, HOST)
+    alone = queueing.choose_next([each for each in live if not each.yields], own, HOST)
+    leaving = queueing.choose_to_stop(live, queued, HOST)
     assert all(each.yields for each in leaving) and (alone is not None or leaving == [])
     if own:
-        assert queueing.choose([each for each in live if each not in leaving], queued, HOST) is alone
+        assert queueing.choose_next([each for each in live if each not in leaving], queued, HOST) is alone
 
 
 @given(shapes, shapes)
 def test_nothing_leaves_where_ones_own_can_start_beside_it(first: Shape, then: Shape) -> None:
     live, queued = run(entries(first, "live")), entries(then, "queued", 100.0)
     own = [each for each in queued if not each.yields]
-    wanted = queueing.choose([each for each in live if not each.yields], own, HOST)
+    wanted = queueing.choose_next([each for each in live if not each.yields], own, HOST)
     if wanted is not None and fits([wanted.claim, *claims(live)], HOST):
-        assert queueing.in_the_way(live, queued, HOST) == []
+        assert queueing.choose_to_stop(live, queued, HOST) == []
 
 
 @given(shapes)
@@ -87,7 +87,7 @@ def test_what_fits_together_is_given_units_of_its_own(shape: Shape) -> None:
 @given(shapes)
 def test_on_an_idle_machine_the_first_starts(shape: Shape) -> None:
     queued = entries(shape, "j")
-    assert queueing.choose([], queued, HOST) is (queued[0] if queued else None)
+    assert queueing.choose_next([], queued, HOST) is (queued[0] if queued else None)
 
 
 @given(shapes, shapes.filter(bool))
@@ -96,7 +96,7 @@ def test_the_first_that_waits_is_held_back_by_none_that_start_after_it(first: Sh
     live = [each for each in run(entries(first, "live")) if not each.yields]
     queued = [each for each in entries(then, "queued", 100.0) if not each.yields]
     started, waiting = list(live), list(queued)
-    while (chosen := queueing.choose(started, waiting, HOST)) is not None:
+    while (chosen := queueing.choose_next(started, waiting, HOST)) is not None:
         started.append(chosen)
         waiting.remove(chosen)
     if waiting:
@@ -107,9 +107,9 @@ def test_the_first_that_waits_is_held_back_by_none_that_start_after_it(first: Sh
 @given(shapes, shapes)
 def test_each_that_waits_says_for_whom_and_each_that_may_start_says_nothing(first: Shape, then: Shape) -> None:
     live, queued = run(entries(first, "live")), entries(then, "queued", 100.0)
-    chosen = queueing.choose(live, queued, HOST)
+    chosen = queueing.choose_next(live, queued, HOST)
     for number, each in enumerate(queued):
-        found = queueing.waiting(each, live, queued[:number], HOST)
+        found = queueing.explain_wait(each, live, queued[:number], HOST)
         if each is chosen:
             assert found is None
             return
@@ -122,9 +122,9 @@ SMALL, LARGE = Claim(cores=1, gpus=(), memory_bytes=4 * GIB), Claim(cores=3, gpu
 
 
 def test_two_that_fit_run_beside_each_other_and_two_that_do_not_wait() -> None:
-    small, large = Entry("small", SMALL, 1.0), Entry("large", LARGE, 2.0)
-    assert queueing.choose([small], [large], HOST) is large
-    assert queueing.choose([large], [Entry("large-2", LARGE, 3.0)], HOST) is None
+    small, large = QueueEntry("small", SMALL, 1.0), QueueEntry("large", LARGE, 2.0)
+    assert queueing.choose_next([small], [large], HOST) is large
+    assert queueing.choose_next([large], [QueueEntry("large-2", LARGE, 3.0)], HOST) is None
 
 
 @pytest.mark.parametrize(
@@ -142,33 +142,33 @@ def test_two_that_fit_run_beside_each_other_and_two_that_do_not_wait() -> None:
     ],
 )
 def test_a_job_that_waits_says_for_what(claim: Claim, live: list[Claim], sentence: str) -> None:
-    running = [Entry(f"live{number}", each, float(number)) for number, each in enumerate(live)]
-    found = queueing.waiting(Entry("j", claim, 9.0), running, [], HOST)
+    running = [QueueEntry(f"live{number}", each, float(number)) for number, each in enumerate(live)]
+    found = queueing.explain_wait(QueueEntry("j", claim, 9.0), running, [], HOST)
     assert found is not None and sentence in found.sentence
 
 
 def test_a_small_one_behind_a_large_one_waits_only_where_it_would_hold_that_up() -> None:
-    running, large = Entry("running", LARGE, 0.0), Entry("large", LARGE, 1.0)
-    blocked = Entry("blocked", SMALL.model_copy(update={"memory_bytes": 7 * GIB}), 2.0)
-    assert queueing.choose([running], [large, Entry("small", SMALL, 2.0)], HOST) is not None
-    assert queueing.choose([Entry("r", SMALL, 0.0)], [large._replace(claim=Claim()), blocked], HOST) is None
-    found = queueing.waiting(blocked, [Entry("r", SMALL, 0.0)], [large._replace(claim=Claim())], HOST)
+    running, large = QueueEntry("running", LARGE, 0.0), QueueEntry("large", LARGE, 1.0)
+    blocked = QueueEntry("blocked", SMALL.model_copy(update={"memory_bytes": 7 * GIB}), 2.0)
+    assert queueing.choose_next([running], [large, QueueEntry("small", SMALL, 2.0)], HOST) is not None
+    assert queueing.choose_next([QueueEntry("r", SMALL, 0.0)], [large._replace(claim=Claim()), blocked], HOST) is None
+    found = queueing.explain_wait(blocked, [QueueEntry("r", SMALL, 0.0)], [large._replace(claim=Claim())], HOST)
     assert found is not None and found.on == ("large",) and "came first" in found.sentence
 
 
 def test_a_job_of_high_priority_goes_first_but_never_before_one_that_waits_since_a_working_day() -> None:
     at = 1_000_000.0
-    assert rank(at, Priority.HIGH) < rank(at - WORKING_DAY_S + 1, Priority.NORMAL)
-    assert rank(at, Priority.HIGH) >= rank(at - WORKING_DAY_S, Priority.NORMAL)
-    assert rank(at, Priority.LOW) > rank(at + WORKING_DAY_S - 1, Priority.NORMAL)
+    assert queue_rank(at, Priority.HIGH) < queue_rank(at - WORKING_DAY_S + 1, Priority.NORMAL)
+    assert queue_rank(at, Priority.HIGH) >= queue_rank(at - WORKING_DAY_S, Priority.NORMAL)
+    assert queue_rank(at, Priority.LOW) > queue_rank(at + WORKING_DAY_S - 1, Priority.NORMAL)
 
 
 def test_a_worker_keeps_to_what_it_was_granted() -> None:
     found = allocate(Claim(cores=2, gpus=(1,), memory_bytes=GIB), HOST, ["core0", "memory0", BACKGROUND])
     assert found == ["core1", "core2", "memory1", "gpu1"]
-    assert (granted(found, HOST).cores, granted(found, HOST).gpus) == ((1, 2), (1,))
+    assert (make_grant(found, HOST).cores, make_grant(found, HOST).gpus) == ((1, 2), (1,))
     everything = allocate(Claim(), HOST, [])
     assert everything is not None
-    assert (granted(everything, HOST).cores, granted(everything, HOST).gpus) == (None, (0, 1))
+    assert (make_grant(everything, HOST).cores, make_grant(everything, HOST).gpus) == (None, (0, 1))
     assert allocate(Claim(cores=4, gpus=()), HOST, ["core0"]) is None
-    assert lacking([Claim(gpus=(7,), cores=1)], HOST) == ["gpu7"]
+    assert find_shortages([Claim(gpus=(7,), cores=1)], HOST) == ["gpu7"]

@@ -17,9 +17,9 @@ from backend.domain.machine.environments import (
     QUALITY,
     RAY,
     SERVE,
-    check_index,
-    check_installable,
-    find,
+    require_index,
+    require_installable,
+    resolve,
 )
 from backend.engines import environments, vendor_packages
 from backend.hardware import pip_index
@@ -122,22 +122,22 @@ def test_the_index_of_cpu_builds_comes_from_the_metadata_of_torch(monkeypatch: p
 
 def test_the_public_index_is_the_one_that_pip_asks_without_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
-    pip_index.default_host.cache_clear()
-    host = pip_index.default_host()
+    pip_index.find_default_host.cache_clear()
+    host = pip_index.find_default_host()
     assert host and "." in host and host != "mirror.example"
     with pytest.raises(RequestError, match="placeholders only"):
-        check_index(find("neuron"), f"https://{host.upper()}/simple", host)
+        require_index(resolve("neuron"), f"https://{host.upper()}/simple", host)
 
 
 def test_only_what_can_be_installed_is_accepted() -> None:
-    assert check_installable("serve") is SERVE and check_installable("compress") is COMPRESS
-    assert check_installable("quality") is QUALITY and check_installable("ray") is RAY
+    assert require_installable("serve") is SERVE and require_installable("compress") is COMPRESS
+    assert require_installable("quality") is QUALITY and require_installable("ray") is RAY
     for environment in ENVIRONMENTS:
         if environment not in (SERVE, COMPRESS, QUALITY, RAY) and not environment.vendor:
             with pytest.raises(RequestError):
-                check_installable(environment.name)
+                require_installable(environment.name)
     with pytest.raises(NotFound):
-        find("tensorrt")
+        resolve("tensorrt")
 
 
 @pytest.mark.parametrize(

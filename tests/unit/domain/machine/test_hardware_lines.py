@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.domain.machine.lines import hardware_line
+from backend.domain.machine.hardware_lines import hardware_line
 
 
 def test_on_a_cluster_the_node_is_named() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.catalog.bundled import instances, published
-from backend.domain.machine import keys
+from backend.domain.machine import compile_keys
 from backend.domain.model.facts import ModelFacts
 from backend.domain.neuron import compile_plan, cores, software_stacks
 from backend.domain.recipe import recipe
@@ -274,7 +274,7 @@ def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
     for field, value in changed:
         other = first.model_copy(update={field: value})
         assert other.key != first.key
-        assert [each.field for each in keys.differing(first.fields, other.fields)] == [field]
+        assert [each.field for each in compile_keys.find_differences(first.fields, other.fields)] == [field]
 
 
 def test_buckets_double_and_end_at_the_positions() -> None:

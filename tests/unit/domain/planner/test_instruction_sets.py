@@ -10,9 +10,9 @@ import pytest
 
 from backend.catalog.bundled import models
 from backend.domain.evaluation.memory_limit import BANDWIDTH
-from backend.domain.machine import instructions
+from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Device
-from backend.domain.machine.instructions import InstructionSet
+from backend.domain.machine.instruction_sets import InstructionSet
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import roofline
 from backend.domain.planner.estimate import Context, estimate
@@ -116,8 +116,8 @@ def test_the_estimate_says_what_it_took_and_where_it_was_measured() -> None:
 
 
 def test_between_measured_rows_a_gain_is_between_theirs() -> None:
-    assert instructions.gain("amx", 4, 1) == (4.6, 4.3)
-    assert instructions.gain("amx", 4, 1000) == (1.4, 1.4)
-    at = instructions.gain("amx", 4, 32)
+    assert instruction_sets.speed_range("amx", 4, 1) == (4.6, 4.3)
+    assert instruction_sets.speed_range("amx", 4, 1000) == (1.4, 1.4)
+    at = instruction_sets.speed_range("amx", 4, 32)
     assert at == pytest.approx((1.9, 1.9))
-    assert "4.3 to 4.6 times as fast as in 16 bit at 1 row" in instructions.words("amx", 4)
+    assert "4.3 to 4.6 times as fast as in 16 bit at 1 row" in instruction_sets.describe_speeds("amx", 4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.catalog.bundled import models
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe import recipe
 from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
@@ -59,4 +59,4 @@ def run(model: Path, out: Path, planned: dict[str, Any]) -> None:
         samples=2,
         length=16,
     )
-    assert quantize(request, Silent()).layers
+    assert quantize(request, NoProgress()).layers

@@ -23,7 +23,7 @@ from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.planner.target_choice import Choice, Goal
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
-from backend.hardware import probe, speed
+from backend.hardware import probe, processor_speed
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import auto_target, cases, estimates
@@ -215,7 +215,7 @@ def kept(cache: Path, *attempts: tuple[float, bool]) -> None:
         {"bandwidth": 60e9, "weights": rate * 1e9, "flops": 1e12, "at": "2026-11-21", "busy": busy}
         for rate, busy in attempts
     ]
-    (cache / speed.FILE).write_text(json.dumps({"processor": speed._key(), "attempts": rows}))
+    (cache / processor_speed.FILE).write_text(json.dumps({"processor": processor_speed._key(), "attempts": rows}))
 
 
 @pytest.mark.parametrize("attempts", [[(30, False), (40, False), (35, False)], [(40, True), *[(30, True)] * 8]])
@@ -223,8 +223,8 @@ def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(
     attempts: list[tuple[float, bool]], tmp_path: Path
 ) -> None:
     kept(tmp_path, *attempts)
-    assert speed.processor(tmp_path).weights == 40e9
-    found = speed.known(tmp_path)
+    assert processor_speed.processor_speed(tmp_path).weights == 40e9
+    found = processor_speed.find_measured(tmp_path)
     assert found is not None and found.attempts == len(attempts), "not measured again"
 
 
@@ -232,14 +232,14 @@ def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(
 def test_a_busy_attempt_is_made_up_for_and_a_damaged_file_measured_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
+    monkeypatch.setattr(processor_speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
     kept(tmp_path, (30, False), (1, True), (35, False))
-    assert speed.processor(tmp_path).weights >= 35e9
-    found = speed.known(tmp_path)
+    assert processor_speed.processor_speed(tmp_path).weights >= 35e9
+    found = processor_speed.find_measured(tmp_path)
     assert found is not None and found.attempts == 4
-    (tmp_path / speed.FILE).write_text("{")
-    assert speed.known(tmp_path) is None
-    assert all(rate > 1e8 for rate in speed.processor(tmp_path))
+    (tmp_path / processor_speed.FILE).write_text("{")
+    assert processor_speed.find_measured(tmp_path) is None
+    assert all(rate > 1e8 for rate in processor_speed.processor_speed(tmp_path))
 
 
 def test_the_arrays_of_the_probe_are_four_times_the_last_level_caches(tmp_path: Path) -> None:
@@ -248,16 +248,16 @@ def test_the_arrays_of_the_probe_are_four_times_the_last_level_caches(tmp_path: 
         index.mkdir(parents=True)
         (index / "size").write_text("65536K\n")
         (index / "shared_cpu_list").write_text(f"{shared}\n")
-    most = min(speed.MOST_BYTES, probe.total_memory() // speed.MEMORY_SHARE)
-    assert speed.array_bytes(tmp_path) == min(4 * 2 * (64 << 20), most), "two caches, each of two processors"
-    assert speed.array_bytes(tmp_path / "none") == min(speed.LEAST_BYTES, most)
+    most = min(processor_speed.MOST_BYTES, probe.total_memory() // processor_speed.MEMORY_SHARE)
+    assert processor_speed.array_bytes(tmp_path) == min(4 * 2 * (64 << 20), most), "two caches, each of two processors"
+    assert processor_speed.array_bytes(tmp_path / "none") == min(processor_speed.LEAST_BYTES, most)
 
 
 def test_the_kernels_of_the_probe_take_turns() -> None:
     seen: list[str] = []
-    seconds = speed.fastest([lambda: seen.append("a"), lambda: seen.append("b")])
+    seconds = processor_speed.time_fastest([lambda: seen.append("a"), lambda: seen.append("b")])
     assert all(time > 0 for time in seconds)
-    assert "".join(seen) == "ab" + ("a" * speed.RUNS + "b" * speed.RUNS) * speed.ROUNDS
+    assert "".join(seen) == "ab" + ("a" * processor_speed.RUNS + "b" * processor_speed.RUNS) * processor_speed.ROUNDS
 
 
 def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import RequestError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.draft_training import Kind, Training
 from backend.engines.drafts.train import TrainRequest, TrainResult, rate, train
 from tests.tiny import tiny_llama
@@ -29,7 +29,7 @@ OPTIONS = Training(
 )
 
 
-class Told(Silent):
+class Told(NoProgress):
     """Keeps what is told, and stops the run as a kill would, at the time of its `stop`-th word of that kind."""
 
     def __init__(self, kind: str = "", stop: int = 0) -> None:
@@ -57,11 +57,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("target") / "model", layers=3)
 
 
-def trained(model: Path, folder: Path, options: Training = OPTIONS, progress: Silent | None = None) -> TrainResult:
+def trained(model: Path, folder: Path, options: Training = OPTIONS, progress: NoProgress | None = None) -> TrainResult:
     out = folder / "draft"
     out.mkdir(parents=True, exist_ok=True)
     request = TrainRequest(target_dir=model, out_dir=out, options=options, prompts=PROMPTS, work_dir=folder / "work")
-    return train(request, progress or Silent())
+    return train(request, progress or NoProgress())
 
 
 def test_a_draft_is_trained_on_answers_and_judged_on_others(model: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import ImpossibleStack, InvalidWorkload
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recovery import SPARE_SEQUENCES, Recover
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
@@ -28,7 +28,7 @@ class Stopped(Exception):
     """As a kill would."""
 
 
-class Told(Silent):
+class Told(NoProgress):
     """Keeps what it is told; ends the run once `stop` steps are done."""
 
     def __init__(self, stop: int | None = None) -> None:
@@ -61,16 +61,16 @@ class Case:
         request = QuantizeRequest(
             model_dir=model, out_dir=pruned, pruning=asked, calibration_texts=TEXTS, **CALIBRATION
         )
-        return cls(model, pruned, tuple(str(layer["name"]) for layer in quantize(request, Silent()).layers))
+        return cls(model, pruned, tuple(str(layer["name"]) for layer in quantize(request, NoProgress()).layers))
 
     def recover(
-        self, out: Path, options: Recover = FAST, progress: Silent | None = None, **changes: Any
+        self, out: Path, options: Recover = FAST, progress: NoProgress | None = None, **changes: Any
     ) -> RecoverResult:
         asked = {"texts": TEXTS, "work_dir": out.with_name(out.name + "-work"), **CALIBRATION, **changes}
         request = RecoverRequest(
             original_dir=self.model, pruned_dir=self.pruned, out_dir=out, linears=self.linears, options=options, **asked
         )
-        return recover(request, progress or Silent())
+        return recover(request, progress or NoProgress())
 
 
 def tensors(folder: Path) -> dict[str, Any]:

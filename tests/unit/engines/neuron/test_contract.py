@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import WorkError
-from backend.domain.jobs.progress import Silent
+from backend.domain.jobs.progress import NoProgress
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.engines.libraries import library_client
 from backend.engines.neuron import graph_cache
@@ -69,7 +69,7 @@ def build(python: Path, tmp_path: Path, *, device: bool = False, draft: bool = F
         cache_dir=tmp_path / "cache",
         device=device,
     )
-    return CompileResult.model_validate(library_client.ask(chosen.stack, python, request, Silent()))
+    return CompileResult.model_validate(library_client.ask(chosen.stack, python, request, NoProgress()))
 
 
 def calls(tmp_path: Path) -> list[dict[str, Any]]:

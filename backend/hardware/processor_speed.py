@@ -46,7 +46,7 @@ class Speed(NamedTuple):
     flops: float
 
 
-class Attempt(NamedTuple):
+class SpeedAttempt(NamedTuple):
     """One measurement; `at` is ISO 8601 in UTC. `busy`: other work took a good part of the processor meanwhile."""
 
     speed: Speed
@@ -54,7 +54,7 @@ class Attempt(NamedTuple):
     busy: bool = False
 
 
-class Measured(NamedTuple):
+class MeasuredSpeed(NamedTuple):
     """The best of `attempts` measurements, the last of them `at`."""
 
     speed: Speed
@@ -62,32 +62,32 @@ class Measured(NamedTuple):
     attempts: int
 
 
-def processor(cache: Path) -> Speed:
+def processor_speed(cache: Path) -> Speed:
     """The best of what was measured of this processor. Calls measure until ATTEMPTS fell into quiet moments, or
     MOST_ATTEMPTS were made; after that the kept figures are the answer."""
-    attempts = _kept(cache / FILE, _key())
+    attempts = _read_attempts(cache / FILE, _key())
     if sum(not each.busy for each in attempts) < ATTEMPTS and len(attempts) < MOST_ATTEMPTS:
         attempts = [*attempts, _attempt()]
-        _keep(cache / FILE, attempts)
+        _write_attempts(cache / FILE, attempts)
     return _summary(attempts).speed
 
 
-def known(cache: Path) -> Measured | None:
+def find_measured(cache: Path) -> MeasuredSpeed | None:
     """What was measured of this processor so far; None where nothing was. Measures nothing."""
-    attempts = _kept(cache / FILE, _key())
+    attempts = _read_attempts(cache / FILE, _key())
     return _summary(attempts) if attempts else None
 
 
-def again(cache: Path) -> Measured:
+def measure_again(cache: Path) -> MeasuredSpeed:
     """Measure ATTEMPTS times in place of what was kept. Takes about six seconds."""
     attempts = [_attempt() for _ in range(ATTEMPTS)]
-    _keep(cache / FILE, attempts)
+    _write_attempts(cache / FILE, attempts)
     return _summary(attempts)
 
 
-def _attempt() -> Attempt:
+def _attempt() -> SpeedAttempt:
     busy = os.getloadavg()[0] > BUSY_SHARE * probe.cores()
-    return Attempt(measure(probe.cores()), datetime.now(UTC).isoformat(timespec="seconds"), busy)
+    return SpeedAttempt(measure(probe.cores()), datetime.now(UTC).isoformat(timespec="seconds"), busy)
 
 
 def _key() -> str:
@@ -96,11 +96,11 @@ def _key() -> str:
     return f"{facts['cpu']}, {facts['cores']} cores, {METHOD}"
 
 
-def _summary(attempts: Sequence[Attempt]) -> Measured:
-    return Measured(best([attempt.speed for attempt in attempts]), attempts[-1].at, len(attempts))
+def _summary(attempts: Sequence[SpeedAttempt]) -> MeasuredSpeed:
+    return MeasuredSpeed(best_speed([attempt.speed for attempt in attempts]), attempts[-1].at, len(attempts))
 
 
-def best(attempts: Sequence[Speed]) -> Speed:
+def best_speed(attempts: Sequence[Speed]) -> Speed:
     """The highest of each."""
     return Speed(*map(max, zip(*attempts, strict=True)))
 
@@ -120,7 +120,7 @@ def measure(threads: int) -> Speed:
             _linear(torch.ones(rows, WIDTH, dtype=torch.bfloat16), 1),
             _linear(torch.ones(WIDTH, WIDTH, dtype=torch.bfloat16), ROWS),
         )
-        summed, dotted, streamed, multiplied = fastest(kernels)
+        summed, dotted, streamed, multiplied = time_fastest(kernels)
     finally:
         torch.set_num_threads(before)
     return Speed(size / min(summed, dotted), rows * WIDTH * 2 / streamed, 2 * ROWS * WIDTH * WIDTH / multiplied)
@@ -138,7 +138,7 @@ def array_bytes(caches: Path = CACHES) -> int:
     return max(min(LEAST_BYTES, most), min(4 * sum(last.values()), most))
 
 
-def fastest(kernels: Sequence[Callable[[], object]]) -> list[float]:
+def time_fastest(kernels: Sequence[Callable[[], object]]) -> list[float]:
     """Seconds of each kernel's fastest run. They take turns, so that the repetitions of one lie apart."""
     for kernel in kernels:
         kernel()
@@ -161,7 +161,7 @@ def _linear(weights: Any, tokens: int) -> Callable[[], object]:
     return lambda: through(inputs, packed, None, "none", [], "")
 
 
-def _kept(path: Path, key: str) -> list[Attempt]:
+def _read_attempts(path: Path, key: str) -> list[SpeedAttempt]:
     """What was measured so far; nothing for a file of another processor or method, or a damaged one."""
     try:
         document = json.loads(path.read_text())
@@ -172,11 +172,11 @@ def _kept(path: Path, key: str) -> list[Attempt]:
     return []
 
 
-def _read(row: dict[str, Any]) -> Attempt:
-    return Attempt(Speed(*(float(row[name]) for name in Speed._fields)), str(row["at"]), bool(row["busy"]))
+def _read(row: dict[str, Any]) -> SpeedAttempt:
+    return SpeedAttempt(Speed(*(float(row[name]) for name in Speed._fields)), str(row["at"]), bool(row["busy"]))
 
 
-def _keep(path: Path, attempts: Sequence[Attempt]) -> None:
+def _write_attempts(path: Path, attempts: Sequence[SpeedAttempt]) -> None:
     """A full disk costs only the memory of it."""
     rows = [attempt.speed._asdict() | {"at": attempt.at, "busy": attempt.busy} for attempt in attempts]
     with suppress(OSError, WorkError):

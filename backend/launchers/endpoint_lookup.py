@@ -10,12 +10,12 @@ from backend.aws.sagemaker import ResourceMissing, Service
 from backend.domain.deploy.deployment import ARTIFACT, PREFIX, TAG
 from backend.domain.errors import NotFound, NotNow
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.launchers.endpoints import Endpoints, tags_of
+from backend.launchers.endpoints import Endpoints, read_tags
 
-__all__ = ["InService", "findings", "home_region", "look"]
+__all__ = ["ServingEndpoint", "home_region", "prove_endpoint", "resolve_endpoint"]
 
 
-class InService(NamedTuple):
+class ServingEndpoint(NamedTuple):
     """`instances`: how many of which run; empty of a serverless one. `id` and `artifact` are None where it is not ours.
     An update changes the configuration, so that says which artifact is served."""
 
@@ -26,7 +26,7 @@ class InService(NamedTuple):
     artifact: str | None
 
 
-def look(name: str, region: str) -> InService:
+def resolve_endpoint(name: str, region: str) -> ServingEndpoint:
     """Of that name, or the one that Whetstone calls so. Raises NotFound, NotNow where it does not serve, and what AWS
     refuses."""
     sagemaker = Service("sagemaker", region)
@@ -35,10 +35,10 @@ def look(name: str, region: str) -> InService:
         configuration = sagemaker.call(
             "describe_endpoint_config", EndpointConfigName=stated.get("EndpointConfigName", name)
         )
-        own, served = (tags_of(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
+        own, served = (read_tags(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
     except ResourceMissing:
         if not name.startswith(PREFIX):
-            return look(PREFIX + name, region)
+            return resolve_endpoint(PREFIX + name, region)
         raise NotFound(
             f"There is no endpoint `{name.removeprefix(PREFIX)}` in {region}: `whetstone endpoints list` names those of "
             "Whetstone; of others give the name as AWS has it."
@@ -51,10 +51,10 @@ def look(name: str, region: str) -> InService:
     for each in stated.get("ProductionVariants", []):
         if (kind := kinds.get(each["VariantName"])) is not None:
             running[kind] += each.get("CurrentInstanceCount") or 0
-    return InService(name, region, dict(running), own.get(TAG), served.get(ARTIFACT))
+    return ServingEndpoint(name, region, dict(running), own.get(TAG), served.get(ARTIFACT))
 
 
-def findings(endpoint: InService) -> list[Finding]:
+def prove_endpoint(endpoint: ServingEndpoint) -> list[Finding]:
     """Of an endpoint of ours what its answer and its log prove now; none of another, of which it is not known what it
     should be.
 

@@ -19,7 +19,7 @@ Tell = Callable[[int, int], None]
 """Is told bytes done and bytes in all; what it raises ends the upload."""
 
 
-class WeightsGone(WorkError):
+class WeightsMissing(WorkError):
     """The weights are not on this machine any more: import the model again."""
 
 
@@ -29,9 +29,9 @@ def upload(folder: Path, place: str, tell: Tell) -> str:
     Raises WeightsGone, and what `Objects` does.
     """
     try:
-        found = _hashed(folder, tell)
+        found = _hash_files(folder, tell)
     except OSError as error:
-        raise WeightsGone(f"The weights in {folder} cannot be read ({error}): import the model again.") from None
+        raise WeightsMissing(f"The weights in {folder} cannot be read ({error}): import the model again.") from None
     content = hashlib.sha256("".join(f"{path.name} {digest}\n" for path, digest in found.items()).encode()).hexdigest()
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     objects, below = Objects(bucket), "/".join(filter(None, (prefix.strip("/"), content))) + "/"
@@ -47,7 +47,7 @@ def upload(folder: Path, place: str, tell: Tell) -> str:
     return content
 
 
-def _hashed(folder: Path, tell: Tell) -> dict[Path, str]:
+def _hash_files(folder: Path, tell: Tell) -> dict[Path, str]:
     """SHA-256 by file, sorted by name. Raises OSError, WeightsGone."""
     found = {}
     for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
@@ -55,5 +55,5 @@ def _hashed(folder: Path, tell: Tell) -> dict[Path, str]:
         with path.open("rb") as source:
             found[path] = hashlib.file_digest(source, "sha256").hexdigest()
     if not any(path.suffix == ".safetensors" for path in found):
-        raise WeightsGone(f"There are no safetensors in {folder}: import the model again.")
+        raise WeightsMissing(f"There are no safetensors in {folder}: import the model again.")
     return found

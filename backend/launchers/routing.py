@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from backend.channel import Channel
-from backend.domain.jobs.jobs import Handle, Outcome
+from backend.domain.jobs.jobs import Handle, WorkerState
 from backend.launchers.base import Launcher
 
 
-class Divided(Launcher):
+class RoutingLauncher(Launcher):
     """Handles are those of the two, `second` being no `Divided` itself. `takes`: whether that one has the job of this
     channel."""
 
@@ -22,7 +22,7 @@ class Divided(Launcher):
     def start(self, job_id: str, channel: Channel) -> Handle:
         return (self._second if self._takes(channel) else self._first).start(job_id, channel)
 
-    def poll(self, handle: Handle) -> Outcome:
+    def poll(self, handle: Handle) -> WorkerState:
         return self._of(handle).poll(handle)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Instance
-from backend.domain.machine.targets import Hardwares
+from backend.domain.machine.targets import HardwareTables
 
 
 class InstancePrice(Frozen):
@@ -49,7 +49,7 @@ class PriceChange(Frozen):
         return self.after / self.before - 1
 
 
-def changes(prices: Iterable[InstancePrice]) -> list[PriceChange]:
+def find_changes(prices: Iterable[InstancePrice]) -> list[PriceChange]:
     """Between refreshes that follow each other, the newest first. `prices`: by region and instance, the oldest
     first."""
     found = [
@@ -67,15 +67,17 @@ def changes(prices: Iterable[InstancePrice]) -> list[PriceChange]:
     return sorted(found, key=lambda each: each.as_of, reverse=True)
 
 
-def overlay(hardwares: Hardwares, prices: tuple[InstancePrice, ...]) -> Hardwares:
+def apply_prices(hardwares: HardwareTables, prices: tuple[InstancePrice, ...]) -> HardwareTables:
     """The same instances with these prices; the others keep the bundled snapshot's. Rows of unknown instances are left
     out."""
     asked = {price.instance: price for price in prices}
-    instances = {name: _priced(row, asked[name]) if name in asked else row for name, row in hardwares.instances.items()}
+    instances = {
+        name: _with_price(row, asked[name]) if name in asked else row for name, row in hardwares.instances.items()
+    }
     return hardwares._replace(instances=instances)
 
 
-def discounted(hardwares: Hardwares, share: float) -> Hardwares:
+def apply_discount(hardwares: HardwareTables, share: float) -> HardwareTables:
     """With that share (0 to 1) off the price of each instance, as a Savings Plan gives."""
     instances = {
         name: row.model_copy(
@@ -88,12 +90,12 @@ def discounted(hardwares: Hardwares, share: float) -> Hardwares:
     return hardwares._replace(instances=instances)
 
 
-def off(share: float) -> str:
+def discount_text(share: float) -> str:
     """` (20% off)`, beside a price; empty without a discount."""
     return f" ({share * 100:.3g}% off)" if share else ""
 
 
-def _priced(row: Instance, price: InstancePrice) -> Instance:
+def _with_price(row: Instance, price: InstancePrice) -> Instance:
     return row.model_copy(
         update={
             "sagemaker_usd_per_hour": price.usd_per_hour,
@@ -105,10 +107,10 @@ def _priced(row: Instance, price: InstancePrice) -> Instance:
     )
 
 
-def note(instance: Instance | None) -> str | None:
+def price_note(instance: Instance | None) -> str | None:
     """Where and when the price held, and whether it was asked for or comes with this version; None without a price."""
     if instance is None or instance.sagemaker_usd_per_hour is None:
         return None
     of = "" if instance.price_refreshed else "bundled snapshot, "
     at = f"{instance.price_region}, as of {instance.price_as_of}"
-    return f"on demand{off(instance.discount)}, {at} ({of}{instance.price_source})"
+    return f"on demand{discount_text(instance.discount)}, {at} ({of}{instance.price_source})"
