@@ -177,7 +177,7 @@ def theirs(bench: Bench, streams: int) -> dict[str, float]:
 def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[str, float]:
     """`used` is (moment, CPU seconds so far) of its processes; what counts is between the first request and the last
     answer."""
-    level = imported_guidellm.read("report.json", document).levels[0]
+    level = imported_guidellm.parse_report("report.json", document).levels[0]
     rows = document["benchmarks"][0]["requests"]["successful"]
     ttft, tpot, latency = level.ttft_ms, level.tpot_ms, level.client_latency_ms
     if level.failed or not (ttft and tpot and latency):

@@ -34,7 +34,7 @@ from backend.domain.maths.intervals import factor_ci95
 from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
 from backend.domain.planner.draft_payoff import PayoffMap, Probe, Shape
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.hardware import engine_status, probe
 from backend.present.tables.text import table
 from backend.settings import ASSETS
@@ -116,7 +116,7 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         progress = ChannelProgress(channel, 8.0)
         measured = Real(spec, servers, channel, progress)
         options = EvaluateOptions(concurrency=tuple(streams), max_tokens=measured.longest)
-        held = cache_tokens(parse(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
+        held = cache_tokens(parse_workload(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
         python = partial(engine_status.server_python, configured)
         with ServerPool(variants, options, python, channel.side_log, configured.cache / "vllm", progress, held) as pool:
             pool.start_servers()

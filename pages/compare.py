@@ -41,7 +41,7 @@ with top:
     shown = variant_choice.choose(whole, "shown")
     chart = st.container()
     limits = compare_slo.choose(documents)
-    best = slo.best(whole, limits)
+    best = slo.best_levels(whole, limits)
     with chart:
         limited, names = limits != slo.Slo(), [result.name for result in shown.variants]
         groups = side_by_side.comparable(views)
@@ -68,7 +68,7 @@ with top:
         "The most output tokens/s of each variant within these limits, at levels that were measured: nothing is interpolated."
     )
 for number, (under, part) in enumerate(parts.items()):
-    lines = chart_selection.only(part, [result.name for result in part.variants if result.name in names])
+    lines = chart_selection.select_variants(part, [result.name for result in part.variants if result.name in names])
     end = f"-{number}" if number else ""
     if len(groups) > 1:
         st.markdown(f"**{plain(under)}**")
@@ -101,9 +101,13 @@ imported_results.show(opened, whole)
 st.subheader("Verdicts")
 for view, (wanted, document) in zip(views, asked, strict=True):
     st.markdown(f"**{plain(view.title)}**")
-    verdict_panel.show(view.document, chart_selection.only(view.document, chart_selection.foremost(view.document)))
+    verdict_panel.show(
+        view.document, chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
+    )
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        verdict_panel.say_sentences(chart_selection.only(view.document, chart_selection.foremost(view.document)))
+        verdict_panel.say_sentences(
+            chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
+        )
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation_page.downloads(opened, view, wanted, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

@@ -107,7 +107,7 @@ def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[
         per_hour=None if price == stored.price_per_hour else price,
         discount=None if percent == stored.discount * 100 else percent / 100,
     )
-    return asked, costs.as_asked(document, asked)
+    return asked, costs.repriced(document, asked)
 
 
 def _discount(views: list[EvaluationView]) -> float:

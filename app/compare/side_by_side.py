@@ -105,7 +105,7 @@ def part(whole: Evaluation, views: Sequence[EvaluationView], own: Sequence[int])
         return whole
     ends = [0, *accumulate(len(view.document.variants) for view in views)]
     names = [result.name for place in own for result in whole.variants[ends[place] : ends[place + 1]]]
-    return chart_selection.only(whole, names)
+    return chart_selection.select_variants(whole, names)
 
 
 def _name(variant: str, evaluation: str) -> str:

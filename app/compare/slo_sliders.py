@@ -12,7 +12,7 @@ from app.compare import what_if_url
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.figures import figure
 from backend.domain.limits import slo
-from backend.domain.limits.slo import AtSlo, Slo
+from backend.domain.limits.slo import BestLevel, Slo
 from backend.present.charts.theme import COLOURS, Figure, Theme
 
 LIMITS = {
@@ -39,7 +39,7 @@ def choose(documents: Sequence[Evaluation]) -> Slo:
     """Draw the sliders and answer with what they say; all the way to the right is no limit."""
     limits: dict[str, float | None] = {}
     for column, (name, (latency, label)) in zip(st.columns(2), LIMITS.items(), strict=True):
-        highest = slo.highest(documents, latency)
+        highest = slo.highest_p95(documents, latency)
         limits[name] = None if highest is None else _slider(column, name, label, highest)
     return Slo(ttft_p95_ms=limits["ttft"], tpot_p95_ms=limits["tpot"])
 
@@ -63,16 +63,16 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
     return float(value)
 
 
-def rows(at_slos: Sequence[AtSlo]) -> list[dict[str, str]]:
+def rows(at_slos: Sequence[BestLevel]) -> list[dict[str, str]]:
     """One a variant, the fastest first; a variant that keeps the limits at no measured level says so."""
     return [_row(at) for at in sorted(at_slos, key=_speed, reverse=True)]
 
 
-def _speed(at: AtSlo) -> tuple[bool, tuple[bool, float, float]]:
+def _speed(at: BestLevel) -> tuple[bool, tuple[bool, float, float]]:
     return at.level is not None, slo.throughput_order(at.level) if at.level else (False, 0.0, 0.0)
 
 
-def _row(at: AtSlo) -> dict[str, str]:
+def _row(at: BestLevel) -> dict[str, str]:
     level = at.level
     if level is None:
         return {"Variant": at.variant, "Best at": "no measured level keeps these limits"}
@@ -93,7 +93,7 @@ def _is_placed(level: Level) -> bool:
     return level.output_tokens_per_s is not None and level.output_tokens_per_s_per_request is not None
 
 
-def ringed(chart: Figure, at_slos: Sequence[AtSlo], theme: Theme) -> Figure:
+def ringed(chart: Figure, at_slos: Sequence[BestLevel], theme: Theme) -> Figure:
     """The Pareto chart with a ring around the chosen level of each variant."""
     chosen = [at.level for at in at_slos if at.level and _is_placed(at.level)]
     if not chosen or not chart["data"]:

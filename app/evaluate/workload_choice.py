@@ -12,9 +12,9 @@ from app.formatting import message, plain, short
 from app.session import frozen
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
-from backend.domain.workload.generators import KINDS
+from backend.domain.workload.generators import WORKLOAD_KINDS
 from backend.domain.workload.row_parser import PROMPT_COLUMNS
-from backend.domain.workload.trace_times import NAMES, TimeUnit
+from backend.domain.workload.trace_times import UNIT_NAMES, TimeUnit
 from backend.present.charts.prompt_lengths import token_histogram
 from backend.present.words import workload_reading as words
 from backend.service import Workspace
@@ -36,7 +36,7 @@ OTHER_COLUMNS = (
         "Numbers, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace.",
     ),
 )
-TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in NAMES.items()}}
+TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in UNIT_NAMES.items()}}
 
 
 class Chosen(NamedTuple):
@@ -62,7 +62,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
         key=f"evaluate_workload_{asked or fits}",
         on_change=_write,
         args=(asked, f"evaluate_workload_{asked or fits}"),
-        format_func=lambda name: f"{name}: {KINDS[name].about}" if name in KINDS else name,
+        format_func=lambda name: f"{name}: {WORKLOAD_KINDS[name].about}" if name in WORKLOAD_KINDS else name,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )
     seed = right.number_input(

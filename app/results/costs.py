@@ -15,7 +15,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure, finite
 from backend.domain.limits import chart_selection
 from backend.domain.limits.slo import Slo
-from backend.domain.what_if.costs import ApiPrice, WhatIf, as_asked
+from backend.domain.what_if.costs import ApiPrice, WhatIf, repriced
 from backend.present.charts import evaluation as drawn
 from backend.present.words import costs
 from backend.present.words.costs import Within
@@ -41,10 +41,10 @@ def show(
     what_if = ask(opened, document)
     hour = costs.hour_words(document, what_if)
     st.caption(plain(hour))
-    priced = as_asked(document, what_if)
+    priced = repriced(document, what_if)
     if not in_sight:
         return what_if, priced
-    draw_price(chart_selection.only(priced, names))
+    draw_price(chart_selection.select_variants(priced, names))
     found = costs.within_limits(priced, what_if)
     st.dataframe(
         rows(priced, what_if, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits"

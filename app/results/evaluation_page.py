@@ -20,7 +20,7 @@ from app.results import (
     verdict_panel,
 )
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.limits.chart_selection import only
+from backend.domain.limits.chart_selection import select_variants
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources, tradeoffs
@@ -55,11 +55,11 @@ def show(opened: Workspace, view: EvaluationView) -> None:
             draw_speed(opened, view, shown, priced)
     if quality.open:
         with quality:
-            draw_quality(only(priced, names), view.id)
+            draw_quality(select_variants(priced, names), view.id)
             draw_tasks(document)
     if guessing.open:
         with guessing:
-            speculation.show(opened, only(priced, names))
+            speculation.show(opened, select_variants(priced, names))
     if single.open:
         with single:
             requests.show(view, names)

@@ -15,7 +15,7 @@ from app.navigation import own
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
-from backend.domain.limits.goodput import Counted, Goodput, Key, Limits, best
+from backend.domain.limits.goodput import CountWithin, Goodput, RequestLimits, VariantLoad, best_goodputs
 from backend.present.charts.goodput import goodput
 from backend.service.evaluations import latencies
 from backend.service.evaluations.evaluations import EvaluationView
@@ -43,7 +43,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
     charts.show(goodput(shown, counts, charts.theme()), "evaluation-goodput")
 
 
-def choose(document: Evaluation) -> Limits:
+def choose(document: Evaluation) -> RequestLimits:
     """Draw the sliders and answer with what they say."""
     found: dict[str, float | None] = {}
     for column, (metric, (key, label)) in zip(
@@ -56,7 +56,7 @@ def choose(document: Evaluation) -> Limits:
         top, step = slo_sliders.scale(highest)
         value = column.slider(label, 0.0, top, top, step, key=own(key), bind="query-params")
         found[metric] = value if value < top else None
-    return Limits(**found)
+    return RequestLimits(**found)
 
 
 def largest(document: Evaluation, metric: str) -> float | None:
@@ -65,9 +65,9 @@ def largest(document: Evaluation, metric: str) -> float | None:
     return max((summary.p99 for summary in summaries if summary), default=None)
 
 
-def rows(document: Evaluation, counts: dict[Key, Counted]) -> list[dict[str, str]]:
+def rows(document: Evaluation, counts: dict[VariantLoad, CountWithin]) -> list[dict[str, str]]:
     """One a variant, at the load of its highest goodput, in the evaluation's order."""
-    return [_row(name, found) for name, found in best(document, counts).items()]
+    return [_row(name, found) for name, found in best_goodputs(document, counts).items()]
 
 
 def _row(name: str, found: Goodput | None) -> dict[str, str]:

@@ -6,22 +6,22 @@ import streamlit as st
 
 from app.navigation import own
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.limits.chart_selection import MANY, MOST, foremost, only
+from backend.domain.limits.chart_selection import FEW_ENOUGH, MOST_LINES, choose_foremost, select_variants
 
 
 def choose(document: Evaluation, key: str) -> Evaluation:
     """The document with the variants to be drawn; a field to choose them only where there are many."""
     names = [result.name for result in document.variants]
-    if len(names) <= MANY:
+    if len(names) <= FEW_ENOUGH:
         return document
     chosen = st.multiselect(
         f"Variants on the charts (of {len(names)})",
         names,
-        default=foremost(document),
+        default=choose_foremost(document),
         key=own(key),
-        max_selections=2 * MOST,
+        max_selections=2 * MOST_LINES,
         bind="query-params",
         placeholder="The foremost",
         help="At first the baseline and those with most levels on the Pareto front. Tables have all of them.",
     )
-    return only(document, chosen or foremost(document))
+    return select_variants(document, chosen or choose_foremost(document))

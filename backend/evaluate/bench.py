@@ -20,7 +20,7 @@ from backend.domain.evaluation.prices import Pricing
 from backend.domain.load import counters
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, RequestRecord
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.endpoint import check_endpoint, models
 from backend.evaluate import load_plans
 from backend.evaluate.load import run_level
@@ -41,7 +41,7 @@ class EndpointBench:
         self.levels: list[Level] = []
         self._levels_searched: list[SearchedLevel] = []
         workload = Path(self.options.workload)
-        self._unused_prompts = UnusedPrompts(self.options, parse(workload.stem, workload.read_bytes()))
+        self._unused_prompts = UnusedPrompts(self.options, parse_workload(workload.stem, workload.read_bytes()))
         self._counters = PublicCounters(self.url, self.bearer)
         self._hits: list[PrefixHits] = []
         """Of the runs that are not yet a level."""

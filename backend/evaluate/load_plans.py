@@ -27,7 +27,7 @@ class SearchedLevel(NamedTuple):
 
     load: Load
     runs: list[tuple[Records, Audit]]
-    check: objective.Check
+    check: objective.ObjectiveCheck
 
 
 def make_plan(
@@ -72,7 +72,7 @@ def search_highest_load(
     over all its requests; what then is still undecided counts as not kept. Ends early where the client held the level
     back.
     """
-    objectives = [objective.parse(text) for text in options.sweep]
+    objectives = [objective.parse_objective(text) for text in options.sweep]
     lowest = min(options.loads)
     first = float(lowest.value)
     most = options.sweep_to or (max(first, MOST_STREAMS) if lowest.is_closed else first * 2**MOST_DOUBLINGS)
@@ -81,10 +81,10 @@ def search_highest_load(
         load = Load(lowest.mode, level)
         runs: list[tuple[Records, Audit]] = []
         needed = 2 * max(each.requests_needed() for each in objectives)
-        verdict = objective.Check("undecided", (), ())
+        verdict = objective.ObjectiveCheck("undecided", (), ())
         while verdict.verdict == "undecided" and len(runs) < MOST_RUNS:
             runs.append(measure(load, options.requests or max(needed, prompt_lines.default_requests(load)), len(runs)))
-            verdict = objective.check(objectives, [record for records, _ in runs for record in records])
+            verdict = objective.check_objectives(objectives, [record for records, _ in runs for record in records])
         report(SearchedLevel(load, runs, verdict))
         kept[level] = verdict.verdict == "kept"
         if any(audit.client_limited for _, audit in runs):

@@ -12,7 +12,7 @@ from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
 from backend.domain.workload import generators, length_traces, workload_reader
 from backend.domain.workload.trace_times import TimeUnit
-from backend.domain.workload.workload import Prompt, written
+from backend.domain.workload.workload import Prompt, write_prompts
 
 SHOWN_ROWS = 5
 TABLES = (".csv", ".tsv")
@@ -27,14 +27,14 @@ def read(name: str, content: bytes, columns: dict[str, str], time_unit: TimeUnit
     """
     suffix = Path(name).suffix.lower()
     if suffix in TABLES:
-        found = workload_reader.from_csv(name, content, columns, time_unit=time_unit, timed=timed)
+        found = workload_reader.read_csv(name, content, columns, time_unit=time_unit, timed=timed)
     elif suffix == ".parquet":
         table = _table(name, content)
         rows = iter(table.to_pylist())
-        found = workload_reader.from_table(name, table.column_names, rows, columns, time_unit=time_unit, timed=timed)
+        found = workload_reader.read_table(name, table.column_names, rows, columns, time_unit=time_unit, timed=timed)
     else:
-        found = workload_reader.from_json(name, content, columns, time_unit=time_unit, timed=timed)
-    return found.reading.model_dump_json().encode() + b"\n" + workload_reader.written(found)
+        found = workload_reader.read_json(name, content, columns, time_unit=time_unit, timed=timed)
+    return found.reading.model_dump_json().encode() + b"\n" + workload_reader.write_lines(found)
 
 
 def make_prompts(name: str, content: bytes, block_size: int | None, seed: int, tokenizer: str | None) -> bytes:
@@ -45,9 +45,9 @@ def make_prompts(name: str, content: bytes, block_size: int | None, seed: int, t
     """
     rows = [json.loads(line) for line in content.splitlines()]
     lengths = [(row.pop("input_tokens"), row.pop("hash_ids", None)) for row in rows]
-    length_traces.check_size(name, [tokens for tokens, _ in lengths])
-    prompts = length_traces.prompts(lengths, block_size, seed, _counter(tokenizer))
-    return written(Prompt(prompt=prompt, **row) for prompt, row in zip(prompts, rows, strict=True))
+    length_traces.require_made_size(name, [tokens for tokens, _ in lengths])
+    prompts = length_traces.make_prompts(lengths, block_size, seed, _counter(tokenizer))
+    return write_prompts(Prompt(prompt=prompt, **row) for prompt, row in zip(prompts, rows, strict=True))
 
 
 def preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]:
@@ -60,12 +60,12 @@ def preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]
     if suffix == ".parquet":
         table = _table(name, content)
         return list(table.column_names), table.slice(0, SHOWN_ROWS).to_pylist() if table.column_names else []
-    columns = workload_reader.questions(name, suffix if suffix in TABLES else ".json", content)
+    columns = workload_reader.prompt_candidates(name, suffix if suffix in TABLES else ".json", content)
     if not columns:
         return [], []
     if suffix in TABLES:
         return columns, list(islice(workload_reader.csv_rows(name, content), SHOWN_ROWS))
-    return columns, workload_reader.objects(name, content, SHOWN_ROWS)
+    return columns, workload_reader.first_objects(name, content, SHOWN_ROWS)
 
 
 def generate(source: str, tokenizer: str | None, seed: int, context: int | None, prompts: int) -> bytes:
@@ -73,7 +73,7 @@ def generate(source: str, tokenizer: str | None, seed: int, context: int | None,
     return generators.generate(source, _counter(tokenizer), seed=seed, context=context, prompts=prompts)
 
 
-def _counter(tokenizer: str | None) -> generators.Count:
+def _counter(tokenizer: str | None) -> generators.TokenCounter:
     """Tokens of texts by that tokenizer.json, by characters where there is none."""
 
     def count(texts: Sequence[str]) -> list[int]:

@@ -23,8 +23,8 @@ from backend.domain.evaluation.document import Comparison, Level, VariantResult
 from backend.domain.evaluation.evidence.schema import failed_findings
 from backend.domain.evaluation.outcome import EQUIVALENCE, Obstacle, Outcome, interval_outcome
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
-from backend.domain.maths.intervals import Tested, holm
-from backend.domain.maths.paired_scores import Means
+from backend.domain.maths.intervals import HolmResult, holm
+from backend.domain.maths.paired_scores import PairedMeans
 from backend.domain.maths.sample_size import pairs_needed
 from backend.domain.maths.student_t import SIGNIFICANCE
 
@@ -52,8 +52,8 @@ class _Pair(NamedTuple):
         return _exp(fmean(self.logs)) if self.logs else None
 
     @property
-    def means(self) -> Means:
-        return Means(tuple(self.logs))
+    def means(self) -> PairedMeans:
+        return PairedMeans(tuple(self.logs))
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
         """The t-interval of the ratio at confidence 1 - alpha."""
@@ -162,7 +162,7 @@ def _usable(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _comparison(pair: _Pair, tested: Tested | None, alpha: float) -> Comparison:
+def _comparison(pair: _Pair, tested: HolmResult | None, alpha: float) -> Comparison:
     """`pair` has an obstacle wherever it was not `tested`."""
     ratio, why = pair.ratio, pair.obstacle
     better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.outcome import Obstacle, Outcome, significance_outcome
 from backend.domain.frozen import Frozen
-from backend.domain.maths.intervals import Tested, holm
-from backend.domain.maths.paired_scores import Apart, Difference, paired
+from backend.domain.maths.intervals import HolmResult, holm
+from backend.domain.maths.paired_scores import Difference, UnpairedDifference, paired_difference
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 SAMPLES_FOR_VERDICT = 20
@@ -88,7 +88,7 @@ def compare_scores(found: Mapping[int, Sequence[SampledScore]]) -> dict[int, lis
     return scores
 
 
-def _compared(score: TaskScore, pair: _Pair, tested: Tested | None) -> dict[str, object]:
+def _compared(score: TaskScore, pair: _Pair, tested: HolmResult | None) -> dict[str, object]:
     """`pair` has an obstacle wherever it was not `tested`."""
     why, value = _obstacle(pair), pair.difference.value
     significant = tested is not None and tested.p_adjusted <= SIGNIFICANCE
@@ -116,13 +116,13 @@ def _difference(baseline: SampledScore, variant: SampledScore) -> tuple[Differen
     if baseline.each is not None and variant.each is not None:
         shared = sorted(baseline.each.keys() & variant.each.keys())
         return (
-            (paired([baseline.each[k] for k in shared], [variant.each[k] for k in shared]), len(shared))
+            (paired_difference([baseline.each[k] for k in shared], [variant.each[k] for k in shared]), len(shared))
             if shared
             else None
         )
     errors = [each.score.stderr or 0.0 for each in (baseline, variant)]
     samples = min(baseline.score.samples, variant.score.samples)
-    return Apart(variant.score.value - baseline.score.value, math.hypot(*errors)), samples
+    return UnpairedDifference(variant.score.value - baseline.score.value, math.hypot(*errors)), samples
 
 
 def _obstacle(pair: _Pair) -> Obstacle | None:

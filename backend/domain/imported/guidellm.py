@@ -13,12 +13,12 @@ from pydantic import BaseModel, ValidationError
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.imported_result import (
-    Contents,
     Definition,
+    FileContents,
+    ImportedLatency,
     ImportedLevel,
-    Spread,
+    measured_latency,
     measured_rate,
-    measured_spread,
 )
 from backend.domain.load.load import Load
 from backend.domain.validation import first_flaw
@@ -120,7 +120,7 @@ def is_report(document: Any) -> bool:
     return isinstance(document.get("metadata"), dict) or (isinstance(first, dict) and "type_" in first)
 
 
-def read(name: str, document: dict[str, Any]) -> Contents:
+def parse_report(name: str, document: dict[str, Any]) -> FileContents:
     """The levels of one report; `name` is the file's. Raises InvalidImport."""
     held = document.get("metadata")
     metadata = held if isinstance(held, dict) else {}
@@ -140,7 +140,7 @@ def read(name: str, document: dict[str, Any]) -> Contents:
     kinds = [each.config.strategy.type_ for each in benchmarks]
     levels = tuple(_level(name, each) for each in benchmarks)
     began = datetime.fromtimestamp(min(each.start_time for each in benchmarks), UTC).isoformat(timespec="seconds")
-    return Contents(TOOL, version, _model(document), began, levels, _definitions(kinds), _notes(benchmarks))
+    return FileContents(TOOL, version, _model(document), began, levels, _definitions(kinds), _notes(benchmarks))
 
 
 def _benchmark(name: str, number: int, document: Any) -> _Benchmark:
@@ -189,13 +189,13 @@ def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
     )
 
 
-def _spread(by_status: _ByStatus, scale: float = 1.0) -> Spread | None:
+def _spread(by_status: _ByStatus, scale: float = 1.0) -> ImportedLatency | None:
     """None where no request gave one: the tool writes zeros then."""
     summary = by_status.successful
     if not summary.count:
         return None
     statistics = {"mean": summary.mean, **summary.percentiles.model_dump()}
-    return measured_spread({name: value * scale for name, value in statistics.items()})
+    return measured_latency({name: value * scale for name, value in statistics.items()})
 
 
 def _mean(by_status: _ByStatus) -> float | None:

@@ -16,13 +16,13 @@ from pydantic import Field
 from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
 
-Fit = Literal["same", "close", "differs"]
+DefinitionFit = Literal["same", "close", "differs"]
 """Whether a figure of theirs may be read beside ours: defined alike, alike but for what is said, or not alike."""
 Figure = Annotated[float, Field(ge=0)]
 NO_TEST = "One run, without repeats: nothing is tested on it, so there is no verdict."
 
 
-class Spread(Frozen):
+class ImportedLatency(Frozen):
     """Order statistics in milliseconds; None where the file does not hold one."""
 
     mean: Figure | None = None
@@ -32,7 +32,7 @@ class Spread(Frozen):
     p99: Figure | None = None
 
 
-def measured_spread(statistics: Mapping[str, Any]) -> Spread | None:
+def measured_latency(statistics: Mapping[str, Any]) -> ImportedLatency | None:
     """Statistics of one latency, None where the tool wrote a placeholder.
 
     Load generators write 0 ms for a latency that no request had (one token an answer has no inter-token latency), and
@@ -42,7 +42,7 @@ def measured_spread(statistics: Mapping[str, Any]) -> Spread | None:
     held = {name: value for name, value in statistics.items() if value is not None}
     if not held or any(is_placeholder(value) for value in held.values()):
         return None
-    return Spread.model_validate(held)
+    return ImportedLatency.model_validate(held)
 
 
 def measured_rate(value: float | None) -> float | None:
@@ -73,11 +73,11 @@ class ImportedLevel(Frozen):
     requests: int = Field(ge=0)
     failed: int = Field(ge=0)
     duration_s: Figure
-    ttft_ms: Spread | None = None
-    tpot_ms: Spread | None = None
-    chunk_gap_ms: Spread | None = None
-    client_latency_ms: Spread | None = None
-    content_latency_ms: Spread | None = None
+    ttft_ms: ImportedLatency | None = None
+    tpot_ms: ImportedLatency | None = None
+    chunk_gap_ms: ImportedLatency | None = None
+    client_latency_ms: ImportedLatency | None = None
+    content_latency_ms: ImportedLatency | None = None
     requests_per_s: Figure | None = None
     input_tokens_per_s: Figure | None = None
     output_tokens_per_s: Figure | None = None
@@ -91,7 +91,7 @@ class Definition(NamedTuple):
     """How the tool defines what stands under `metric`, a field of ImportedLevel, against our definition."""
 
     metric: str
-    fit: Fit
+    fit: DefinitionFit
     words: str
 
 
@@ -117,7 +117,7 @@ class ImportedResult(Frozen):
         return f"imported from {self.tool} {self.version or '(the file names no version)'}"
 
 
-class Contents(NamedTuple):
+class FileContents(NamedTuple):
     """What one file of a tool holds."""
 
     tool: str
@@ -138,7 +138,7 @@ TITLES = {
     "output_tokens_per_s": "Output tokens/s",
     "input_tokens_per_s": "Input tokens/s",
 }
-FITS: dict[Fit, str] = {"same": "coincides", "close": "nearly", "differs": "differs"}
+FITS: dict[DefinitionFit, str] = {"same": "coincides", "close": "nearly", "differs": "differs"}
 
 
 def definition_rows(results: Sequence[ImportedResult]) -> list[dict[str, str]]:
@@ -165,7 +165,7 @@ def figure_rows(results: Sequence[ImportedResult]) -> list[dict[str, str | int |
 def _row(result: ImportedResult, level: ImportedLevel) -> dict[str, str | int | float | None]:
     found: dict[str, str | int | float | None] = {"Result": result.name, "Concurrency": str(level.load.cell)}
     for metric in ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms"):
-        spread: Spread = getattr(level, metric) or Spread()
+        spread: ImportedLatency = getattr(level, metric) or ImportedLatency()
         found |= {f"{TITLES[metric]} {name} (ms)": getattr(spread, name) for name in ("p50", "p99")}
     return {
         **found,

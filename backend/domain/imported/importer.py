@@ -11,13 +11,13 @@ from typing import Any
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported import guidellm, unsupported_tools, vllm
-from backend.domain.imported.imported_result import Contents, Definition, ImportedLevel, ImportedResult
+from backend.domain.imported.imported_result import Definition, FileContents, ImportedLevel, ImportedResult
 
 WANTED = "give the JSON of GuideLLM 0.8 or of `vllm bench serve --save-result`"
 MAX_BYTES = 200_000_000
 
 
-def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
+def parse_results(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
     """One result of (name, content) of one tool and model: vLLM's bench writes a file a level. Raises InvalidImport."""
     if not files:
         raise InvalidImport(f"No file was given: {WANTED}.")
@@ -47,12 +47,12 @@ def read(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
     )
 
 
-def as_json(files: Sequence[tuple[str, bytes]]) -> bytes:
+def parse_results_to_json(files: Sequence[tuple[str, bytes]]) -> bytes:
     """As `read`, for a process that is told it (`backend.sandbox`). Raises InvalidImport."""
-    return read(files).model_dump_json().encode()
+    return parse_results(files).model_dump_json().encode()
 
 
-def _said(contents: Contents) -> str:
+def _said(contents: FileContents) -> str:
     return f"{contents.tool}{f' {contents.version}' if contents.version else ''} of {contents.model}"
 
 
@@ -63,7 +63,7 @@ def _held(definitions: Sequence[Definition], levels: Sequence[ImportedLevel]) ->
     )
 
 
-def _contents(name: str, content: bytes) -> list[Contents]:
+def _contents(name: str, content: bytes) -> list[FileContents]:
     if len(content) > MAX_BYTES:
         raise InvalidImport(
             f"{name} has more than {MAX_BYTES // 1_000_000} MB: save the result without its single requests."
@@ -71,15 +71,15 @@ def _contents(name: str, content: bytes) -> list[Contents]:
     return [_read(name, document) for document in _documents(name, content)]
 
 
-def _read(name: str, document: Any) -> Contents:
+def _read(name: str, document: Any) -> FileContents:
     try:
         if guidellm.is_report(document):
-            return guidellm.read(name, document)
+            return guidellm.parse_report(name, document)
         if vllm.is_result(document):
-            return vllm.read(name, document)
+            return vllm.parse_result(name, document)
     except (ValueError, OverflowError):  # a figure below zero or not finite, found when the level was made
         raise InvalidImport(f"{name} holds a figure that is below zero or not a number: write it anew.") from None
-    if tool := unsupported_tools.tool_of(document):
+    if tool := unsupported_tools.find_unsupported_tool(document):
         raise InvalidImport(f"{name} is a result of {tool}, which is not read here: {unsupported_tools.INSTEAD}.")
     raise InvalidImport(f"{name} is JSON, but no result of a load generator that is known here: {WANTED}.")
 

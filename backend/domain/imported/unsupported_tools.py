@@ -19,7 +19,7 @@ SIGNS: dict[str, frozenset[str]] = {
 INSTEAD = "measure with `whetstone bench URL`, GuideLLM 0.8 or `vllm bench serve --save-result`, and give its result"
 
 
-def tool_of(document: Any) -> str | None:
+def find_unsupported_tool(document: Any) -> str | None:
     """The tool that wrote a result which is not read here; None where none is known."""
     rows = document if isinstance(document, list) else [document]
     first = rows[0] if rows else None

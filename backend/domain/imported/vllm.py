@@ -15,11 +15,11 @@ from pydantic import BaseModel, Field, ValidationError
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.imported_result import (
     TITLES,
-    Contents,
     Definition,
+    FileContents,
     ImportedLevel,
     is_placeholder,
-    measured_spread,
+    measured_latency,
     placeholder_note,
 )
 from backend.domain.load.load import Load
@@ -89,7 +89,7 @@ def is_result(document: Any) -> bool:
     return isinstance(document, dict) and set(document) >= SIGNS
 
 
-def read(name: str, document: dict[str, Any]) -> Contents:
+def parse_result(name: str, document: dict[str, Any]) -> FileContents:
     """The one level of a run; `name` is the file's. Raises InvalidImport."""
     if "output_throughput" not in document:
         raise InvalidImport(
@@ -108,7 +108,9 @@ def read(name: str, document: dict[str, Any]) -> Contents:
         result = result.model_copy(update={"request_rate": "inf"})  # as bare JavaScript: all requests at once
     first = EMPTY_CHUNK if "chat" in result.backend else PLAIN
     levels, definitions = (_level(result, document),), (*first, *DEFINITIONS)
-    return Contents(TOOL, None, result.model_id, _moment(result.date), levels, definitions, _notes(result, document))
+    return FileContents(
+        TOOL, None, result.model_id, _moment(result.date), levels, definitions, _notes(result, document)
+    )
 
 
 def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
@@ -123,7 +125,7 @@ def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
         failed=result.failed,
         duration_s=result.duration,
         **{
-            metric: measured_spread(_statistics(document, name)) if answered else None
+            metric: measured_latency(_statistics(document, name)) if answered else None
             for metric, name in LATENCIES.items()
         },
         requests_per_s=_finite(result.request_throughput),

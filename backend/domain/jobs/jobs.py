@@ -21,7 +21,7 @@ from backend.domain.planner.target_choice import Deployment
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Plan
-from backend.domain.workload.row_report import Reading
+from backend.domain.workload.row_report import ReadReport
 
 
 class JobState(StrEnum):
@@ -139,7 +139,7 @@ class EvaluateSpec(_ServingSpec):
     options: EvaluateOptions
     """Of an evaluation that is continued, `repeats` counts its old blocks too."""
     continues: ContinuedEvaluation | None = None
-    workload_reading: Reading | None = Field(None, exclude_if=lambda value: value is None)
+    workload_reading: ReadReport | None = Field(None, exclude_if=lambda value: value is None)
     """How the workload's file was read; None of a built-in one."""
     shared: bool | None = None
     """Whether it was asked for where others reach the studio: then, wherever it runs, no endpoint is asked at an

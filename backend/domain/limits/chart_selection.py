@@ -10,27 +10,27 @@ from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import finite
 
-MOST = 8
+MOST_LINES = 8
 """Lines on a chart that can still be told apart."""
-MANY = 12
+FEW_ENOUGH = 12
 """Up to so many variants, all are drawn."""
 
 
-def foremost(evaluation: Evaluation) -> list[str]:
+def choose_foremost(evaluation: Evaluation) -> list[str]:
     """The baseline, then those with the most levels on the Pareto front, then those with the highest throughput; in the
     evaluation's order."""
     names = [result.name for result in evaluation.variants]
-    if len(names) <= MANY:
+    if len(names) <= FEW_ENOUGH:
         return names
     front, highest = [0] * len(names), [0.0] * len(names)
     for point in pareto_points(evaluation):
         front[point.variant] += point.on_front
         highest[point.variant] = max(highest[point.variant], point.total)
     ranked = sorted(range(1, len(names)), key=lambda index: (-front[index], -highest[index]))
-    return [names[index] for index in sorted([0, *ranked[: MOST - 1]])]
+    return [names[index] for index in sorted([0, *ranked[: MOST_LINES - 1]])]
 
 
-def only(evaluation: Evaluation, names: Collection[str]) -> Evaluation:
+def select_variants(evaluation: Evaluation, names: Collection[str]) -> Evaluation:
     """The same document with these variants only."""
     if len(names) == len(evaluation.variants):
         return evaluation

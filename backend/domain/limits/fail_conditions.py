@@ -41,7 +41,7 @@ LEVEL_FIELDS = (
 )
 PRICES = ("per_million_input", "per_million_output", "per_million_total")
 QUALITY_FIELDS = ("kl_mean", "perplexity", "greedy_match", "exact_match", "token_f1", "first_divergence_share")
-TASK = "task."
+TASK_PREFIX = "task."
 """Before the name of a task and its metric."""
 VARIANT_FIELDS = ("ready_seconds", "peak_rss_bytes")
 MILLISECONDS = {"ms": 1.0, "s": 1000.0, "us": 0.001, "": 1.0}
@@ -51,7 +51,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-WRITTEN = re.compile(
+CONDITION = re.compile(
     r"\s*(?P<metric>task\.[\w-]+\.[\w+,-]+|[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
     r"(?:\s+at\s+(?P<at>\d+(?:\.\d+)?)(?P<per_second>\s*(?:requests)?/s)?)?\s*"
 )
@@ -64,7 +64,7 @@ class InvalidGate(RequestError):
         super().__init__(f"is wrong: {problem}", *named, field="fail_if")
 
 
-class Gate(NamedTuple):
+class FailCondition(NamedTuple):
     """One condition. `limit` in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was
     written.
 
@@ -96,7 +96,7 @@ class Breach(NamedTuple):
     `value` is None where the figure was not measured; `repeats` is (measured, asked) where only some of the repeats
     were."""
 
-    gate: Gate
+    gate: FailCondition
     variant: str
     place: str | None
     value: float | None
@@ -111,22 +111,22 @@ class Breach(NamedTuple):
         return f"{self.variant}{where}: {self.gate.metric} {said} (fails if {self.gate.written})"
 
 
-def metrics() -> list[str]:
+def metric_names() -> list[str]:
     """Every name that a condition may use."""
     latencies = [f"{name}_{statistic}" for name in LATENCIES for statistic in STATISTICS]
     prices = [f"price_{name}" for name in PRICES]
     return [*latencies, *LEVEL_FIELDS, "error_share", *prices, *QUALITY_FIELDS, "perplexity_increase", *VARIANT_FIELDS]
 
 
-def read(written: str) -> Gate:
+def parse_condition(written: str) -> FailCondition:
     """Raises InvalidGate with one sentence."""
-    match = WRITTEN.fullmatch(written)
+    match = CONDITION.fullmatch(written)
     if match is None:
         raise InvalidGate(f"`{written[:80]}` is not a condition such as `ttft_p95 > 300ms`.")
     metric, unit = match["metric"], match["unit"]
-    if metric not in metrics() and not metric.startswith(TASK):
-        near = get_close_matches(metric, metrics(), 3, 0.4)
-        hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metrics())}"
+    if metric not in metric_names() and not metric.startswith(TASK_PREFIX):
+        near = get_close_matches(metric, metric_names(), 3, 0.4)
+        hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metric_names())}"
         raise InvalidGate(f"there is no figure `{metric[:60]}`; {hint}?")
     scale = _scale(metric, unit, written)
     at = float(match["at"]) if match["at"] else None
@@ -138,7 +138,7 @@ def read(written: str) -> Gate:
         limit = math.nan
     if not math.isfinite(limit):
         raise InvalidGate(f"`{match['value'][:40]}` is no number.")
-    return Gate(written.strip(), metric, match["operator"], limit, at, match["per_second"] is not None)
+    return FailCondition(written.strip(), metric, match["operator"], limit, at, match["per_second"] is not None)
 
 
 def _scale(metric: str, unit: str, written: str) -> float:
@@ -153,17 +153,17 @@ def _scale(metric: str, unit: str, written: str) -> float:
     return 0.01 if unit == "%" else 1.0
 
 
-def asked_loads(options: EvaluateOptions) -> list[Load] | None:
+def fixed_loads(options: EvaluateOptions) -> list[Load] | None:
     """Those at which conditions can be held; None of a search, which chooses its own."""
     return None if options.sweep else options.loads
 
 
-def check(gates: Sequence[Gate], options: EvaluateOptions, tasks: Sequence[str] = ()) -> None:
+def check_conditions(gates: Sequence[FailCondition], options: EvaluateOptions, tasks: Sequence[str] = ()) -> None:
     """Whether the evaluation will give every figure that is asked for; `tasks` are the figures of its tasks.
 
     Raises InvalidGate before anything runs.
     """
-    levels = asked_loads(options)
+    levels = fixed_loads(options)
     for gate in gates:
         if levels is not None and not any(map(gate.holds_at, levels)):
             measured = ", ".join(load.words for load in levels)
@@ -175,22 +175,22 @@ def check(gates: Sequence[Gate], options: EvaluateOptions, tasks: Sequence[str] 
             raise InvalidGate(f"`{gate.written}` needs {{}}.", "starts_apart")
         if gate.needs_price and options.price_per_hour is None:
             raise InvalidGate(f"`{gate.written}` needs {{}}.", "price_per_hour")
-        if gate.metric.startswith(TASK) and gate.metric not in tasks:
+        if gate.metric.startswith(TASK_PREFIX) and gate.metric not in tasks:
             has = f"the tasks give {', '.join(tasks)}" if tasks else "it needs {}"
             raise InvalidGate(f"there is no figure `{gate.metric[:80]}`; {has}.", "tasks")
 
 
-def breaches(evaluation: Evaluation, gates: Sequence[Gate]) -> list[Breach]:
+def find_breaches(evaluation: Evaluation, gates: Sequence[FailCondition]) -> list[Breach]:
     """Every place where a condition holds or its figure is missing, in the order of the conditions."""
     judged = evaluation.variants[1:] or evaluation.variants
     return [breach for gate in gates for result in judged for breach in _breaches(gate, result, evaluation.options)]
 
 
-def _breaches(gate: Gate, result: VariantResult, options: EvaluateOptions) -> Iterator[Breach]:
+def _breaches(gate: FailCondition, result: VariantResult, options: EvaluateOptions) -> Iterator[Breach]:
     if _of_variant(gate.metric):
         yield from _held(gate, result.name, None, _variant_figure(gate.metric, result))
         return
-    loads = asked_loads(options)
+    loads = fixed_loads(options)
     wanted = [load for load in (loads or [level.load for level in result.levels]) if gate.holds_at(load)]
     # A search that was cut short would have tried more, nobody knows what.
     if not wanted or (loads is None and gate.at is None and result.lost):
@@ -199,7 +199,7 @@ def _breaches(gate: Gate, result: VariantResult, options: EvaluateOptions) -> It
         yield from _at(gate, result, load, options.repeats if loads else 1)
 
 
-def _at(gate: Gate, result: VariantResult, load: Load, repeats: int) -> Iterator[Breach]:
+def _at(gate: FailCondition, result: VariantResult, load: Load, repeats: int) -> Iterator[Breach]:
     """It holds, or is missing, or some of its repeats are."""
     level = next((level for level in result.levels if level.load == load), None)
     value = _level_figure(gate.metric, level) if level else None
@@ -209,13 +209,13 @@ def _at(gate: Gate, result: VariantResult, load: Load, repeats: int) -> Iterator
     yield from found
 
 
-def _held(gate: Gate, variant: str, place: str | None, value: float | None) -> Iterator[Breach]:
+def _held(gate: FailCondition, variant: str, place: str | None, value: float | None) -> Iterator[Breach]:
     if value is None or not math.isfinite(value) or OPERATORS[gate.operator](value, gate.limit):
         yield Breach(gate, variant, place, value)
 
 
 def _of_variant(metric: str) -> bool:
-    return metric in {*QUALITY_FIELDS, *VARIANT_FIELDS, "perplexity_increase"} or metric.startswith(TASK)
+    return metric in {*QUALITY_FIELDS, *VARIANT_FIELDS, "perplexity_increase"} or metric.startswith(TASK_PREFIX)
 
 
 def _latency(metric: str) -> tuple[str, str] | None:
@@ -240,7 +240,7 @@ def _variant_figure(metric: str, result: VariantResult) -> float | None:
     if metric in VARIANT_FIELDS:
         own: float | None = getattr(result, metric)
         return own
-    if metric.startswith(TASK):
+    if metric.startswith(TASK_PREFIX):
         return next((score.value for score in result.tasks if score.name == metric), None)
     quality = result.quality
     if quality is None:

@@ -17,11 +17,11 @@ from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import wilson
 
-Key = tuple[str, Load]
+VariantLoad = tuple[str, Load]
 """(variant, load)"""
 
 
-class Limits(Frozen):
+class RequestLimits(Frozen):
     """Upper limits for each request, in milliseconds; None is no limit."""
 
     ttft_ms: float | None = None
@@ -33,7 +33,7 @@ class Limits(Frozen):
         return {name: limit for name, limit in self if limit is not None}
 
 
-class Counted(NamedTuple):
+class CountWithin(NamedTuple):
     """Measured requests of one variant at one level, and those of them within the limits."""
 
     within: int
@@ -51,7 +51,7 @@ class Goodput(NamedTuple):
     requests_per_s_interval: tuple[float, float]
 
 
-def goodputs(result: VariantResult, counts: Mapping[Key, Counted]) -> list[Goodput]:
+def level_goodputs(result: VariantResult, counts: Mapping[VariantLoad, CountWithin]) -> list[Goodput]:
     """One a level whose requests were kept."""
     return [
         _goodput(result.name, level, found)
@@ -60,12 +60,12 @@ def goodputs(result: VariantResult, counts: Mapping[Key, Counted]) -> list[Goodp
     ]
 
 
-def best(evaluation: Evaluation, counts: Mapping[Key, Counted]) -> dict[str, Goodput | None]:
+def best_goodputs(evaluation: Evaluation, counts: Mapping[VariantLoad, CountWithin]) -> dict[str, Goodput | None]:
     """Each variant at its highest goodput among the levels that are the server's own figures; None where there is
     none."""
     return {
         result.name: max(
-            (found for found in goodputs(result, counts) if is_sound(found.level)),
+            (found for found in level_goodputs(result, counts) if is_sound(found.level)),
             key=lambda found: found.requests_per_s,
             default=None,
         )
@@ -73,7 +73,7 @@ def best(evaluation: Evaluation, counts: Mapping[Key, Counted]) -> dict[str, Goo
     }
 
 
-def _goodput(name: str, level: Level, found: Counted) -> Goodput:
+def _goodput(name: str, level: Level, found: CountWithin) -> Goodput:
     low, high = wilson(found.within, found.of)
     a_second = found.of / level.duration_s
     share = found.within / found.of

@@ -20,7 +20,7 @@ from backend.domain.evaluation.metrics import latency_ms
 from backend.domain.load.records import RequestRecord
 from backend.domain.maths.intervals import Z, wilson
 
-Verdict = Literal["kept", "missed", "undecided"]
+ObjectiveVerdict = Literal["kept", "missed", "undecided"]
 METRICS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "tpot_ms", "latency": "client_latency_ms"}
 _FORM = re.compile(r"\s*([a-z]+)_p(\d{2})\s*<=?\s*(\d+(?:\.\d+)?)\s*(ms|s)\s*")
 
@@ -43,15 +43,15 @@ class Objective(NamedTuple):
         return math.ceil(Z * Z * self.share / (1 - self.share))
 
 
-class Check(NamedTuple):
+class ObjectiveCheck(NamedTuple):
     """`shares` and `intervals`: one an objective."""
 
-    verdict: Verdict
+    verdict: ObjectiveVerdict
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
 
 
-def parse(text: str) -> Objective:
+def parse_objective(text: str) -> Objective:
     """Read an objective. Raises RequestError with one sentence."""
     match = _FORM.fullmatch(text)
     if not match or match[1] not in METRICS or int(match[2]) == 0 or float(match[3]) <= 0:
@@ -63,17 +63,17 @@ def parse(text: str) -> Objective:
     return Objective("".join(text.split()), METRICS[match[1]], int(match[2]) / 100, limit)
 
 
-def check(objectives: Sequence[Objective], records: Sequence[RequestRecord]) -> Check:
+def check_objectives(objectives: Sequence[Objective], records: Sequence[RequestRecord]) -> ObjectiveCheck:
     """Judge the measured requests (warm-up left out). All must be kept; one missed is enough to miss."""
     measured = [record for record in records if not record.warm]
     counts = [objective.within(measured) for objective in objectives]
     intervals = tuple(wilson(count, len(measured)) for count in counts)
     verdicts = {_verdict(objective.share, interval) for objective, interval in zip(objectives, intervals, strict=True)}
-    verdict: Verdict = "missed" if "missed" in verdicts else "undecided" if "undecided" in verdicts else "kept"
-    return Check(verdict, tuple(count / max(1, len(measured)) for count in counts), intervals)
+    verdict: ObjectiveVerdict = "missed" if "missed" in verdicts else "undecided" if "undecided" in verdicts else "kept"
+    return ObjectiveCheck(verdict, tuple(count / max(1, len(measured)) for count in counts), intervals)
 
 
-def _verdict(share: float, interval: tuple[float, float]) -> Verdict:
+def _verdict(share: float, interval: tuple[float, float]) -> ObjectiveVerdict:
     rounding = 1e-12
     if interval[0] >= share - rounding:
         return "kept"

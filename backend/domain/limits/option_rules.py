@@ -10,7 +10,7 @@ MOST_STREAMS = 4096
 CAP = EvaluateOptions().max_blocks
 
 
-def check(options: EvaluateOptions) -> None:
+def validate_options(options: EvaluateOptions) -> None:
     """Raises InvalidOptions with the first contradiction."""
     for rule in (_several_modes, _levels, _ramp, _sweep, _until_decided, _not_streamed):
         rule(options)
@@ -74,13 +74,13 @@ def _sweep(options: EvaluateOptions) -> None:
         raise InvalidOptions(f"is wrong: one load generator serves at most {MOST_STREAMS} streams.", field="sweep_to")
     try:
         for text in options.sweep:
-            objective.parse(text)
+            objective.parse_objective(text)
     except RequestError as error:
         raise InvalidOptions(f"is wrong: {error}", field="sweep") from None
 
 
 def _not_streamed(options: EvaluateOptions) -> None:
-    timed = [text for text in options.sweep if objective.parse(text).metric != "client_latency_ms"]
+    timed = [text for text in options.sweep if objective.parse_objective(text).metric != "client_latency_ms"]
     if timed and not options.stream:
         raise InvalidOptions(
             f"is wrong: {timed[0]} needs streamed answers: stream them, or search by latency.", field="sweep"

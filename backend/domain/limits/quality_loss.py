@@ -15,14 +15,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Grade = Literal["none", "hardly", "small", "clear", "ruined"]
-FLOOR = 0.4
+LossGrade = Literal["none", "hardly", "small", "clear", "ruined"]
+QUALITY_FLOOR = 0.4
 """Nats a token: a perplexity 1.49 times the original's. The default of the setting `quality_floor`."""
-GRADES: tuple[tuple[float, Grade], ...] = ((1e-4, "none"), (0.03, "hardly"), (0.1, "small"))
+GRADES: tuple[tuple[float, LossGrade], ...] = ((1e-4, "none"), (0.03, "hardly"), (0.1, "small"))
 """Up to so many nats; what is more is clear, beyond the floor ruined."""
 
 
-def nats(kl_mean: float | None, before: float | None, after: float | None) -> float | None:
+def loss_nats(kl_mean: float | None, before: float | None, after: float | None) -> float | None:
     """The larger of the mean KL divergence and ln(after / before) of the perplexities; None where neither was
     scored."""
     known = [] if kl_mean is None else [kl_mean]
@@ -31,18 +31,18 @@ def nats(kl_mean: float | None, before: float | None, after: float | None) -> fl
     return max(known, default=None)
 
 
-def grade(lost: float) -> Grade:
-    if lost > FLOOR:
+def loss_grade(lost: float) -> LossGrade:
+    if lost > QUALITY_FLOOR:
         return "ruined"
     return next((name for most, name in GRADES if lost <= most), "clear")
 
 
-def below_floor(quality: Mapping[str, Any], floor: float | None) -> str | None:
+def floor_problem(quality: Mapping[str, Any], floor: float | None) -> str | None:
     """One sentence where an artifact's scores (`perplexity_before`, `perplexity_after`, `kl_mean`) miss the floor: 0 is
     none, None the default."""
-    floor = FLOOR if floor is None else floor
+    floor = QUALITY_FLOOR if floor is None else floor
     before, after, kl = (quality.get(name) for name in ("perplexity_before", "perplexity_after", "kl_mean"))
-    lost = nats(kl, before, after)
+    lost = loss_nats(kl, before, after)
     if not floor or lost is None or lost <= floor:
         return None
     return (

@@ -24,7 +24,7 @@ class Slo(Frozen):
         return _within(level.ttft_ms, self.ttft_p95_ms) and _within(level.tpot_ms, self.tpot_p95_ms)
 
 
-class AtSlo(Frozen):
+class BestLevel(Frozen):
     """The level of a variant with the highest output tokens/s within the limits, where no answer told its tokens the
     one with the most requests/s; None where no measured level is."""
 
@@ -32,9 +32,9 @@ class AtSlo(Frozen):
     level: Level | None
 
 
-def best(evaluation: Evaluation, slo: Slo) -> list[AtSlo]:
+def best_levels(evaluation: Evaluation, slo: Slo) -> list[BestLevel]:
     """One a variant, in the evaluation's order. Levels that the client held back or that failed often do not count."""
-    return [AtSlo(variant=result.name, level=_best(result, slo)) for result in evaluation.variants]
+    return [BestLevel(variant=result.name, level=_best(result, slo)) for result in evaluation.variants]
 
 
 def _best(result: VariantResult, slo: Slo) -> Level | None:
@@ -48,7 +48,7 @@ def throughput_order(level: Level) -> tuple[bool, float, float]:
     return tokens is not None, tokens or 0.0, level.requests_per_s or 0.0
 
 
-def highest(evaluations: Sequence[Evaluation], latency: str) -> float | None:
+def highest_p95(evaluations: Sequence[Evaluation], latency: str) -> float | None:
     """The largest p95 of `ttft_ms` or `tpot_ms` in any of them, in milliseconds; None where it was not measured."""
     summaries: list[Summary | None] = [
         getattr(level, latency)

@@ -56,7 +56,7 @@ class LoadPlan(RequestOptions):
     warmup_seconds: float = Field(0.0, ge=0)
     """Open loop only."""
     prompts: str
-    """A file of a workload's own lines (`workload.written`): `{"prompt": str}` or `{"turns": [str, ...], "system":
+    """A file of a workload's own lines (`workload.write_prompts`): `{"prompt": str}` or `{"turns": [str, ...], "system":
     str}` (a session), each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = 0

@@ -22,14 +22,14 @@ def upper_tail(value: float, df: float) -> float:
     return 1.0 if value <= 0 else _upper_gamma(df / 2, value / 2)
 
 
-def critical(alpha: float, df: float) -> float:
+def critical_value(alpha: float, df: float) -> float:
     """What such a variable is above with probability `alpha`."""
     return _rising(lambda value: upper_tail(value, df) <= alpha)
 
 
 def power(noncentrality: float, df: float, alpha: float) -> float:
     """Of the test at level `alpha`: the probability of a noncentral variable above its critical value."""
-    limit, mean = critical(alpha, df), noncentrality / 2
+    limit, mean = critical_value(alpha, df), noncentrality / 2
     spread = 12 * math.sqrt(mean + 1) + 30
     terms = range(max(0, int(mean - spread)), int(mean + spread))
     weights = (
@@ -40,7 +40,7 @@ def power(noncentrality: float, df: float, alpha: float) -> float:
     )
 
 
-def noncentrality_found(df: float, alpha: float, chance: float = 0.8) -> float:
+def detectable_noncentrality(df: float, alpha: float, chance: float = 0.8) -> float:
     """The least noncentrality that the test at level `alpha` finds with that chance."""
     return _rising(lambda value: power(value, df, alpha) >= chance, precision=1e-3)
 

@@ -53,21 +53,21 @@ def wilson(within: float, of: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-class Tested(NamedTuple):
+class HolmResult(NamedTuple):
     """One of a family of hypotheses: its p-value as corrected, and the alpha that its interval stands at."""
 
     p_adjusted: float
     alpha: float
 
 
-def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[Tested]:
+def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[HolmResult]:
     """Adjusted p-value and the alpha at which each hypothesis was tested, in the order given (Holm 1979)."""
-    tested: dict[int, Tested] = {}
+    tested: dict[int, HolmResult] = {}
     adjusted, stopped_at = 0.0, None
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         remaining = len(p_values) - rank
         adjusted = max(adjusted, min(1.0, remaining * p_values[index]))
         if stopped_at is None and adjusted > alpha:
             stopped_at = alpha / remaining
-        tested[index] = Tested(adjusted, stopped_at or alpha / remaining)
+        tested[index] = HolmResult(adjusted, stopped_at or alpha / remaining)
     return [tested[index] for index in range(len(p_values))]

@@ -16,7 +16,7 @@ HAIR = 1e-12
 """Relative: a bound this near to the best is no reason to stop looking."""
 
 
-class Choice(NamedTuple):
+class KnapsackChoice(NamedTuple):
     cost: int
     loss: float
 
@@ -36,7 +36,7 @@ class _Step(NamedTuple):
 class _Rest:
     """The groups that are still to be chosen: their cheapest, and the best that any budget beyond could save."""
 
-    def __init__(self, groups: Sequence[Sequence[Choice]], steps: Sequence[_Step]) -> None:
+    def __init__(self, groups: Sequence[Sequence[KnapsackChoice]], steps: Sequence[_Step]) -> None:
         cheapest = [min(choices, key=lambda choice: (choice.cost, choice.loss)) for choices in groups]
         self.cost = sum(choice.cost for choice in cheapest)
         self.loss = sum(choice.loss for choice in cheapest)
@@ -52,7 +52,7 @@ class _Rest:
         return self.loss - self.saved[whole] - part
 
 
-def allocate(groups: Sequence[Sequence[Choice]], budget: int) -> list[int]:
+def allocate(groups: Sequence[Sequence[KnapsackChoice]], budget: int) -> list[int]:
     """The number of each group's choice: the least sum of losses whose costs add up to at most `budget`, the cheapest
     of those.
 
@@ -74,7 +74,7 @@ def allocate(groups: Sequence[Sequence[Choice]], budget: int) -> list[int]:
     return [index for _, index in sorted(zip(order, chosen, strict=True))]
 
 
-def least_budget(groups: Sequence[Sequence[Choice]], most_loss: float) -> int | None:
+def least_budget(groups: Sequence[Sequence[KnapsackChoice]], most_loss: float) -> int | None:
     """The smallest budget whose allocation loses at most `most_loss`; None where none does."""
     low = sum(min(choice.cost for choice in choices) for choices in groups)
     high = sum(max(choice.cost for choice in choices) for choices in groups)
@@ -88,11 +88,11 @@ def least_budget(groups: Sequence[Sequence[Choice]], most_loss: float) -> int | 
     return low + bisect_left(range(low, high), True, key=lambda budget: loss(budget) <= most_loss)
 
 
-def _spread(choices: Sequence[Choice]) -> float:
+def _spread(choices: Sequence[KnapsackChoice]) -> float:
     return max(choice.loss for choice in choices) - min(choice.loss for choice in choices)
 
 
-def _front(choices: Sequence[Choice]) -> list[int]:
+def _front(choices: Sequence[KnapsackChoice]) -> list[int]:
     """The choices that no other undercuts in both, by rising cost and falling loss."""
     found: list[int] = []
     for index in sorted(range(len(choices)), key=lambda n: (choices[n].cost, choices[n].loss, n)):
@@ -101,7 +101,7 @@ def _front(choices: Sequence[Choice]) -> list[int]:
     return found
 
 
-def _hull(choices: Sequence[Choice], group: int) -> list[_Step]:
+def _hull(choices: Sequence[KnapsackChoice], group: int) -> list[_Step]:
     """The steps along the lower convex hull, the best rate first."""
     steps: list[_Step] = []
     corners: list[int] = []
@@ -118,7 +118,7 @@ def _hull(choices: Sequence[Choice], group: int) -> list[_Step]:
     return steps
 
 
-def _greedy(groups: Sequence[Sequence[Choice]], steps: Sequence[_Step], budget: int) -> float:
+def _greedy(groups: Sequence[Sequence[KnapsackChoice]], steps: Sequence[_Step], budget: int) -> float:
     """The loss after all steps that fit, the best rate first: something to beat. A group whose step did not fit stays
     there."""
     rest = _Rest(groups, steps)
@@ -133,7 +133,7 @@ def _greedy(groups: Sequence[Sequence[Choice]], steps: Sequence[_Step], budget: 
 
 def _extended(
     states: Sequence[tuple[int, float, tuple[int, ...]]],
-    choices: Sequence[Choice],
+    choices: Sequence[KnapsackChoice],
     rest: _Rest,
     budget: int,
     best: float,

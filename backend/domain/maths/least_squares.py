@@ -14,7 +14,7 @@ _ROUNDS = 10
 """Most turns a coefficient; the method ends by itself, rounding errors aside."""
 
 
-def nonnegative(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
     """The x >= 0 with the least sum over rows of (row . x - value)^2. Columns are scaled, so any units will do.
 
     Of columns that say the same one gets the whole and the others 0. Raises ValueError without a row, and where rows or

@@ -17,7 +17,7 @@ Curve = Callable[[float], float | None]
 HALVINGS = 60
 
 
-def curve(x: Sequence[float], y: Sequence[float]) -> Curve:
+def monotone_curve(x: Sequence[float], y: Sequence[float]) -> Curve:
     """The curve through (x, y); it answers None outside [x[0], x[-1]].
 
     `x` rises strictly, at least one point. Raises ValueError otherwise.
@@ -76,9 +76,9 @@ def _hermite(x: Sequence[float], y: Sequence[float], m: Sequence[float], k: int,
     return min(max(found, low), high)  # rounding alone could leave the points
 
 
-def last_at_most(x: Sequence[float], y: Sequence[float], limit: float) -> float | None:
+def find_last_at_most(x: Sequence[float], y: Sequence[float], limit: float) -> float | None:
     """The largest x within the points at which the curve is at most `limit`; None where it nowhere is."""
-    at = curve(x, y)
+    at = monotone_curve(x, y)
     if y[-1] <= limit:
         return x[-1]
     for k in range(len(x) - 2, -1, -1):

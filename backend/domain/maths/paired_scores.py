@@ -30,7 +30,7 @@ class Difference(Protocol):
         """At confidence 1 - alpha; it holds 0 wherever `p_value` is above alpha. None where nothing varies."""
 
 
-class Matched(NamedTuple):
+class MatchedProportions(NamedTuple):
     """Of scores that are 0 or 1: `won` samples only the variant got right, `lost` only the baseline.
 
     The interval is that of Agresti and Min, Simple improved confidence intervals for comparing matched proportions
@@ -65,7 +65,7 @@ class Matched(NamedTuple):
         return middle, math.sqrt(((self.won + self.lost + 1) / total - middle * middle) / total)
 
 
-class Means(NamedTuple):
+class PairedMeans(NamedTuple):
     """Of scores that are any number: the paired t-interval over the samples' `differences`."""
 
     differences: tuple[float, ...]
@@ -90,7 +90,7 @@ class Means(NamedTuple):
         return stdev(self.differences) / math.sqrt(len(self.differences)) if len(self.differences) > 1 else 0.0
 
 
-class Apart(NamedTuple):
+class UnpairedDifference(NamedTuple):
     """Of a figure that is no mean over samples, such as BLEU: from the two standard errors, as if nothing were
     paired."""
 
@@ -108,15 +108,15 @@ class Apart(NamedTuple):
         return self.value - half, self.value + half
 
 
-def paired(baseline: Sequence[float], variant: Sequence[float]) -> Difference:
+def paired_difference(baseline: Sequence[float], variant: Sequence[float]) -> Difference:
     """Scores of the same samples, pairs by position. Raises ValueError for lists of different length, or without
     any."""
     pairs = list(zip(baseline, variant, strict=True))
     if not pairs:
         raise ValueError("there are no samples")
     if all(value in (0.0, 1.0) for pair in pairs for value in pair):
-        return Matched(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs), len(pairs))
-    return Means(tuple(b - a for a, b in pairs))
+        return MatchedProportions(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs), len(pairs))
+    return PairedMeans(tuple(b - a for a, b in pairs))
 
 
 def _mcnemar(won: int, lost: int) -> float:

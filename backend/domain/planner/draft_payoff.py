@@ -20,7 +20,7 @@ from pydantic import Field
 from backend.domain.errors import RequestError
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.maths import student_t
-from backend.domain.maths.least_squares import nonnegative
+from backend.domain.maths.least_squares import nonnegative_least_squares
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.roofline import BEST, End, Gains, acceptance_of, tokens_per_pass
 from backend.domain.recipe.recipe import Recipe, Serving
@@ -240,7 +240,7 @@ def fit(points: Sequence[Point]) -> Costs:
         seconds = point.relative * plain.plain(point.streams)
         rows.append([feature / seconds for feature in _features(point.streams, point.tokens, draft)])
         values.append(1 - 1 / point.relative)
-    return Costs(base=base, coefficients=tuple(nonnegative(rows, values)))
+    return Costs(base=base, coefficients=tuple(nonnegative_least_squares(rows, values)))
 
 
 class Held(NamedTuple):

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from backend.domain.frozen import Frozen
 from backend.domain.maths import knapsack
-from backend.domain.maths.knapsack import Choice
+from backend.domain.maths.knapsack import KnapsackChoice
 from backend.domain.recipe import precision
 from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
 from backend.domain.recipe.recipe import Limits
@@ -123,5 +123,7 @@ def record(
     }
 
 
-def _choices(groups: Sequence[Measured], candidates: Sequence[Precision]) -> list[list[Choice]]:
-    return [[Choice(group.stored_bits(each), group.losses[each.name]) for each in candidates] for group in groups]
+def _choices(groups: Sequence[Measured], candidates: Sequence[Precision]) -> list[list[KnapsackChoice]]:
+    return [
+        [KnapsackChoice(group.stored_bits(each), group.losses[each.name]) for each in candidates] for group in groups
+    ]

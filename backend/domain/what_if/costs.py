@@ -25,7 +25,7 @@ HOURS_A_MONTH = 730.0
 """365 days of 24 hours over 12, as AWS counts."""
 
 
-class Operating(Frozen):
+class OperatingPoint(Frozen):
     """One machine at the highest load within the limits, read off a curve: its streams need not be whole.
 
     Tokens/s are None where answers did not tell their tokens, there or, between levels, at any of them.
@@ -58,7 +58,7 @@ class BreakEven(Frozen):
     """None where the machine never is the cheaper one."""
 
 
-class Monthly(Frozen):
+class MonthlyCost(Frozen):
     """`machines` whole ones, always on, so that the peak is served within the limits."""
 
     machines: int
@@ -68,7 +68,7 @@ class Monthly(Frozen):
     """Mean load over what these machines serve within the limits, 0 to 1."""
 
 
-def within(result: VariantResult, limits: Slo) -> Operating | None:
+def operating_point(result: VariantResult, limits: Slo) -> OperatingPoint | None:
     """Where the variant runs best under the limits; None where none of its sound levels, nor a curve between them,
     keeps them."""
     # one a load: at low rates several levels come to the same number of requests under way
@@ -95,14 +95,14 @@ def _highest(levels: Sequence[Level], limits: Slo) -> float | None:
         if any(summary is None for _, summary in measured):
             return None
         x, y = [math.log(_place(level)) for level, _ in measured], [summary.p95 for _, summary in measured]
-        at = monotone.last_at_most(x, y, limit)
+        at = monotone.find_last_at_most(x, y, limit)
         if at is None:
             return None
         found.append(at)
     return min(found)
 
 
-def _operating(levels: Sequence[Level], at: float) -> Operating:
+def _operating(levels: Sequence[Level], at: float) -> OperatingPoint:
     x = [math.log(_place(level)) for level in levels]
     exact = next((level for level, place in zip(levels, x, strict=True) if math.isclose(place, at, abs_tol=1e-9)), None)
 
@@ -110,9 +110,9 @@ def _operating(levels: Sequence[Level], at: float) -> Operating:
         if exact is not None:
             return values[levels.index(exact)]
         told = [value for value in values if value is not None]
-        return monotone.curve(x, told)(at) if len(told) == len(values) else None
+        return monotone.monotone_curve(x, told)(at) if len(told) == len(values) else None
 
-    return Operating(
+    return OperatingPoint(
         load=exact.load if exact else Load(levels[0].load.mode, math.exp(at)),
         output_tokens_per_s=read([level.output_tokens_per_s for level in levels]),
         input_tokens_per_s=read([level.input_tokens_per_s for level in levels]),
@@ -127,7 +127,7 @@ def _requests_per_s(level: Level) -> float:
     return level.answers / level.duration_s if level.duration_s > 0 else 0.0
 
 
-def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> BreakEven:
+def break_even(pricing: Pricing, at: OperatingPoint, api: ApiPrice) -> BreakEven:
     """The load at which an hour of the machine costs what the API asks for the same tokens."""
     if at.input_tokens_per_s is None or at.output_tokens_per_s is None:
         return BreakEven(api_per_hour=None, share=None, requests_per_hour=None)
@@ -139,7 +139,7 @@ def break_even(pricing: Pricing, at: Operating, api: ApiPrice) -> BreakEven:
     return BreakEven(api_per_hour=asked, share=share, requests_per_hour=requests)
 
 
-def monthly(pricing: Pricing, at: Operating, requests: float, peak: float = 1.0) -> Monthly | None:
+def monthly_cost(pricing: Pricing, at: OperatingPoint, requests: float, peak: float = 1.0) -> MonthlyCost | None:
     """`requests` a month, the busiest moment `peak` times the mean; None where the machine answers nothing.
 
     machines = ceil(requests / month x peak / requests a second of one machine within the limits), at least one.
@@ -149,7 +149,7 @@ def monthly(pricing: Pricing, at: Operating, requests: float, peak: float = 1.0)
     mean = requests / (HOURS_A_MONTH * SECONDS_AN_HOUR)
     machines = max(1, math.ceil(mean * peak / at.requests_per_s))
     cost = machines * pricing.hour * HOURS_A_MONTH
-    return Monthly(
+    return MonthlyCost(
         machines=machines,
         cost=cost,
         cost_per_request=cost / requests,
@@ -175,7 +175,7 @@ class WhatIf(Frozen):
     peak: float = Field(2.0, ge=1)
 
 
-def pricing_of(evaluation: Evaluation, what_if: WhatIf, variant: Variant | None = None) -> Pricing | None:
+def choose_pricing(evaluation: Evaluation, what_if: WhatIf, variant: Variant | None = None) -> Pricing | None:
     """The price chosen afterwards, else the variant's own, else the one given with the evaluation; None without any."""
     stored = evaluation.options
     known = stored.hour_of(variant) if variant else stored.price_per_hour
@@ -199,10 +199,10 @@ def level_price(pricing: Pricing, level: Level) -> Price | None:
     )
 
 
-def as_asked(evaluation: Evaluation, what_if: WhatIf) -> Evaluation:
+def repriced(evaluation: Evaluation, what_if: WhatIf) -> Evaluation:
     """At the price chosen afterwards; the very same document where none was chosen, or none is known."""
-    prices = [pricing_of(evaluation, what_if, result.variant) for result in evaluation.variants]
-    stored = [pricing_of(evaluation, WhatIf(), result.variant) for result in evaluation.variants]
+    prices = [choose_pricing(evaluation, what_if, result.variant) for result in evaluation.variants]
+    stored = [choose_pricing(evaluation, WhatIf(), result.variant) for result in evaluation.variants]
     if all(new is None or new == old for new, old in zip(prices, stored, strict=True)):
         return evaluation
     variants = [_priced(result, each, what_if) for result, each in zip(evaluation.variants, prices, strict=True)]

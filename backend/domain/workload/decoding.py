@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.row_report import Unit, UnusableRow
+from backend.domain.workload.row_report import RowUnit, UnusableRow
 from backend.domain.workload.workload import LONGEST_LINE, MOST_LINES
 
 SEPARATORS = ",;\t|"
@@ -40,7 +40,7 @@ class Table(NamedTuple):
     """Blank ones too, whose cells are all empty."""
 
 
-def decoded(name: str, content: bytes) -> str:
+def decode_text(name: str, content: bytes) -> str:
     """The text of a file, without its mark. Raises InvalidWorkload where it is neither UTF-8 nor marked UTF-16."""
     encoding = next((encoding for mark, encoding in MARKS if content.startswith(mark)), "utf-8")
     try:
@@ -58,7 +58,7 @@ def decoded(name: str, content: bytes) -> str:
     return text
 
 
-def json_rows(name: str, text: str) -> tuple[Unit, list[Row]]:
+def parse_json_rows(name: str, text: str) -> tuple[RowUnit, list[Row]]:
     """The rows of JSON lines or of a JSON list, without blank lines. Raises InvalidWorkload."""
     if not text.lstrip("\ufeff \t\r\n").startswith("["):
         return "line", list(_lines(name, text))
@@ -101,7 +101,7 @@ def _document(line: str) -> Any | UnusableRow:
         return UnusableRow(NOT_JSON)
 
 
-def table(name: str, text: str, wanted: Collection[str]) -> Table:
+def parse_table(name: str, text: str, wanted: Collection[str]) -> Table:
     """A table with a first row of names. `wanted` are names, as `plain` makes them, of which it is likely to have one.
 
     Its separator is the first of SEPARATORS by which such a name stands there, else the one that gives most columns.
@@ -120,7 +120,7 @@ def _separator(text: str, wanted: Collection[str]) -> str:
     """That of the row of names."""
     rows = {separator: _first_record(text, separator) for separator in SEPARATORS}
     for separator, names in rows.items():
-        if any(plain(column) in wanted for column in names):
+        if any(plain_name(column) in wanted for column in names):
             return separator
     return max(SEPARATORS, key=lambda separator: len(rows[separator]))
 
@@ -163,15 +163,17 @@ def _is_blank(row: Mapping[str, Any]) -> bool:
     return all(value is None or (isinstance(value, str) and not value.strip()) for value in row.values())
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name of a field without differences in writing: `Max Tokens` is `max_tokens`."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-def fields(row: Mapping[str, Any]) -> dict[str, Any]:
+def plain_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """The values that are there, by plain name; a field that is written plainly goes before others of the same name."""
     there = {name: value for name, value in row.items() if value is not None and not _is_nan(value)}
-    return {plain(name): value for name, value in there.items()} | {k: v for k, v in there.items() if plain(k) == k}
+    return {plain_name(name): value for name, value in there.items()} | {
+        k: v for k, v in there.items() if plain_name(k) == k
+    }
 
 
 def _is_nan(value: Any) -> bool:

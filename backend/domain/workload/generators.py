@@ -17,7 +17,7 @@ from typing import Any
 from backend.domain.errors import InvalidWorkload
 from backend.domain.workload import generated_text, size_limits
 
-Count = Callable[[Sequence[str]], list[int]]
+TokenCounter = Callable[[Sequence[str]], list[int]]
 """Texts -> tokens of each, with those a server adds."""
 FITTING_ROUNDS = 5
 FITTED_AT_ONCE = 512
@@ -28,7 +28,7 @@ QA_LOW, QA_HIGH, QA_MEAN = 500, 1000, 622
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorkloadKind:
     """`low` to `high` tokens a prompt; `answer` is its max_tokens, 0 where the load says it; `about` for people."""
 
     about: str
@@ -40,16 +40,22 @@ class Kind:
     """None spreads the lengths evenly."""
 
 
-KINDS = {
-    "question-answering": Kind("a question on a passage, as in the announcement", 256, QA_LOW, QA_HIGH, 250, QA_MEAN),
-    "summarization": Kind("a text to be summarized", 128, 1000, 3000, 150),
-    "chat": Kind("conversations of three to six turns; each answer is part of the next prompt", 128, 20, 120, 150),
-    "code-completion": Kind("a Python module and a function to be completed", 128, 200, 1000, 64),
-    "long-context": Kind("a question on a text that fills most of the context", 32, 8000, 8000, 200),
-    "shared-prefix": Kind("eight long instructions, each shared by many short questions", 128, 48, 160, 100),
-    "short-questions": Kind("a question on a short passage; answers as long as the load asks", 128, 128, 256, 0),
+WORKLOAD_KINDS = {
+    "question-answering": WorkloadKind(
+        "a question on a passage, as in the announcement", 256, QA_LOW, QA_HIGH, 250, QA_MEAN
+    ),
+    "summarization": WorkloadKind("a text to be summarized", 128, 1000, 3000, 150),
+    "chat": WorkloadKind(
+        "conversations of three to six turns; each answer is part of the next prompt", 128, 20, 120, 150
+    ),
+    "code-completion": WorkloadKind("a Python module and a function to be completed", 128, 200, 1000, 64),
+    "long-context": WorkloadKind("a question on a text that fills most of the context", 32, 8000, 8000, 200),
+    "shared-prefix": WorkloadKind("eight long instructions, each shared by many short questions", 128, 48, 160, 100),
+    "short-questions": WorkloadKind(
+        "a question on a short passage; answers as long as the load asks", 128, 128, 256, 0
+    ),
 }
-LONG = "short-questions"
+LONGER_WORKLOAD = "short-questions"
 """What is taken where no workload was named and the bundled one is too short."""
 PREFIX_TOKENS, PREFIXES = 768, 8
 LONGEST = 32_768
@@ -59,13 +65,13 @@ SPARE = 16
 """Tokens left free of a context, for what a chat template adds."""
 
 
-def generate(name: str, count: Count, *, seed: int = 0, context: int | None = None, prompts: int = 0) -> bytes:
+def generate(name: str, count: TokenCounter, *, seed: int = 0, context: int | None = None, prompts: int = 0) -> bytes:
     """The JSONL of a built-in workload, as often twice as long as it takes for so many `prompts`. `context`: the
     model's, in tokens, None where it is not known.
 
     Raises InvalidWorkload where the context is too short for it, and where it would be larger than may be made.
     """
-    kind = planned(name, context=context, prompts=prompts)
+    kind = plan_workload(name, context=context, prompts=prompts)
     chance = random.Random(f"{name}-{seed}")
     makers = {
         "chat": _chat,
@@ -77,12 +83,12 @@ def generate(name: str, count: Count, *, seed: int = 0, context: int | None = No
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def planned(name: str, *, context: int | None = None, prompts: int = 0) -> Kind:
+def plan_workload(name: str, *, context: int | None = None, prompts: int = 0) -> WorkloadKind:
     """What `generate` would make for so many prompts: how many, and how long. Nothing is made; raises as it does."""
-    return _long_enough(name, _fitted(name, KINDS[name], context), prompts)
+    return _long_enough(name, _fitted(name, WORKLOAD_KINDS[name], context), prompts)
 
 
-def _long_enough(name: str, kind: Kind, prompts: int) -> Kind:
+def _long_enough(name: str, kind: WorkloadKind, prompts: int) -> WorkloadKind:
     """With twice the prompts as often as it takes, or with exactly so many where twice would be too large.
 
     Raises InvalidWorkload where even these are too large.
@@ -91,13 +97,13 @@ def _long_enough(name: str, kind: Kind, prompts: int) -> Kind:
     wanted = kind.prompts
     while wanted < prompts:
         wanted *= 2
-    if not size_limits.fits(wanted, wanted * each):
+    if not size_limits.fits_limits(wanted, wanted * each):
         wanted = max(kind.prompts, prompts)
-    size_limits.check_generated(name, wanted, wanted * each)
+    size_limits.require_generated_size(name, wanted, wanted * each)
     return replace(kind, prompts=wanted)
 
 
-def _mean_tokens(name: str, kind: Kind) -> float:
+def _mean_tokens(name: str, kind: WorkloadKind) -> float:
     """Tokens of a line, in the mean."""
     if name == "chat":
         return (kind.low + kind.high) / 2 * (LEAST_TURNS + MOST_TURNS) / 2
@@ -105,7 +111,7 @@ def _mean_tokens(name: str, kind: Kind) -> float:
     return own + (PREFIX_TOKENS if name == "shared-prefix" else 0)
 
 
-def lengths(kind: Kind, chance: random.Random) -> list[int]:
+def prompt_lengths(kind: WorkloadKind, chance: random.Random) -> list[int]:
     """Tokens of each prompt, drawn by strata; even from low to high, or exponential between them with the kind's
     mean."""
     shares = [(number + 0.5) / kind.prompts for number in range(kind.prompts)]
@@ -126,7 +132,7 @@ def _rate(mean: float) -> float:
     return (low + high) / 2
 
 
-def _fitted(name: str, kind: Kind, context: int | None) -> Kind:
+def _fitted(name: str, kind: WorkloadKind, context: int | None) -> WorkloadKind:
     """Within the context: long-context fills three quarters of it, and the others must fit whole or get shorter."""
     if context is None:
         return kind
@@ -144,24 +150,24 @@ def _fitted(name: str, kind: Kind, context: int | None) -> Kind:
     if high < low or high < 1:
         raise InvalidWorkload(f"The workload {name} does not fit into a context of {context:,} tokens: choose another.")
     mean = kind.mean if high == kind.high else None
-    return Kind(kind.about, kind.prompts, low, high, kind.answer, mean)
+    return WorkloadKind(kind.about, kind.prompts, low, high, kind.answer, mean)
 
 
-def _questions(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
+def _questions(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
     events = [generated_text.event(chance) for _ in range(kind.prompts)]
     heads = [f"Read the passage and answer the question.\n\n{sentence}" for sentence, _ in events]
     tails = [f"\n\nQuestion: {asked}\nAnswer:" for _, asked in events]
-    return _rows(kind, _fill(heads, tails, lengths(kind, chance), chance, count))
+    return _rows(kind, _fill(heads, tails, prompt_lengths(kind, chance), chance, count))
 
 
-def _prose(task: str, kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
+def _prose(task: str, kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
     heads = [f"{task}\n\n{generated_text.event(chance)[0]}" for _ in range(kind.prompts)]
-    return _rows(kind, _fill(heads, ["\n\nSummary:"] * kind.prompts, lengths(kind, chance), chance, count))
+    return _rows(kind, _fill(heads, ["\n\nSummary:"] * kind.prompts, prompt_lengths(kind, chance), chance, count))
 
 
-def _code(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
-    """Whole functions as far as they fit, then the beginning of another. Made in parts, as `fill` does."""
-    wanted = lengths(kind, chance)
+def _code(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
+    """Whole functions as far as they fit, then the beginning of another. Made in parts, as `fill_texts` does."""
+    wanted = prompt_lengths(kind, chance)
     seeds = [chance.random() for _ in wanted]
     lasts = [generated_text.signature(chance) for _ in wanted]
     prompts: list[str] = []
@@ -171,7 +177,7 @@ def _code(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any
     return _rows(kind, prompts)
 
 
-def _functions(wanted: Sequence[int], seeds: Sequence[float], lasts: Sequence[str], count: Count) -> list[str]:
+def _functions(wanted: Sequence[int], seeds: Sequence[float], lasts: Sequence[str], count: TokenCounter) -> list[str]:
     sources = [generated_text.functions(random.Random(seed)) for seed in seeds]
     blocks = [
         [*islice(source, 2 + size // 40), last] for source, size, last in zip(sources, wanted, lasts, strict=True)
@@ -188,7 +194,7 @@ def _first(blocks: Sequence[str], sizes: Sequence[int], wanted: int) -> str:
     return "".join(block for block, _ in taken) + blocks[-1]
 
 
-def _chat(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
+def _chat(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
     turns = [chance.randint(LEAST_TURNS, MOST_TURNS) for _ in range(kind.prompts)]
     sizes = [chance.randint(kind.low, kind.high) for _ in range(sum(turns))]
     texts = iter(
@@ -198,34 +204,34 @@ def _chat(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any
     return [{"turns": [next(texts) for _ in range(n)], "system": system, "max_tokens": kind.answer} for n in turns]
 
 
-def _shared(kind: Kind, chance: random.Random, count: Count) -> list[dict[str, Any]]:
+def _shared(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
     prefixes = _fill(["Follow these notes."] * PREFIXES, ["\n\n"] * PREFIXES, [PREFIX_TOKENS] * PREFIXES, chance, count)
     asked = [generated_text.event(chance)[1] for _ in range(kind.prompts)]
     own = _fill(
         ["Consider this as well."] * kind.prompts,
         [f" {question}" for question in asked],
-        lengths(kind, chance),
+        prompt_lengths(kind, chance),
         chance,
         count,
     )
     return _rows(kind, [prefixes[number % PREFIXES] + text for number, text in enumerate(own)])
 
 
-def _rows(kind: Kind, prompts: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(kind: WorkloadKind, prompts: Sequence[str]) -> list[dict[str, Any]]:
     answer = {"max_tokens": kind.answer} if kind.answer else {}
     return [{"prompt": prompt, **answer} for prompt in prompts]
 
 
 def _fill(
-    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], chance: random.Random, count: Count
+    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], chance: random.Random, count: TokenCounter
 ) -> list[str]:
     """Texts of the wanted tokens, each with words of its own."""
     seeds = [chance.random() for _ in wanted]
-    return fill(heads, tails, wanted, seeds, count)
+    return fill_texts(heads, tails, wanted, seeds, count)
 
 
-def fill(
-    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], seeds: Sequence[float | str], count: Count
+def fill_texts(
+    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], seeds: Sequence[float | str], count: TokenCounter
 ) -> list[str]:
     """Texts of the wanted tokens, or the fewest there can be: head, as many words of prose as it takes, tail.
 
@@ -239,7 +245,7 @@ def fill(
 
 
 def _fit(
-    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], words: Sequence[_Words], count: Count
+    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], words: Sequence[_Words], count: TokenCounter
 ) -> list[str]:
     """The number of words is found by counting and correcting; what is left after some rounds is a token or two."""
     word_counts = [size // 2 for size in wanted]

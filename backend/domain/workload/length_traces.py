@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.workload import size_limits
-from backend.domain.workload.generators import Count, fill
+from backend.domain.workload.generators import TokenCounter, fill_texts
 
 MOONCAKE = {"hash_ids", "text_input"}
 """Fields that only traces of Mooncake's form have."""
@@ -25,7 +25,7 @@ Lengths = tuple[int | None, tuple[int, ...] | None]
 """Tokens of a prompt, and the ids of its blocks."""
 
 
-def block_size(rows: Sequence[Lengths]) -> tuple[int | None, dict[int, str]]:
+def infer_block_size(rows: Sequence[Lengths]) -> tuple[int | None, dict[int, str]]:
     """Tokens of a block: 512, or the power of two by which more rows have as many ids as blocks. None without ids.
 
     Second: why the rows at these places fit no such block.
@@ -44,14 +44,14 @@ def _fits(tokens: int, ids: int, size: int) -> bool:
     return (ids - 1) * size < tokens <= ids * size
 
 
-def check_size(name: str, lengths: Sequence[int]) -> None:
+def require_made_size(name: str, lengths: Sequence[int]) -> None:
     """Raises InvalidWorkload where the prompts would be more than may be made, with the number of rows that are not."""
-    if size_limits.fits(len(lengths), sum(lengths)):
+    if size_limits.fits_limits(len(lengths), sum(lengths)):
         return
     tokens, rows = 0, 0
     for length in lengths:
         tokens += length
-        if not size_limits.fits(rows + 1, tokens):
+        if not size_limits.fits_limits(rows + 1, tokens):
             break
         rows += 1
     raise InvalidWorkload(
@@ -60,7 +60,7 @@ def check_size(name: str, lengths: Sequence[int]) -> None:
     )
 
 
-def prompts(rows: Sequence[Lengths], size: int | None, seed: int, count: Count) -> list[str]:
+def make_prompts(rows: Sequence[Lengths], size: int | None, seed: int, count: TokenCounter) -> list[str]:
     """A text for each row, of its number of tokens by `count`. `size`: tokens of a block, where rows have ids of
     blocks."""
     around = count([""])[0]  # what a server adds to a prompt, and no part of a block
@@ -83,5 +83,5 @@ def prompts(rows: Sequence[Lengths], size: int | None, seed: int, count: Count) 
     return [(head + last).strip() or "In" for head, last in zip(heads, lasts, strict=True)]
 
 
-def _texts(lengths: Sequence[int], seeds: Sequence[str], count: Count) -> list[str]:
-    return fill([""] * len(lengths), [""] * len(lengths), lengths, seeds, count)
+def _texts(lengths: Sequence[int], seeds: Sequence[str], count: TokenCounter) -> list[str]:
+    return fill_texts([""] * len(lengths), [""] * len(lengths), lengths, seeds, count)

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from backend.domain.workload import decoding
-from backend.domain.workload.decoding import Row, plain
+from backend.domain.workload.decoding import Row, plain_name
 from backend.domain.workload.row_report import NO_PROMPT, UnusableRow
-from backend.domain.workload.workload import MOST_TOKENS, Prompt, is_unicode, kind_of
+from backend.domain.workload.workload import MOST_TOKENS, Prompt, is_unicode, prompt_kind
 
 PROMPT_COLUMNS = ("prompt", "question", "text_input", "input", "instruction", "query", "text")
 FIELDS = ("prompt", "max_tokens", "timestamp", "system", "input_tokens")
@@ -62,7 +62,7 @@ NOT_SENT = ("tools", "functions", "response_format")
 TEXT_PARTS = {"text", "input_text", "output_text", None}
 
 
-class Entry(NamedTuple):
+class WorkloadEntry(NamedTuple):
     """One request, or one conversation. In a trace of lengths `input_tokens` and `blocks` stand in place of `turns`."""
 
     number: int
@@ -88,21 +88,21 @@ class Entry(NamedTuple):
         )
 
 
-def entry(row: Row, columns: Mapping[str, str]) -> Entry:
+def parse_row(row: Row, columns: Mapping[str, str]) -> WorkloadEntry:
     """Raises UnusableRow."""
     document = row.document
     if isinstance(document, UnusableRow):
         raise document
     if not isinstance(document, dict):
         raise UnusableRow("it is not a JSON object")
-    outer = decoding.fields(document)
-    body = decoding.fields(outer["body"]) if isinstance(outer.get("body"), dict) else outer
+    outer = decoding.plain_fields(document)
+    body = decoding.plain_fields(outer["body"]) if isinstance(outer.get("body"), dict) else outer
     made = _words(row.number, _request(outer, body), columns)
     recorded = OUTPUT_TOKENS if made.input_tokens is not None or "text_input" in body else ()
     made = made._replace(
         max_tokens=_max_tokens(body, columns, recorded),
         time=_first(body, columns, "timestamp", TIMES),
-        kind=kind_of(outer),
+        kind=prompt_kind(outer),
         not_sent=tuple(field for field in NOT_SENT if body.get(field)),
     )
     if not all(map(is_unicode, (*made.turns, made.system or ""))):
@@ -126,30 +126,30 @@ def _request(outer: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     return body | {"messages": messages}
 
 
-def _words(number: int, row: Mapping[str, Any], columns: Mapping[str, str]) -> Entry:
+def _words(number: int, row: Mapping[str, Any], columns: Mapping[str, str]) -> WorkloadEntry:
     """What is asked, or how long it was. Raises UnusableRow."""
     if "input_tokens" in columns:
         length = _field(row, columns["input_tokens"])
-        return Entry(number, input_tokens=_length(length), blocks=_blocks(row.get("hash_ids")))
+        return WorkloadEntry(number, input_tokens=_length(length), blocks=_blocks(row.get("hash_ids")))
     if "prompt" not in columns:
         spoken = next((row[name] for name in CONVERSATIONS if row.get(name)), None)
         if spoken is not None:
             return _spoken(number, spoken)
         if row.get("turns"):
-            return Entry(number, turns=_turns(row["turns"]), system=_system(row, columns))
+            return WorkloadEntry(number, turns=_turns(row["turns"]), system=_system(row, columns))
     column = columns.get("prompt", "prompt")
     prompt = _field(row, column)
     if prompt is None and "prompt" not in columns:
         prompt = row.get("text_input")
         if prompt is None and (length := _first(row, columns, "input_tokens", INPUT_TOKENS)) is not None:
-            return Entry(number, input_tokens=_length(length), blocks=_blocks(row.get("hash_ids")))
+            return WorkloadEntry(number, input_tokens=_length(length), blocks=_blocks(row.get("hash_ids")))
     if column == ALPACA and isinstance(prompt, str) and isinstance(row.get("input"), str) and row["input"]:
         prompt = f"{prompt}\n\n{row['input']}"
     if prompt is None and any(name in row for name in CONVERSATIONS):
         raise UnusableRow("its conversation is empty")
     if not isinstance(prompt, str) or not prompt:
         raise UnusableRow(f'{NO_PROMPT} "{column}"')
-    return Entry(number, turns=(prompt,), system=_system(row, columns))
+    return WorkloadEntry(number, turns=(prompt,), system=_system(row, columns))
 
 
 ALPACA = "instruction"
@@ -157,7 +157,7 @@ ALPACA = "instruction"
 
 
 def _field(row: Mapping[str, Any], column: str) -> Any:
-    return row.get(column, row.get(plain(column)))
+    return row.get(column, row.get(plain_name(column)))
 
 
 def _first(row: Mapping[str, Any], columns: Mapping[str, str], field: str, names: Sequence[str]) -> Any:
@@ -185,7 +185,7 @@ def _turns(turns: Any) -> tuple[str, ...]:
     return tuple(turns)
 
 
-def _spoken(number: int, messages: Any) -> Entry:
+def _spoken(number: int, messages: Any) -> WorkloadEntry:
     """The user's turns and the system's words of a conversation. Raises UnusableRow."""
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise UnusableRow("its conversation is not a list of messages")
@@ -194,7 +194,7 @@ def _spoken(number: int, messages: Any) -> Entry:
     system = "\n".join(text for who, text in spoken if who in SYSTEM and text)
     if not turns:
         raise UnusableRow("no user speaks in its conversation")
-    return Entry(number, turns=turns, system=system or None)
+    return WorkloadEntry(number, turns=turns, system=system or None)
 
 
 def _text(content: Any) -> str:

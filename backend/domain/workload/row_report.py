@@ -13,10 +13,10 @@ from backend.domain.errors import InvalidWorkload
 from backend.domain.figures import listed
 from backend.domain.frozen import Frozen
 
-Unit = Literal["line", "row", "entry"]
+RowUnit = Literal["line", "row", "entry"]
 """What a file is made of: lines of JSON, rows of a table, entries of a JSON list. Each is numbered from 1, a table's
 row of names apart."""
-PLURALS: dict[Unit, str] = {"line": "lines", "row": "rows", "entry": "entries"}
+PLURALS: dict[RowUnit, str] = {"line": "lines", "row": "rows", "entry": "entries"}
 LEAST_USED = 10
 """One row in so many may be left out."""
 NAMED_ROWS, NAMED_PER_REASON = 12, 4
@@ -32,19 +32,19 @@ class UnusableRow(Exception):
         super().__init__(reason)
 
 
-class LeftOut(Frozen):
+class UnusedRow(Frozen):
     number: int
     reason: str
 
 
-class Reading(Frozen):
+class ReadReport(Frozen):
     """How a workload's file was read. An evaluation keeps it beside its workload."""
 
-    unit: Unit
+    unit: RowUnit
     rows: int
     """That are not blank."""
     left_out: int = 0
-    named: tuple[LeftOut, ...] = ()
+    named: tuple[UnusedRow, ...] = ()
     """The first of those that were left out."""
     times: str | None = None
     """What times were read as: `seconds`, `milliseconds`, ..., `moments`. None where not every row has one."""
@@ -60,26 +60,26 @@ class Reading(Frozen):
     """Fields of requests that change the prompt and are not sent, such as `tools`."""
 
 
-def check_limit(name: str, reading: Reading) -> None:
+def require_enough_rows(name: str, reading: ReadReport) -> None:
     """Raises InvalidWorkload where too many rows are left out, or none is left."""
     if reading.rows == 0:
         raise InvalidWorkload(f"{name} is empty: give at least one prompt.")
     if reading.left_out * LEAST_USED <= reading.rows:
         return
-    share = f"{reading.left_out:,} of {rows(reading)}" if reading.rows > 1 else f"its only {reading.unit}"
+    share = f"{reading.left_out:,} of {row_count_words(reading)}" if reading.rows > 1 else f"its only {reading.unit}"
     advice = "correct the file"
     if any(NO_PROMPT in each.reason for each in reading.named):
         raise InvalidWorkload(
-            f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({reasons(reading)}): {advice}, or "
+            f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({unused_reasons(reading)}): {advice}, or "
             "name the field of its prompts with {}.",
             "columns",
         )
     raise InvalidWorkload(
-        f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({reasons(reading)}): {advice}."
+        f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({unused_reasons(reading)}): {advice}."
     )
 
 
-def reasons(reading: Reading) -> str:
+def unused_reasons(reading: ReadReport) -> str:
     """`line 3: no user speaks in it; lines 5, 9 and 4 more: it is not JSON`."""
     by_reason: dict[str, list[int]] = {}
     for each in reading.named:
@@ -89,12 +89,12 @@ def reasons(reading: Reading) -> str:
     return "; ".join([*parts, *([f"and {more:,} more"] if more else [])])
 
 
-def rows(reading: Reading) -> str:
+def row_count_words(reading: ReadReport) -> str:
     """`1 line`, `41 entries`."""
     return f"{reading.rows:,} {reading.unit if reading.rows == 1 else PLURALS[reading.unit]}"
 
 
-def _numbered(unit: Unit, numbers: Sequence[int], reason: str) -> str:
+def _numbered(unit: RowUnit, numbers: Sequence[int], reason: str) -> str:
     """`lines 5, 9 and 4 more: it is not JSON`."""
     rest = len(numbers) - NAMED_PER_REASON
     names = [f"{number:,}" for number in numbers[:NAMED_PER_REASON]] + ([f"{rest:,} more"] if rest > 0 else [])

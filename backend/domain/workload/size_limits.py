@@ -13,17 +13,17 @@ MOST_MADE_TOKENS = 20_000_000
 """Of all prompts together."""
 
 
-def fits(prompts: int, tokens: float) -> bool:
+def fits_limits(prompts: int, tokens: float) -> bool:
     """Whether so many prompts, of so many tokens in all, may be made."""
     return prompts <= MOST_LINES and tokens <= MOST_MADE_TOKENS
 
 
-def check_generated(name: str, prompts: int, tokens: float) -> None:
+def require_generated_size(name: str, prompts: int, tokens: float) -> None:
     """Check the size of a built-in workload that a load needs: `prompts` lines of `tokens` in all.
 
     Raises InvalidWorkload where it is above the bound.
     """
-    if fits(prompts, tokens):
+    if fits_limits(prompts, tokens):
         return
     raise InvalidWorkload(
         f"This load takes {prompts:,} prompts, and of {name} they would have about {tokens / 1e6:,.0f} million tokens. At most "

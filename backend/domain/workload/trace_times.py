@@ -32,7 +32,7 @@ SECONDS: dict[TimeUnit, Decimal] = {
     "us": Decimal("1e-6"),
     "ns": Decimal("1e-9"),
 }
-NAMES: dict[TimeUnit, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+UNIT_NAMES: dict[TimeUnit, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 MOMENTS, UNCLEAR = "moments", "unclear"
 EPOCH_FROM, EPOCH_TO = Decimal("1.0e9"), Decimal("2.6e9")
 """2001 and 2052, in seconds since 1970."""
@@ -62,7 +62,7 @@ class _Time(NamedTuple):
     form: str
 
 
-def read(
+def read_times(
     name: str, values: Sequence[Any], unit: TimeUnit = "auto", of_format: TimeUnit = "auto", *, needed: bool = True
 ) -> Times:
     """Read every row's time. `unit` was named by the person, `of_format` by the format.
@@ -91,7 +91,7 @@ def read(
             seconds.append(_offset(value, form, (value.value - first) * scale))
         else:
             seconds.append(value)
-    return Times(seconds, NAMES[chosen] if form == "number" else MOMENTS)
+    return Times(seconds, UNIT_NAMES[chosen] if form == "number" else MOMENTS)
 
 
 def _offset(time: _Time, form: str, seconds: Decimal) -> float | UnusableRow:

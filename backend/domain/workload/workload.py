@@ -2,7 +2,7 @@
 
 One JSON object a line. It has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are
 the server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `workload_reader` reads what
-people bring, and `written` makes these lines of it, in ASCII and with \\n at the end of each, so that nothing can take
+people bring, and `write_prompts` makes these lines of it, in ASCII and with \\n at the end of each, so that nothing can take
 a line for two.
 """
 
@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.frozen import Frozen
-from backend.domain.workload.row_report import Reading
+from backend.domain.workload.row_report import ReadReport
 
 MOST_LINES, LONGEST_LINE = 100_000, 16_000_000
 """More lines than a load asks in a day; a line's JSON takes up to 25 times its size in memory."""
@@ -70,7 +70,7 @@ class WorkloadSummary(Frozen):
     prompts: int
     prompt_characters_p50: int
     prompt_characters_max: int
-    reading: Reading | None = Field(None, exclude_if=lambda value: value is None)
+    reading: ReadReport | None = Field(None, exclude_if=lambda value: value is None)
     """How its file was read: rows that were left out, what its times were taken for. None of a built-in workload."""
 
 
@@ -91,7 +91,7 @@ class Workload(Frozen):
         """Of its shortest conversation; 1 where a line stands alone."""
         return min((len(prompt.turns or ("",)) for prompt in self.prompts), default=1)
 
-    def about(self, reading: Reading | None = None) -> WorkloadSummary:
+    def about(self, reading: ReadReport | None = None) -> WorkloadSummary:
         lengths = sorted(len(prompt.prompt) for prompt in self.prompts)
         return WorkloadSummary(
             name=self.name,
@@ -103,16 +103,16 @@ class Workload(Frozen):
         )
 
 
-def parse(name: str, content: bytes) -> Workload:
+def parse_workload(name: str, content: bytes) -> Workload:
     """Read JSONL. Raises InvalidWorkload naming the first broken line and what is wrong with it."""
-    prompts = [_prompt(f"Line {number}", row) for number, row in documents(content)]
+    prompts = [_prompt(f"Line {number}", row) for number, row in parse_lines(content)]
     if not prompts:
         raise InvalidWorkload(f'The workload {name} is empty: give one JSON object a line with a "prompt".')
     return Workload(name=name, sha256=hashlib.sha256(content).hexdigest(), prompts=tuple(prompts))
 
 
-def written(prompts: Iterable[Prompt]) -> bytes:
-    """The lines that `parse` reads: ASCII, one JSON object a line, without what a prompt does not have."""
+def write_prompts(prompts: Iterable[Prompt]) -> bytes:
+    """The lines that `parse_workload` reads: ASCII, one JSON object a line, without what a prompt does not have."""
     return "".join(json.dumps(_document_of(prompt)) + "\n" for prompt in prompts).encode("ascii")
 
 
@@ -122,7 +122,7 @@ def _document_of(prompt: Prompt) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None}
 
 
-def documents(content: bytes) -> list[tuple[int, Any]]:
+def parse_lines(content: bytes) -> list[tuple[int, Any]]:
     """(line number from 1, document) of each line that is not blank. Raises InvalidWorkload."""
     found = []
     for number, line in enumerate(io.BytesIO(content), 1):
@@ -136,7 +136,7 @@ def documents(content: bytes) -> list[tuple[int, Any]]:
     return found
 
 
-def check_trace(workload: Workload) -> None:
+def require_times(workload: Workload) -> None:
     """Raises InvalidWorkload where a prompt has no time."""
     without = [number for number, prompt in enumerate(workload.prompts, 1) if prompt.timestamp is None]
     if without:
@@ -176,14 +176,14 @@ def _prompt(where: str, document: Any) -> Prompt:
         system=document.get("system") if turns else None,
         max_tokens=_tokens(where, tokens),
         timestamp=_time(where, time),
-        kind=kind_of(document),
+        kind=prompt_kind(document),
     )
     if not all(is_unicode(text) for text in found.texts()):
         raise InvalidWorkload(f"{where} of the workload has half a character (a lone surrogate): write the file anew.")
     return found
 
 
-def kind_of(document: dict[str, Any]) -> Any:
+def prompt_kind(document: dict[str, Any]) -> Any:
     """Under its own name or that of MT-bench's lines; what is no word is left out later."""
     return document.get("kind") or document.get("category")
 

@@ -16,7 +16,7 @@ from typing import Any
 from backend.address import Address
 from backend.domain.errors import InvalidWorkload
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, UsageRung
-from backend.domain.workload.workload import Prompt, check_trace, parse
+from backend.domain.workload.workload import Prompt, parse_workload, require_times
 from backend.endpoint import header_fields
 
 
@@ -83,10 +83,10 @@ def read_prompts(path: Path, *, trace: bool = False) -> tuple[Prompt, ...]:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidWorkload(f"The workload {path} cannot be read ({error.strerror}): give a JSONL file.") from None
-    workload = parse(path.name, content)
+    workload = parse_workload(path.name, content)
     if not trace:
         return workload.prompts
-    check_trace(workload)
+    require_times(workload)
     return workload.in_order
 
 

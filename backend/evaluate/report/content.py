@@ -19,7 +19,7 @@ from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedRes
 from backend.domain.load.load import Load
 from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.maths.intervals import wilson
-from backend.domain.what_if.costs import as_asked
+from backend.domain.what_if.costs import repriced
 from backend.evaluate.report import tables
 from backend.evaluate.report.facts import facts, moment, variant_facts
 from backend.evaluate.report.tables import table_data
@@ -65,7 +65,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Everything that the template names, at the price of the what-if. The document as JSON stays the stored one."""
     document = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
-    evaluation = as_asked(evaluation, extras.what_if)
+    evaluation = repriced(evaluation, extras.what_if)
     shown, at_load = _charts(evaluation), request_plots(evaluation, extras.requests)
     beside = imported_plots(evaluation, extras.imported)
     rows = tables.rows_by_table(evaluation)

@@ -7,14 +7,14 @@ from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import figure
-from backend.domain.limits.goodput import Counted, Key, goodputs
+from backend.domain.limits.goodput import CountWithin, VariantLoad, level_goodputs
 from backend.present.charts.markers import at, flags, legend_name, levels, marker, places, provenance, whisker_key
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
 
 TITLE = "Goodput: requests/s within the limits"
 
 
-def goodput(evaluation: Evaluation, counts: Mapping[Key, Counted], theme: Theme = "light") -> Figure:
+def goodput(evaluation: Evaluation, counts: Mapping[VariantLoad, CountWithin], theme: Theme = "light") -> Figure:
     """Requests a second within the limits against concurrency, with the 95% Wilson interval of their share."""
     traces = [_trace(evaluation, result, counts, theme) for result in evaluation.variants]
     drawn = [trace for trace in traces if trace["x"]]
@@ -29,9 +29,9 @@ def goodput(evaluation: Evaluation, counts: Mapping[Key, Counted], theme: Theme 
 
 
 def _trace(
-    evaluation: Evaluation, result: VariantResult, counts: Mapping[Key, Counted], theme: Theme
+    evaluation: Evaluation, result: VariantResult, counts: Mapping[VariantLoad, CountWithin], theme: Theme
 ) -> dict[str, Any]:
-    found, place, where = goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
+    found, place, where = level_goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
     x, y = [each.level.concurrency for each in found], [each.requests_per_s for each in found]
     said = [
         f"{at(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>{each.share:.1%} of them within the limits"

@@ -12,7 +12,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
-from backend.domain.imported.imported_result import TITLES, ImportedLevel, ImportedResult, Spread
+from backend.domain.imported.imported_result import TITLES, ImportedLatency, ImportedLevel, ImportedResult
 from backend.present.charts import evaluation as charts
 from backend.present.charts.markers import LEGEND_WIDTH, legend_name
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text
@@ -73,7 +73,7 @@ def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dic
 
 def _value(level: ImportedLevel, metric: str) -> float | None:
     found = getattr(level, metric)
-    return found.p50 if isinstance(found, Spread) else found
+    return found.p50 if isinstance(found, ImportedLatency) else found
 
 
 def _said(result: ImportedResult, level: ImportedLevel, metric: str, value: float) -> str:

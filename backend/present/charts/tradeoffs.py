@@ -9,7 +9,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import figure, finite
-from backend.domain.limits.chart_selection import ParetoPoint, only, pareto_points
+from backend.domain.limits.chart_selection import ParetoPoint, pareto_points, select_variants
 from backend.domain.load.load import Load
 from backend.present.charts.markers import (
     at,
@@ -54,7 +54,7 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
     names = [result.name for result in evaluation.variants]
     own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
-    looks = places(only(evaluation, [names[index] for index in own]))
+    looks = places(select_variants(evaluation, [names[index] for index in own]))
     few = sum(p.variant in own for p in points) <= MOST_LABELS
     marks = [_others(evaluation, [p for p in points if p.variant not in own], theme)]
     marks += [

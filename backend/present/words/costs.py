@@ -14,19 +14,19 @@ from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.machine import price_list
 from backend.domain.what_if import costs
-from backend.domain.what_if.costs import ApiPrice, Monthly, Operating, WhatIf, level_price, pricing_of
+from backend.domain.what_if.costs import ApiPrice, MonthlyCost, OperatingPoint, WhatIf, choose_pricing, level_price
 
 NEVER = "no measured load keeps these limits"
 UNCOUNTED = "tokens not counted"
 Row = dict[str, str | int | float | None]
-Within = Sequence[Operating | None]
+Within = Sequence[OperatingPoint | None]
 """Of each variant; None where no measured load keeps the limits."""
 FORMULA = "SageMaker-compatible (the announcement's formula)"
 
 
 def within_limits(evaluation: Evaluation, what_if: WhatIf) -> Within:
     """Where each variant runs best under the limits."""
-    return [costs.within(result, what_if.limits) for result in evaluation.variants]
+    return [costs.operating_point(result, what_if.limits) for result in evaluation.variants]
 
 
 def rows(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[Row]:
@@ -37,12 +37,12 @@ def rows(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> l
     """
     found = within_limits(evaluation, what_if) if at is None else at
     return [
-        _row(result, each, pricing_of(evaluation, what_if, result.variant), what_if)
+        _row(result, each, choose_pricing(evaluation, what_if, result.variant), what_if)
         for result, each in zip(evaluation.variants, found, strict=True)
     ]
 
 
-def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, what_if: WhatIf) -> Row:
+def _row(result: VariantResult, at: OperatingPoint | None, pricing: Pricing | None, what_if: WhatIf) -> Row:
     if at is None:
         return {"Variant": result.name, "Highest load within the limits": NEVER}
     found: Row = {
@@ -57,14 +57,14 @@ def _row(result: VariantResult, at: Operating | None, pricing: Pricing | None, w
     if what_if.api is not None:
         found["Cheaper than the hosted API from"] = break_even_words(pricing, at, what_if.api)
     if what_if.requests_a_month:
-        month = costs.monthly(pricing, at, what_if.requests_a_month, what_if.peak)
+        month = costs.monthly_cost(pricing, at, what_if.requests_a_month, what_if.peak)
         found[f"{what_if.requests_a_month:,.0f} requests a month"] = (
             month_words(month) if month else "nothing was answered"
         )
     return found
 
 
-def _prices(result: VariantResult, pricing: Pricing, at: Operating) -> Row:
+def _prices(result: VariantResult, pricing: Pricing, at: OperatingPoint) -> Row:
     """Input, output and total from the load's own rates; the blended ones only where that load was measured."""
     level = next((each for each in result.levels if not at.interpolated and each.load == at.load), None)
     price = level_price(pricing, level) if level else None
@@ -83,7 +83,7 @@ def _price(pricing: Pricing, tokens_per_s: float | None) -> float | str | None:
     return UNCOUNTED if tokens_per_s is None else price_per_million(pricing.hour, tokens_per_s)
 
 
-def load_words(at: Operating) -> str:
+def load_words(at: OperatingPoint) -> str:
     """Where on the curve it is, and whether that was measured."""
     if at.interpolated:
         about = Load(at.load.mode, round(at.load.value, 1))
@@ -91,7 +91,7 @@ def load_words(at: Operating) -> str:
     return f"{at.load.words}, measured{'; more may fit' if at.at_the_end else ''}"
 
 
-def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
+def break_even_words(pricing: Pricing, at: OperatingPoint, api: ApiPrice) -> str:
     """From which share of its full load the machine is the cheaper one."""
     break_even = costs.break_even(pricing, at, api)
     if break_even.api_per_hour is None:
@@ -103,7 +103,7 @@ def break_even_words(pricing: Pricing, at: Operating, api: ApiPrice) -> str:
     return f"{break_even.share:.0%} of full load ({figure(break_even.requests_per_hour)} requests an hour)"
 
 
-def month_words(month: Monthly) -> str:
+def month_words(month: MonthlyCost) -> str:
     """Of a month at a number of requests: its cost, machines and use."""
     machines = counted(month.machines, "machine")
     return (
@@ -131,7 +131,7 @@ def basis(evaluation: Evaluation, what_if: WhatIf, at: Within | None = None) -> 
 
 def hour_words(evaluation: Evaluation, what_if: WhatIf) -> str:
     """Which price prices are computed with, and whether it was chosen afterwards."""
-    pricing, given = pricing_of(evaluation, what_if), pricing_of(evaluation, WhatIf())
+    pricing, given = choose_pricing(evaluation, what_if), choose_pricing(evaluation, WhatIf())
     own = _own_hours(evaluation, what_if)
     if pricing is None:
         return own or "No hourly price is known."

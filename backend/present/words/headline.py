@@ -11,9 +11,9 @@ from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.figures import code, counted, factor_and_bounds, figure, listed, small
-from backend.domain.limits.quality_loss import Grade, grade, nats
+from backend.domain.limits.quality_loss import LossGrade, loss_grade, loss_nats
 from backend.domain.load.load import Load
-from backend.domain.what_if.costs import WhatIf, pricing_of
+from backend.domain.what_if.costs import WhatIf, choose_pricing
 from backend.present.words import quality_loss
 from backend.present.words.measurements import typical
 from backend.present.words.verdicts import IN_SHORT, TOO_NOISY, obstacle, plain_sameness, same_within, upright
@@ -112,18 +112,18 @@ def _wins(evaluation: Evaluation) -> list[Win]:
 
 
 def _lost(quality: Quality | None) -> float | None:
-    return nats(quality.kl_mean, quality.perplexity_original, quality.perplexity) if quality else None
+    return loss_nats(quality.kl_mean, quality.perplexity_original, quality.perplexity) if quality else None
 
 
 def _grade(quality: Quality | None) -> int:
     """0 where nothing is lost; what nobody measured stands behind every grade."""
     lost = _lost(quality)
-    return len(get_args(Grade)) if lost is None else get_args(Grade).index(grade(lost))
+    return len(get_args(LossGrade)) if lost is None else get_args(LossGrade).index(loss_grade(lost))
 
 
 def is_ruined(quality: Quality | None) -> bool:
     lost = _lost(quality)
-    return lost is not None and grade(lost) == "ruined"
+    return lost is not None and loss_grade(lost) == "ruined"
 
 
 def line(evaluation: Evaluation) -> str:
@@ -241,7 +241,7 @@ def _cheaper(share: float | None) -> str:
 
 
 def _prices(evaluation: Evaluation, found: Win, tokens_per_s: tuple[float | None, float | None]) -> str:
-    first, second = (pricing_of(evaluation, WhatIf(), each.variant) for each in (found.before, found.after))
+    first, second = (choose_pricing(evaluation, WhatIf(), each.variant) for each in (found.before, found.after))
     if first is None or second is None:
         return "at the same price an hour" if first is second else "only one of them has a price an hour"
     before, after = (

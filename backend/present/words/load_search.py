@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.figures import code, figure
-from backend.domain.limits.objective import parse
+from backend.domain.limits.objective import parse_objective
 from backend.present.words.measurements import quality_cost
 
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "client_latency_ms": "client latency"}
@@ -87,7 +87,7 @@ def _beyond(above: Checked) -> list[str]:
 
 def goal(objectives: Sequence[str]) -> str:
     """`ttft_p95<=0.3s` as `TTFT p95 at most 300 ms`."""
-    parsed = [parse(text) for text in objectives]
+    parsed = [parse_objective(text) for text in objectives]
     return " and ".join(
         f"{METRICS[each.metric]} p{each.share * 100:.0f} at most {each.limit_ms:g} ms" for each in parsed
     )

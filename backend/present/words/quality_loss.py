@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.domain.evaluation.document import Quality
-from backend.domain.limits.quality_loss import Grade, grade, nats
+from backend.domain.limits.quality_loss import LossGrade, loss_grade, loss_nats
 
-GRADES: dict[Grade, str] = {
+GRADES: dict[LossGrade, str] = {
     "none": "no loss to be measured",
     "hardly": "loss hardly measurable",
     "small": "a small loss",
@@ -26,19 +26,19 @@ def words(quality: Quality | None) -> str | None:
         return None
     if quality.scored == "original":
         return "the original's weights"
-    return _words(nats(quality.kl_mean, quality.perplexity_original, quality.perplexity), quality.same_top)
+    return _words(loss_nats(quality.kl_mean, quality.perplexity_original, quality.perplexity), quality.same_top)
 
 
 def of_manifest(quality: Mapping[str, Any]) -> str | None:
     """The same of an artifact's scores."""
-    lost = nats(quality.get("kl_mean"), quality.get("perplexity_before"), quality.get("perplexity_after"))
+    lost = loss_nats(quality.get("kl_mean"), quality.get("perplexity_before"), quality.get("perplexity_after"))
     return _words(lost, quality.get("same_top"))
 
 
 def _words(lost: float | None, same: float | None) -> str | None:
     if lost is None:
         return None
-    return "; ".join([*([] if same is None else [changes(same)]), GRADES[grade(lost)]])
+    return "; ".join([*([] if same is None else [changes(same)]), GRADES[loss_grade(lost)]])
 
 
 def changes(same: float) -> str:

@@ -6,25 +6,25 @@ from collections.abc import Iterator
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted, span
-from backend.domain.workload.generators import LONG
-from backend.domain.workload.row_report import Reading, reasons, rows
+from backend.domain.workload.generators import LONGER_WORKLOAD
+from backend.domain.workload.row_report import ReadReport, row_count_words, unused_reasons
 from backend.domain.workload.trace_times import MOMENTS
 
 
-def said(asked: EvaluateOptions, chosen: EvaluateOptions, prompts: int, reading: Reading | None) -> list[str]:
+def said(asked: EvaluateOptions, chosen: EvaluateOptions, prompts: int, reading: ReadReport | None) -> list[str]:
     """What to say of the workload of `chosen` before the load starts; `asked` are the options as the person gave
     them."""
     sentences = list(read_words(prompts, reading, traced=chosen.trace, forced=bool(chosen.ignore_eos)))
-    if "workload" not in asked.model_fields_set and chosen.workload == LONG:
+    if "workload" not in asked.model_fields_set and chosen.workload == LONGER_WORKLOAD:
         sentences.insert(
             0,
-            f"The bundled workload has fewer prompts than this load asks: {LONG}, which is generated, is taken "
+            f"The bundled workload has fewer prompts than this load asks: {LONGER_WORKLOAD}, which is generated, is taken "
             f"({prompts:,} prompts).",
         )
     return sentences
 
 
-def read_words(prompts: int, reading: Reading | None, *, traced: bool, forced: bool = False) -> Iterator[str]:
+def read_words(prompts: int, reading: ReadReport | None, *, traced: bool, forced: bool = False) -> Iterator[str]:
     """A sentence for each thing that a reader must know; none where every row is used as it stands.
 
     `traced`: the load is a replay; `forced`: answers are as long as asked.
@@ -33,8 +33,8 @@ def read_words(prompts: int, reading: Reading | None, *, traced: bool, forced: b
         return
     if reading.left_out:
         yield (
-            f"{reading.left_out:,} of {rows(reading)} cannot be used and "
-            f"{'is' if reading.left_out == 1 else 'are'} left out ({reasons(reading)})."
+            f"{reading.left_out:,} of {row_count_words(reading)} cannot be used and "
+            f"{'is' if reading.left_out == 1 else 'are'} left out ({unused_reasons(reading)})."
         )
     if reading.settings_left_out:
         yield f"Only texts are sent: {', '.join(reading.settings_left_out)} of the requests are left out."
@@ -50,11 +50,11 @@ def of_document(evaluation: Evaluation) -> list[str]:
     return list(read_words(summary.prompts, summary.reading, traced=options.trace, forced=bool(options.ignore_eos)))
 
 
-def _times(reading: Reading) -> str:
+def _times(reading: ReadReport) -> str:
     return "its times are moments" if reading.times == MOMENTS else f"timestamps read as {reading.times}"
 
 
-def _lengths(reading: Reading, forced: bool) -> str:
+def _lengths(reading: ReadReport, forced: bool) -> str:
     """Of a trace of lengths: what its prompts are made of, and what they share."""
     low, high = reading.lengths or (0, 0)
     extent = f"{low:,} tokens" if low == high else f"{low:,} to {high:,} tokens"

@@ -15,7 +15,7 @@ from backend.domain.jobs.jobs import LIVE, EvaluateSpec, JobState
 from backend.domain.jobs.terms import Terms
 from backend.domain.load import prompt_lines
 from backend.domain.roles import Action
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.hardware import engine_status, probe
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
@@ -150,7 +150,7 @@ def _first_line(view: EvaluationView, spec: EvaluateSpec) -> int:
     """Where the new blocks' lines begin (`prompt_lines.origin`). Raises NotContinued where there are too few lines."""
     file, options = Path(spec.options.workload), spec.options
     content = file.read_bytes() if file.is_file() else b""
-    workload = parse(file.stem, content) if content else None
+    workload = parse_workload(file.stem, content) if content else None
     if workload is None or workload.sha256 != view.document.workload.sha256:
         raise NotContinued(f"{view.id} cannot be continued: its workload is no longer at {file}; measure again.")
     has, turns = len(workload.prompts), workload.least_turns

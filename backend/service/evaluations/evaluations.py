@@ -17,8 +17,8 @@ from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.limits import fail_conditions
-from backend.domain.limits.fail_conditions import Gate
-from backend.domain.limits.option_rules import check as check_together
+from backend.domain.limits.fail_conditions import FailCondition
+from backend.domain.limits.option_rules import validate_options as check_together
 from backend.domain.roles import Action
 from backend.domain.validation import checked, readable
 from backend.domain.workload import generators
@@ -116,18 +116,18 @@ def _with_prefix_cache(variant: Variant, chosen: EvaluateOptions) -> Variant:
     return variant.model_copy(update={"serving": serving})
 
 
-def read_gates(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[Gate]:
+def read_gates(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[FailCondition]:
     """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
-    found = [fail_conditions.read(text) for text in written]
+    found = [fail_conditions.parse_condition(text) for text in written]
     if found and not waits:
         raise fail_conditions.InvalidGate("it is judged at the end; leave out {}.", "detach")
-    fail_conditions.check(found, chosen, tasks.gate_figures(chosen))
+    fail_conditions.check_conditions(found, chosen, tasks.gate_figures(chosen))
     return found
 
 
-def check_gates(document: Evaluation, written: Sequence[Gate]) -> None:
+def check_gates(document: Evaluation, written: Sequence[FailCondition]) -> None:
     """Raises GateFailed with every place where a condition holds."""
-    breaches = fail_conditions.breaches(document, written)
+    breaches = fail_conditions.find_breaches(document, written)
     if breaches:
         raise GateFailed(f"{len(breaches)} figures are not as asked: {'; '.join(breach.words for breach in breaches)}.")
 
@@ -155,7 +155,7 @@ def freeze(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     forced = spec.options.ignore_eos
     if forced is None:  # a server of another make may not know it, and all are asked the same
         ours = all(variant.kind != "url" for variant in spec.variants)
-        made = spec.options.workload in generators.KINDS or (
+        made = spec.options.workload in generators.WORKLOAD_KINDS or (
             kept.reading is not None and kept.reading.lengths is not None
         )
         forced = ours and made

@@ -32,7 +32,7 @@ def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> Imported
     workspace.check(Action.ADD_RESULT)
     names = ", ".join(name for name, _ in contents)
     result = ImportedResult.model_validate_json(
-        sandbox.run(importer.as_json, list(contents), about=names, cpu_s=READING_S)
+        sandbox.run(importer.parse_results_to_json, list(contents), about=names, cpu_s=READING_S)
     )
     file = _file(workspace, result.id)
     quotas.check_upload(workspace, len(result.model_dump_json()))

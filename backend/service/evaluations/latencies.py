@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.metrics import LIMITABLE_METRICS
-from backend.domain.limits.goodput import Counted, Key, Limits
+from backend.domain.limits.goodput import CountWithin, RequestLimits, VariantLoad
 from backend.domain.load.load import Load
 from backend.service.evaluations.evaluations import EvaluationView
 
@@ -37,7 +37,7 @@ def records_file(view: EvaluationView) -> tuple[str, int, int]:
     return str(file), status.st_mtime_ns, status.st_size
 
 
-def count_within(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
+def count_within(view: EvaluationView, limits: RequestLimits) -> dict[VariantLoad, CountWithin]:
     """Measured requests, and those within the limits, of each variant and level. Raises NotFound."""
     import pyarrow.compute as compute
 
@@ -45,12 +45,12 @@ def count_within(view: EvaluationView, limits: Limits) -> dict[Key, Counted]:
     within = kept.table["ok"]
     for name, limit in limits.given.items():
         within = compute.and_(within, compute.fill_null(compute.less_equal(kept.table[name], limit), False))
-    found: dict[Key, Counted] = {}
+    found: dict[VariantLoad, CountWithin] = {}
     for result in view.document.variants:
         for level in result.levels:
             place = kept.places.get((result.name, level.load.key))
             if place is not None:
-                found[result.name, level.load] = Counted(compute.sum(within.slice(*place)).as_py() or 0, place[1])
+                found[result.name, level.load] = CountWithin(compute.sum(within.slice(*place)).as_py() or 0, place[1])
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation.document import Level
-from backend.domain.limits.goodput import Limits
+from backend.domain.limits.goodput import RequestLimits
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
 from backend.present.report_content import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, spread_of
@@ -92,7 +92,7 @@ def _goodput(view: EvaluationView, what_if: WhatIf) -> tuple[Within, ...]:
     if not what_if.request_limits:
         return ()
     try:
-        counts = latencies.count_within(view, Limits.model_validate(what_if.request_limits))
+        counts = latencies.count_within(view, RequestLimits.model_validate(what_if.request_limits))
     except NotFound:
         return ()
     return tuple(

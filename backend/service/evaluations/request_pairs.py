@@ -118,7 +118,7 @@ def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:
     """In their order; none where the workload is gone or was changed since."""
     file = Path(view.document.options.workload)
     try:
-        found = workload.parse(file.stem, file.read_bytes())
+        found = workload.parse_workload(file.stem, file.read_bytes())
     except (WhetstoneError, OSError):
         return []
     if found.sha256 != view.document.workload.sha256:

@@ -23,7 +23,7 @@ from backend.catalog.text import workload_text
 from backend.domain.errors import InvalidWorkload, TooDemanding
 from backend.domain.roles import Action
 from backend.domain.workload import generators, workload
-from backend.domain.workload.row_report import Reading
+from backend.domain.workload.row_report import ReadReport
 from backend.domain.workload.trace_times import TimeUnit
 from backend.domain.workload.workload import Workload
 from backend.service.jobs import quotas
@@ -69,13 +69,13 @@ class Lines(NamedTuple):
     """A file in our own form. `content` are our own lines, or those of a trace of lengths (`reading.lengths`)."""
 
     content: bytes
-    reading: Reading
+    reading: ReadReport
 
 
 class PreparedWorkload(NamedTuple):
     content: bytes
     workload: Workload
-    reading: Reading | None = None
+    reading: ReadReport | None = None
     """None of a built-in workload."""
 
 
@@ -87,11 +87,11 @@ def make_workload(asked: WorkloadRequest) -> PreparedWorkload:
     file = Path(asked.file.path)
     if sandbox.is_ours(file):
         content = read(file)
-        return PreparedWorkload(content, workload.parse(file.stem, content))
+        return PreparedWorkload(content, workload.parse_workload(file.stem, content))
     lines = _read_lines(asked.file)
     if lines.reading.lengths is not None:
         return _with_prompts(asked, file.stem, lines)
-    return PreparedWorkload(lines.content, workload.parse(file.stem, lines.content), lines.reading)
+    return PreparedWorkload(lines.content, workload.parse_workload(file.stem, lines.content), lines.reading)
 
 
 @lru_cache(maxsize=4)
@@ -124,13 +124,13 @@ def _with_prompts(asked: WorkloadRequest, name: str, lines: Lines) -> PreparedWo
             about=name,
             cpu_s=GENERATING_S * math.ceil(reading.rows / GENERATED_LINES),
         )
-    parsed = workload.parse(name if file else f"{name}-estimated-lengths", content)
+    parsed = workload.parse_workload(name if file else f"{name}-estimated-lengths", content)
     return PreparedWorkload(content, parsed, reading.model_copy(update={"exact_lengths": file is not None}))
 
 
 def is_long(asked: WorkloadRequest) -> bool:
     """Whether it is generated, with more lines than its kind has by itself."""
-    return asked.file is None and asked.prompts > generators.KINDS[asked.source].prompts
+    return asked.file is None and asked.prompts > generators.WORKLOAD_KINDS[asked.source].prompts
 
 
 def _generate(asked: WorkloadRequest) -> PreparedWorkload:
@@ -143,7 +143,7 @@ def _generate(asked: WorkloadRequest) -> PreparedWorkload:
     else:
         content = _generate_in_sandbox(asked, asking, "" if ours else str(file))
     return PreparedWorkload(
-        content, workload.parse(asked.source if file else f"{asked.source}-estimated-lengths", content)
+        content, workload.parse_workload(asked.source if file else f"{asked.source}-estimated-lengths", content)
     )
 
 
@@ -191,7 +191,7 @@ def own_lines(
         workload_text.read, name, content, dict(columns), time_unit, timed, about=name, cpu_s=_seconds(content)
     )
     head, _, lines = made.partition(b"\n")
-    return Lines(lines, Reading.model_validate_json(head))
+    return Lines(lines, ReadReport.model_validate_json(head))
 
 
 def is_own(file: Path, content: bytes) -> bool:
@@ -217,7 +217,7 @@ def _read_own(file: Path, content: bytes) -> Lines:
     """With how the upload was read, where that is kept beside it."""
     lines = own_lines(f"{file.stem}.jsonl", content, {}, time_unit="s")
     try:
-        return lines._replace(reading=Reading.model_validate_json(_reading_file(file).read_bytes()))
+        return lines._replace(reading=ReadReport.model_validate_json(_reading_file(file).read_bytes()))
     except (OSError, ValidationError):
         return lines
 
@@ -254,7 +254,7 @@ def keep_by_hash(workspace: Workspace, name: str, content: bytes) -> Path:
     return file
 
 
-def store_upload(workspace: Workspace, name: str, content: bytes, reading: Reading | None = None) -> str:
+def store_upload(workspace: Workspace, name: str, content: bytes, reading: ReadReport | None = None) -> str:
     """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by.
 
     `reading` is kept with it.

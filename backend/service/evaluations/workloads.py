@@ -20,7 +20,7 @@ from backend.domain.load import prompt_lines
 from backend.domain.maths.intervals import percentile
 from backend.domain.roles import Action
 from backend.domain.workload import generators, workload
-from backend.domain.workload.row_report import Reading
+from backend.domain.workload.row_report import ReadReport
 from backend.domain.workload.trace_times import TimeUnit
 from backend.domain.workload.workload import Prompt, Workload
 from backend.service import paths
@@ -53,7 +53,7 @@ class WorkloadFacts(Frozen):
     """Every line has a time: it can be replayed."""
     first: tuple[Prompt, ...]
     sample: tuple[str, ...]
-    reading: Reading | None = None
+    reading: ReadReport | None = None
     """How the file was read; None of a built-in workload."""
 
 
@@ -70,7 +70,7 @@ class TokenLengths(Frozen):
 
 def names() -> list[str]:
     """Bundled files first, then those that are generated."""
-    return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.KINDS)
+    return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.WORKLOAD_KINDS)
 
 
 class PreparedLoad(NamedTuple):
@@ -80,7 +80,7 @@ class PreparedLoad(NamedTuple):
     chosen: EvaluateOptions
     """As they were asked for, with the workload that was taken where none was named."""
     prompts: int
-    reading: Reading | None
+    reading: ReadReport | None
 
 
 def fit_to_variants(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
@@ -99,7 +99,7 @@ def _fit_length(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptio
     """With a generated workload where its own has too few lines."""
     if _missing(make_workload(make_request(chosen, of)).workload, chosen) is None:
         return chosen
-    return chosen.model_copy(update={"workload": generators.LONG})
+    return chosen.model_copy(update={"workload": generators.LONGER_WORKLOAD})
 
 
 def _fit_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
@@ -176,13 +176,13 @@ def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     if not workload_files.is_long(asked):
         _check_request(asked, chosen, of)
         return
-    plan = generators.planned(asked.source, context=asked.context, prompts=asked.prompts)
+    plan = generators.plan_workload(asked.source, context=asked.context, prompts=asked.prompts)
     _check_length(asked.source, plan.prompts, generators.LEAST_TURNS if asked.source == "chat" else 1, chosen)
 
 
 def _check_request(asked: WorkloadRequest, chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
     if chosen.trace:
-        workload.check_trace(make_workload(asked).workload)
+        workload.require_times(make_workload(asked).workload)
     for variant in of:
         context = context_tokens(variant)
         if variant.model_path is not None and context is not None:
@@ -227,7 +227,7 @@ def keep_copy(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Varian
     return PreparedLoad(file, chosen, len(ready.workload.prompts), ready.reading)
 
 
-def describe_reading(chosen: EvaluateOptions, of: Sequence[Variant]) -> tuple[int, Reading | None]:
+def describe_reading(chosen: EvaluateOptions, of: Sequence[Variant]) -> tuple[int, ReadReport | None]:
     """How many prompts there are, and how their file was read."""
     ready = make_workload(make_request(chosen, of))
     return len(ready.workload.prompts), ready.reading
@@ -262,7 +262,7 @@ def make_request(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bo
     folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
     folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
     changed, tokenizer = _stamp(folder).changed if folder else 0, str(folder) if folder else None
-    if chosen.workload not in generators.KINDS:
+    if chosen.workload not in generators.WORKLOAD_KINDS:
         file = find_file(chosen.workload)
         status = file.stat()
         read = FileRequest(str(file), status.st_size, status.st_mtime_ns)

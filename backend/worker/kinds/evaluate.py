@@ -26,13 +26,13 @@ from backend.domain.evaluation.evidence.schema import Lossless
 from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
 from backend.domain.evaluation.soundness import SHARED_PROCESSORS, idle_streams_warning, validity_warnings
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.limits.quality_loss import below_floor
+from backend.domain.limits.quality_loss import floor_problem
 from backend.domain.load.prompt_lines import GREEDY_STREAMS
 from backend.domain.model.shapes import sizes
 from backend.domain.model.stored_weights import StoredWeights
 from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
 from backend.domain.needs.serving_memory import BYTES, kv_bytes
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.hardware import engine_status, probe, processor_speed
 from backend.serving.installed_packages import is_cpu_build
 from backend.worker.measuring import evidence, lossless, served_logprobs
@@ -67,7 +67,7 @@ def _run(
     settings: configuration.Settings,
 ) -> dict[str, Any]:
     options, earlier = spec.options, read_earlier(spec.continues) if spec.continues else None
-    workload = parse(Path(options.workload).stem, Path(options.workload).read_bytes())
+    workload = parse_workload(Path(options.workload).stem, Path(options.workload).read_bytes())
     python = partial(engine_status.server_python, settings)
     on_processor = any(variant.kind != "url" and is_cpu_build(python(variant)) for variant in spec.variants)
     tasks = TaskScoring(spec, settings, channel.work, progress)
@@ -284,7 +284,7 @@ def _ruined(quality: Quality | None) -> str | None:
         "perplexity_after": quality.perplexity,
         "kl_mean": quality.kl_mean,
     }
-    return below_floor(scores, configuration.load().quality_floor)
+    return floor_problem(scores, configuration.load().quality_floor)
 
 
 def _lost(result: VariantResult) -> str:

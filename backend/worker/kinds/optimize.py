@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
-from backend.domain.limits.quality_loss import below_floor
+from backend.domain.limits.quality_loss import floor_problem
 from backend.domain.needs import job_duration, serving_memory
 from backend.domain.needs.hardware_rates import of_measured
 from backend.domain.neuron.compile_plan import CompilePlan
@@ -214,7 +214,7 @@ class Optimization:
             self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
         if missed := precision_allocation.missed(self.spec.recipe.limits, self.facts["quality"]):
             raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")
-        if ruined := below_floor(self.facts["quality"], configuration.load().quality_floor):
+        if ruined := floor_problem(self.facts["quality"], configuration.load().quality_floor):
             self.facts["quality"]["below_floor"] = ruined
             self.progress.warn(ruined)
 

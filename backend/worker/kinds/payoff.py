@@ -34,7 +34,7 @@ from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Point, Probe, Shape
 from backend.domain.planner.roofline import tokens_per_pass
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.engines.drafts import random_draft as random_drafts
 from backend.hardware import engine_status, probe
 from backend.worker.measuring import disturbance as neighbours
@@ -83,7 +83,7 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
         servers = _servers(spec, target, card, channel.work)
         measured = SlotMeasurement(spec, servers, channel, progress)
         options = EvaluateOptions(concurrency=spec.streams, max_tokens=measured.longest)
-        workload = parse(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
+        workload = parse_workload(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
         pool = ServerPool(
             [server.variant for server in servers],
             options,

@@ -20,7 +20,7 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load import counters, order, prompt_lines
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
-from backend.domain.workload.workload import Prompt, Workload, written
+from backend.domain.workload.workload import Prompt, Workload, write_prompts
 from backend.endpoint import models
 from backend.evaluate import load_plans
 from backend.evaluate.load_plans import SearchedLevel
@@ -319,7 +319,7 @@ class Measurement:
             prompts = self.workload.prompts
             if plain:
                 prompts = tuple(Prompt(prompt=prompt.prompt, max_tokens=prompt.max_tokens) for prompt in prompts)
-            path.write_bytes(written(prompts))
+            path.write_bytes(write_prompts(prompts))
         return path
 
     def _load(self, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:

@@ -11,7 +11,7 @@ from backend.catalog.text import held_out_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.limits import served_divergence
-from backend.domain.limits.served_divergence import Told
+from backend.domain.limits.served_divergence import TokenLogprobs
 from backend.domain.load.openai_json import first_choice
 from backend.endpoint import completion, models
 from backend.worker.measuring.server_pool import Endpoint
@@ -20,7 +20,7 @@ WINDOWS, LENGTH = 12, 256
 """Of the held-out text: an answer tells each position's tokens in words, so it is large."""
 LOGPROBS = 20
 """Tokens a position: what vLLM tells unless it is started with another --max-logprobs."""
-WindowLogprobs = Sequence[Sequence[Told]]
+WindowLogprobs = Sequence[Sequence[TokenLogprobs]]
 
 
 def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
@@ -61,15 +61,15 @@ def fetch_logprobs(
         return None
 
 
-def _one(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[Told]:
+def _one(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[TokenLogprobs]:
     body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": LOGPROBS}
-    return served_divergence.read(first_choice(completion(endpoint.url, body, bearer_env)))
+    return served_divergence.parse_prompt_logprobs(first_choice(completion(endpoint.url, body, bearer_env)))
 
 
 def quality_figures(told: dict[int, WindowLogprobs]) -> dict[int, dict[str, Any]]:
     """The served figures of `Quality` by variant index, against the first variant's."""
     found = {}
     for index, windows in told.items():
-        if index and 0 in told and (each := served_divergence.compared(told[0], windows)) is not None:
+        if index and 0 in told and (each := served_divergence.compare_windows(told[0], windows)) is not None:
             found[index] = {"served_kl": each.kl, "served_kl_ci95": each.kl_ci95, "served_same_top": each.same_top}
     return found

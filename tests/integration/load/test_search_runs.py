@@ -11,7 +11,7 @@ from backend import channel as form
 from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.server_pool import Endpoint, ServerPool
 from backend.worker.progress import ChannelProgress
@@ -37,7 +37,7 @@ class Pool(ServerPool):
     "asked", [{"sweep": ("latency_p50<=5s",), "sweep_to": 1.0}, {"repeats": 1}], ids=["search", "schedule"]
 )
 def test_a_level_has_the_acceptance_rate_of_its_time(tmp_path: Path, asked: dict[str, object]) -> None:
-    workload = parse("made", Path(write_prompts(tmp_path)).read_bytes())
+    workload = parse_workload("made", Path(write_prompts(tmp_path)).read_bytes())
     channel = JobChannel(tmp_path)
     for folder in (channel.work, tmp_path / form.EVENTS):
         folder.mkdir()

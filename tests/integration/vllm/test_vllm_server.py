@@ -23,7 +23,7 @@ from backend.domain.jobs.progress import NoProgress
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.evaluate.load import run_level
 from backend.evaluate.quality.token_match import token_mismatch
 from backend.serving import compile_cache, compile_key
@@ -162,7 +162,7 @@ def test_what_a_real_server_shows_proves_how_it_serves(
 def test_a_draft_changes_no_more_greedy_answers_than_the_engine_itself(
     vllm_server: VllmServer, drafted_server: VllmServer
 ) -> None:
-    prompts = parse("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts
+    prompts = parse_workload("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts
     sizes = lossless.AnswerCounts(prompts=6, tokens=16, at_once=3, sampled_prompts=0)
     speculating, plain = (
         lossless.collect_answers(server, prompts, number, chat=False, sizes=sizes)
@@ -195,7 +195,7 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
 ) -> None:
     speculation = Speculation(method="ngram_adaptive", tokens=8, proposers=str(PLUGIN))
     variant, asked = eager(starter_target, speculation=speculation), {"return_token_ids": True}
-    prompts = parse("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts[:4]
+    prompts = parse_workload("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts[:4]
     with VllmServer(
         variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625
     ) as server:

@@ -53,7 +53,7 @@ def run(order: str, name: str) -> list[RequestRecord]:
 def talks(tmp_path: Path) -> workload.Workload:
     path = tmp_path / "talks.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in TALKS))
-    return workload.parse("talks", path.read_bytes())
+    return workload.parse_workload("talks", path.read_bytes())
 
 
 @pytest.fixture

@@ -536,9 +536,9 @@ def test_repricing_takes_the_hour_less_the_discount() -> None:
     document = simulated.evaluation(["a"], [1.0], per_hour=2.0).model_copy(
         update={"variants": [simulated.result("a", [level])]}
     )
-    assert costs.as_asked(document, WhatIf(per_hour=2.0)) is document
-    (half,) = costs.as_asked(document, WhatIf(discount=0.5)).variants[0].levels
-    (double,) = costs.as_asked(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
+    assert costs.repriced(document, WhatIf(per_hour=2.0)) is document
+    (half,) = costs.repriced(document, WhatIf(discount=0.5)).variants[0].levels
+    (double,) = costs.repriced(document, WhatIf(per_hour=4.0, discount=0.5)).variants[0].levels
     assert half.price and double.price
     assert double.price.per_million_output == pytest.approx(2.0 / (level.output_tokens_per_s * 3600 / 1e6))
     assert double.price.blended == pytest.approx(2 * (half.price.blended or 0))
@@ -546,7 +546,7 @@ def test_repricing_takes_the_hour_less_the_discount() -> None:
 
 def test_a_document_without_a_price_stays_without_one() -> None:
     document = simulated.evaluation(per_hour=None)
-    assert costs.as_asked(document, WhatIf(discount=0.3)) == document
+    assert costs.repriced(document, WhatIf(discount=0.3)) == document
     assert side_by_side.cheapest(document) is None
 
 

@@ -26,7 +26,7 @@ from tests import simulated, studio
 
 LEVELS, BLOCKS, REQUESTS = (1, 2), 2, 4
 STARTER_FILE = workloads.find_file("starter-code")
-STARTER = workload.parse("starter-code", STARTER_FILE.read_bytes())
+STARTER = workload.parse_workload("starter-code", STARTER_FILE.read_bytes())
 
 
 def record(index: int, stream: int, at: float, text: str, *, warm: bool = False, status: str = "ok") -> RequestRecord:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from app import charts as screen
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure as number
-from backend.domain.limits.chart_selection import MOST, foremost, only, pareto_points
+from backend.domain.limits.chart_selection import MOST_LINES, choose_foremost, pareto_points, select_variants
 from backend.domain.maths import student_t
 from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
@@ -453,15 +453,15 @@ def test_marks_off_the_front_are_pale_and_the_first_mark_which_the_legend_takes_
 def test_of_many_variants_the_foremost_have_looks_and_the_others_are_one_series() -> None:
     names = [f"v{number:02d}" for number in range(20)]
     document = evaluation(names, [1 + number / 10 for number in range(20)])
-    shown = foremost(document)
-    assert len(shown) == MOST and shown[0] == "v00" and shown[-1] == "v19"
+    shown = choose_foremost(document)
+    assert len(shown) == MOST_LINES and shown[0] == "v00" and shown[-1] == "v19"
     figure = tradeoffs.pareto(document, shown=shown)
     assert [trace["name"] for trace in figure["data"]] == ["Pareto front", "12 others", *shown]
     assert len(alt_text.rows(figure)) == 20 * len(document.variants[0].levels)
     assert "12 others: " in alt_text.alt(figure)
-    drawn = only(document, shown)
+    drawn = select_variants(document, shown)
     assert {row.variant for row in drawn.comparison} == set(shown[1:])
-    assert only(document, names) is document
+    assert select_variants(document, names) is document
 
 
 def test_ticks_of_many_levels_are_far_enough_apart_and_those_of_few_all_there() -> None:

@@ -17,8 +17,8 @@ from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
-from backend.domain.what_if.costs import ApiPrice, WhatIf, within
-from backend.domain.workload.workload import parse
+from backend.domain.what_if.costs import ApiPrice, WhatIf, operating_point
+from backend.domain.workload.workload import parse_workload
 from backend.evaluate.report.content import content, palette
 from backend.evaluate.report.report import render
 from backend.present.report_content import (
@@ -41,7 +41,7 @@ from tests.unit.domain.imported.test_importer import BENCH, CONCURRENT, imported
 from tests.unit.evaluate.test_report import _Page
 
 HOSTILE = "<script>window.owned = 1</script>{{ 7 * 7 }}"
-LINES = parse("lines", b"".join(json.dumps({"prompt": f"prompt {n}"}).encode() + b"\n" for n in range(640)))
+LINES = parse_workload("lines", b"".join(json.dumps({"prompt": f"prompt {n}"}).encode() + b"\n" for n in range(640)))
 
 
 def record(index: int, stream: int, text: str = "the same words", **changes: Any) -> RequestRecord:
@@ -250,7 +250,7 @@ def test_loads_are_the_lowest_the_highest_and_one_between() -> None:
 def test_prices_within_limits_are_those_of_the_load_and_the_blended_ones_only_of_a_measured_load() -> None:
     document = evaluation()
     free = costs.rows(document, WhatIf())
-    at = within(document.variants[0], Slo())
+    at = operating_point(document.variants[0], Slo())
     assert at is not None
     assert free[0]["Price, million output tokens"] == pytest.approx(1.2 / (at.output_tokens_per_s * 3600 / 1e6))
     assert free[0][f"{costs.FORMULA} 3:1"] is not None

@@ -8,7 +8,7 @@ import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level
 from backend.domain.evaluation.outcome import SloCheck
-from backend.domain.limits.objective import Verdict
+from backend.domain.limits.objective import ObjectiveVerdict
 from backend.domain.load.load import Load
 from backend.evaluate.report.report import render
 from backend.present.words.load_search import MEANING, goal, is_search, rows, sentences
@@ -18,7 +18,9 @@ KL = "KL 0.0004"
 OBJECTIVES = ("ttft_p95<=300ms",)
 
 
-def tried(streams: int, verdict: Verdict, *marks: str, objectives: tuple[str, ...] = OBJECTIVES, **more: Any) -> Level:
+def tried(
+    streams: int, verdict: ObjectiveVerdict, *marks: str, objectives: tuple[str, ...] = OBJECTIVES, **more: Any
+) -> Level:
     check = SloCheck(
         objectives=objectives,
         verdict=verdict,

@@ -11,7 +11,7 @@ import pytest
 from backend.domain.errors import AccessRefused, NotFound, NotNow, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Remote, Variant
 from backend.domain.roles import Action
-from backend.domain.what_if.costs import WhatIf, as_asked, pricing_of
+from backend.domain.what_if.costs import WhatIf, choose_pricing, repriced
 from backend.evaluate.report.facts import variant_facts
 from backend.present.words import costs, headline
 from backend.service import Workspace
@@ -215,14 +215,14 @@ def test_where_only_one_hour_is_known_no_token_is_called_cheaper() -> None:
 
 def test_an_hour_chosen_afterwards_takes_the_place_of_its_own() -> None:
     document = priced(own=4.0, given=None)
-    assert document.has_price and as_asked(document, WhatIf()) is document
+    assert document.has_price and repriced(document, WhatIf()) is document
     assert costs.hour_words(document, WhatIf()) == (
         "An hour of `there` costs 4 USD, on demand in us-east-1 (1 x ml.g6.xlarge)."
     )
-    changed = as_asked(document, WhatIf(per_hour=1.0))
+    changed = repriced(document, WhatIf(per_hour=1.0))
     for result in changed.variants:
-        pricing = pricing_of(changed, WhatIf(), result.variant)
+        pricing = choose_pricing(changed, WhatIf(), result.variant)
         assert pricing is not None and pricing.per_hour == 1.0
-    cheaper = as_asked(document, WhatIf(discount=0.5)).variants[1]
-    pricing = pricing_of(document, WhatIf(discount=0.5), cheaper.variant)
+    cheaper = repriced(document, WhatIf(discount=0.5)).variants[1]
+    pricing = choose_pricing(document, WhatIf(discount=0.5), cheaper.variant)
     assert pricing is not None and pricing.hour == 2.0

@@ -49,7 +49,7 @@ def test_what_the_child_makes_is_what_is_made_here(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home")
     starter = variants.resolve(home, "starter")
     asked = workloads.make_request(evaluations.read_options(workload="chat", requests=200, repeats=1), [starter])
-    assert asked.prompts > generators.KINDS["chat"].prompts
+    assert asked.prompts > generators.WORKLOAD_KINDS["chat"].prompts
     tokenizer = f"{starter.model_path}/tokenizer.json"
     expected = workload_text.generate("chat", tokenizer, 0, asked.context, asked.prompts)
     assert workload_files.make_workload(asked).content == expected

@@ -8,7 +8,7 @@ from backend.channel import Channel, JobChannel
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.workload.workload import parse
+from backend.domain.workload.workload import parse_workload
 from backend.worker.kinds import evaluate
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.progress import ChannelProgress
@@ -27,7 +27,7 @@ def test_a_start_that_compiled_again_says_why(tmp_path: Path) -> None:
     spec = EvaluateSpec(variants=tuple(result.variant for result in results), options=EvaluateOptions())
     Channel(tmp_path / "j-1").open(spec.model_dump_json())
     channel = JobChannel(tmp_path / "j-1" / "1")
-    workload = parse("one", b'{"prompt": "a"}\n')
+    workload = parse_workload("one", b'{"prompt": "a"}\n')
     measurement = Measurement(spec, channel, workload, ChannelProgress(channel, 1.0))
     found = evaluate._warnings(measurement, results)
     assert [each for each in found if "compiled" in each] == [f"w8a8 was compiled again at start: {LOST}."]

@@ -142,5 +142,5 @@ def _distance(df: int, tests: int, samples: int, prompts: int) -> float:
     """With p and q of the arms and n samples each, the noncentrality is n sum (p - q)^2 / (p + q), by Cauchy and
     Schwarz at least 2 n d^2 of a prompt with total-variation distance d: what is needed of it, over all prompts, as a
     distance."""
-    needed = chi_square.noncentrality_found(df, SIGNIFICANT / tests, POWER)
+    needed = chi_square.detectable_noncentrality(df, SIGNIFICANT / tests, POWER)
     return math.sqrt(needed / (2 * samples * prompts))

@@ -12,7 +12,7 @@ from backend.channel import JobChannel
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
 from backend.domain.evaluation.prefix_cache import PrefixHits
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.limits.objective import Check
+from backend.domain.limits.objective import ObjectiveCheck
 from backend.domain.load import counters
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
@@ -29,7 +29,7 @@ QUIET = Disturbance(seconds=10, cores=4, others=0.1, stolen=0.0, throttled=None)
 BUSY = QUIET.model_copy(update={"others": 3.0})
 PLAIN = Variant(name="v", source="v", kind="model")
 SEARCHED = EvaluateOptions(concurrency=(1,), sweep=("latency_p90<=5s",), quality=False)
-KEPT, MISSED = Check("kept", (1.0,), ((0.9, 1.0),)), Check("missed", (0.1,), ((0.0, 0.2),))
+KEPT, MISSED = ObjectiveCheck("kept", (1.0,), ((0.9, 1.0),)), ObjectiveCheck("missed", (0.1,), ((0.0, 0.2),))
 
 
 def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
@@ -69,7 +69,7 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
     return made._replace(**changed)
 
 
-def found(streams: float, check: Check = KEPT) -> SearchedLevel:
+def found(streams: float, check: ObjectiveCheck = KEPT) -> SearchedLevel:
     return SearchedLevel(Load("closed", streams), [], check)
 
 

@@ -116,14 +116,16 @@ def test_tables_report_and_csv_have_the_scores(scored: Evaluation) -> None:
 
 
 def test_a_pipeline_may_fail_by_a_task(scored: Evaluation) -> None:
-    gate = fail_conditions.read("task.sums.acc < 50%")
+    gate = fail_conditions.parse_condition("task.sums.acc < 50%")
     assert gate.limit == 0.5
-    fail_conditions.check([gate], EvaluateOptions(concurrency=(1,), quality=False), ["task.sums.acc"])
-    found = fail_conditions.breaches(scored, [gate])
+    fail_conditions.check_conditions([gate], EvaluateOptions(concurrency=(1,), quality=False), ["task.sums.acc"])
+    found = fail_conditions.find_breaches(scored, [gate])
     assert [breach.value for breach in found] == [0.3, None, None], "what was not scored cannot pass"
     with pytest.raises(fail_conditions.InvalidGate, match="needs tasks"):
-        fail_conditions.check([gate], EvaluateOptions())
+        fail_conditions.check_conditions([gate], EvaluateOptions())
     with pytest.raises(fail_conditions.InvalidGate, match=r"the tasks give task\.sums\.acc"):
-        fail_conditions.check([fail_conditions.read("task.sums.f1 < 1")], EvaluateOptions(), ["task.sums.acc"])
+        fail_conditions.check_conditions(
+            [fail_conditions.parse_condition("task.sums.f1 < 1")], EvaluateOptions(), ["task.sums.acc"]
+        )
     with pytest.raises(fail_conditions.InvalidGate, match="one figure a variant"):
-        fail_conditions.read("task.sums.acc < 0.5 at 4")
+        fail_conditions.parse_condition("task.sums.acc < 0.5 at 4")

@@ -130,23 +130,25 @@ def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:
 
 def test_between_two_levels_a_rate_needs_both_and_at_one_only_its_own() -> None:
     both = result("v", [level(1), SOME])
-    assert costs.within(both, Slo()).output_tokens_per_s is None
+    assert costs.operating_point(both, Slo()).output_tokens_per_s is None
     first = both.levels[0]
-    assert costs.within(both, Slo(ttft_p95_ms=first.ttft_ms.p95)).output_tokens_per_s == first.output_tokens_per_s
-    between = costs.within(both, Slo(ttft_p95_ms=first.ttft_ms.p95 * 1.2))
+    assert (
+        costs.operating_point(both, Slo(ttft_p95_ms=first.ttft_ms.p95)).output_tokens_per_s == first.output_tokens_per_s
+    )
+    between = costs.operating_point(both, Slo(ttft_p95_ms=first.ttft_ms.p95 * 1.2))
     assert between.interpolated and between.output_tokens_per_s is None and between.requests_per_s > 0
 
 
 def test_within_limits_a_counted_level_comes_first_and_else_the_one_with_most_requests() -> None:
     slow, fast = (uncounted(level(c, requests_per_s=r)) for c, r in ((1, 1.0), (16, 9.0)))
-    assert slo.best(document(slow, fast), Slo())[1].level.concurrency == 16
-    found = slo.best(document(slow, level(4), fast), Slo())
+    assert slo.best_levels(document(slow, fast), Slo())[1].level.concurrency == 16
+    found = slo.best_levels(document(slow, level(4), fast), Slo())
     assert found[1].level.concurrency == 4
-    rows = compare_slo.rows(slo.best(document(slow, fast), Slo()))
+    rows = compare_slo.rows(slo.best_levels(document(slow, fast), Slo()))
     assert rows[1]["Output tokens/s"] == "not measured"
     assert rows[1]["Price per million output tokens"] == "tokens not counted"
     pareto = tradeoffs.pareto(document(SILENT))
-    assert len(compare_slo.ringed(pareto, slo.best(document(SILENT), Slo()), "light")["data"][-1]["x"]) == 1
+    assert len(compare_slo.ringed(pareto, slo.best_levels(document(SILENT), Slo()), "light")["data"][-1]["x"]) == 1
 
 
 def test_a_preset_and_a_knee_do_without_such_levels() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.imported_result import ImportedResult, definition_rows, figure_rows
-from backend.domain.imported.importer import read
+from backend.domain.imported.importer import parse_results
 from backend.present.charts import alt_text
 from backend.present.charts import imported_results as charts_imported
 from tests.simulated import evaluation
@@ -34,7 +34,7 @@ def document(name: str) -> dict[str, Any]:
 
 
 def imported(*names: str) -> ImportedResult:
-    return read([(name, content(name)) for name in names])
+    return parse_results([(name, content(name)) for name in names])
 
 
 def test_a_guidellm_report_is_its_levels_with_the_figures_that_it_holds() -> None:
@@ -80,7 +80,7 @@ def test_vllms_bench_is_a_file_a_level_and_holds_no_more_than_mean_median_and_p9
 
 def test_the_lines_of_an_appended_file_are_the_same_levels() -> None:
     appended = b"\n".join(content(name) for name in BENCH)
-    assert read([("runs.json", appended)]).levels == imported(*BENCH).levels
+    assert parse_results([("runs.json", appended)]).levels == imported(*BENCH).levels
 
 
 def test_vllms_first_token_over_chat_and_its_end_to_end_latency_are_told_apart_from_ours() -> None:
@@ -91,7 +91,7 @@ def test_vllms_first_token_over_chat_and_its_end_to_end_latency_are_told_apart_f
         "median_e2el_ms": 209.0,
         "p90_e2el_ms": 220.0,
     }
-    result = read([("chat.json", json.dumps(raw).encode())])
+    result = parse_results([("chat.json", json.dumps(raw).encode())])
     assert {each.metric: each.fit for each in result.definitions}["ttft_ms"] == "differs"
     level = result.levels[0]
     assert level.client_latency_ms is None
@@ -144,7 +144,7 @@ def changed(name: str, change: Callable[[dict[str, Any]], Any]) -> bytes:
 )
 def test_what_is_no_such_result_is_refused_in_one_sentence(given: bytes, says: str) -> None:
     with pytest.raises(InvalidImport, match=r"given\.json") as refused:
-        read([("some/where/given.json", given)])
+        parse_results([("some/where/given.json", given)])
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -156,7 +156,7 @@ def test_files_of_different_runs_are_not_made_into_one() -> None:
 
 def test_a_level_without_an_answer_has_no_latencies_rather_than_zeros() -> None:
     nothing = changed(BENCH[0], lambda raw: raw.update(completed=0, failed=8, total_output_tokens=0, mean_ttft_ms=0.0))
-    level = read([("dead.json", nothing)]).levels[0]
+    level = parse_results([("dead.json", nothing)]).levels[0]
     assert (level.ttft_ms, level.output_tokens, level.requests, level.failed) == (None, None, 8, 8)
 
 
@@ -172,7 +172,7 @@ def test_a_level_without_an_answer_has_no_latencies_rather_than_zeros() -> None:
 def test_any_json_is_read_or_refused_in_a_sentence(value: Any, field: str, name: str) -> None:
     given_bytes = json.dumps({**document(name), field: value}).encode()
     try:
-        assert read([("any.json", given_bytes)]).levels
+        assert parse_results([("any.json", given_bytes)]).levels
     except InvalidImport as refused:
         assert "any.json" in str(refused)
 

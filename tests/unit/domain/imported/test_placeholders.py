@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.imported_result import ImportedResult
-from backend.domain.imported.importer import read
+from backend.domain.imported.importer import parse_results
 from tests.cases.results import READ, VLLM, refused_files, vllm_infinity, written
 
 
 def imported(document: dict[str, Any]) -> ImportedResult:
-    return read([("result.json", written(document))])
+    return parse_results([("result.json", written(document))])
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_placeholders_are_no_figures_and_are_named(name: str, known: set[str], u
 @pytest.mark.parametrize(("name", "content", "sentence"), refused_files())
 def test_a_result_that_is_not_read_is_refused_by_the_name_of_its_tool(name: str, content: bytes, sentence: str):
     with pytest.raises(InvalidImport) as refused:
-        read([(name, content)])
+        parse_results([(name, content)])
     assert str(refused.value).startswith(f"{name} {sentence}")
 
 

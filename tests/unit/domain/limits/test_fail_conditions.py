@@ -30,7 +30,10 @@ def document() -> Evaluation:
 
 def held(document: Evaluation, *written: str) -> list[str]:
     return [
-        breach.words for breach in fail_conditions.breaches(document, [fail_conditions.read(text) for text in written])
+        breach.words
+        for breach in fail_conditions.find_breaches(
+            document, [fail_conditions.parse_condition(text) for text in written]
+        )
     ]
 
 
@@ -51,7 +54,7 @@ def held(document: Evaluation, *written: str) -> list[str]:
     ],
 )
 def test_what_can_be_written(written: str, metric: str, limit: float, at: int | None) -> None:
-    gate = fail_conditions.read(written)
+    gate = fail_conditions.parse_condition(written)
     assert (gate.metric, gate.limit, gate.at) == (metric, pytest.approx(limit), at)
     assert gate.per_second == written.endswith("/s")
 
@@ -73,23 +76,23 @@ def test_what_can_be_written(written: str, metric: str, limit: float, at: int | 
 )
 def test_what_cannot_is_told_in_one_sentence(written: str, said: str) -> None:
     with pytest.raises(InvalidGate, match="Fail if is wrong") as told:
-        fail_conditions.read(written)
+        fail_conditions.parse_condition(written)
     assert said in str(told.value)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(written: str) -> None:
     try:
-        gate = fail_conditions.read(written)
+        gate = fail_conditions.parse_condition(written)
     except InvalidGate:
         return
-    assert gate.metric in fail_conditions.metrics()
+    assert gate.metric in fail_conditions.metric_names()
 
 
 def test_every_named_figure_can_be_judged(document: Evaluation) -> None:
-    judged = [fail_conditions.read(f"{metric} >= -1") for metric in fail_conditions.metrics()]
-    assert {breach.gate.metric for breach in fail_conditions.breaches(document, judged)} == set(
-        fail_conditions.metrics()
+    judged = [fail_conditions.parse_condition(f"{metric} >= -1") for metric in fail_conditions.metric_names()]
+    assert {breach.gate.metric for breach in fail_conditions.find_breaches(document, judged)} == set(
+        fail_conditions.metric_names()
     )
 
 
@@ -196,9 +199,12 @@ def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
 )
 def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, said: str) -> None:
     with pytest.raises(InvalidGate, match=said):
-        fail_conditions.check([fail_conditions.read(written)], EvaluateOptions(concurrency=(1, 4), quality=False))
-    fail_conditions.check(
-        [fail_conditions.read(written)], EvaluateOptions(concurrency=(1, 4, 7), price_per_hour=1.0, starts_apart=True)
+        fail_conditions.check_conditions(
+            [fail_conditions.parse_condition(written)], EvaluateOptions(concurrency=(1, 4), quality=False)
+        )
+    fail_conditions.check_conditions(
+        [fail_conditions.parse_condition(written)],
+        EvaluateOptions(concurrency=(1, 4, 7), price_per_hour=1.0, starts_apart=True),
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.domain.evaluation.metrics import LIMITABLE_METRICS, latency_ms
-from backend.domain.limits.goodput import Counted, Limits, best, goodputs
+from backend.domain.limits.goodput import CountWithin, RequestLimits, best_goodputs, level_goodputs
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
 from backend.domain.maths.intervals import wilson
@@ -49,7 +49,7 @@ def records(draw: st.DrawFn) -> RequestRecord:
 
 
 RUNS = st.lists(st.lists(records(), max_size=6), min_size=1, max_size=2)
-LIMITS = st.builds(Limits, **dict.fromkeys(LIMITABLE_METRICS, st.none() | st.floats(1, 3000)))
+LIMITS = st.builds(RequestLimits, **dict.fromkeys(LIMITABLE_METRICS, st.none() | st.floats(1, 3000)))
 
 
 def view(folder: Path) -> EvaluationView:
@@ -65,7 +65,7 @@ def view(folder: Path) -> EvaluationView:
     )
 
 
-def within(record: RequestRecord, limits: Limits) -> bool:
+def within(record: RequestRecord, limits: RequestLimits) -> bool:
     values = {name: latency_ms(name, record) for name in LIMITABLE_METRICS}
     return record.ok and all(
         (value := values[name]) is not None and value <= limit for name, limit in limits.given.items()
@@ -75,7 +75,7 @@ def within(record: RequestRecord, limits: Limits) -> bool:
 @settings(max_examples=20)  # each writes and reads a file
 @given(runs=st.lists(RUNS, min_size=4, max_size=4), limits=LIMITS)
 def test_counts_are_those_of_every_request_looked_at_alone(
-    runs: list[list[list[RequestRecord]]], limits: Limits, tmp_path_factory: pytest.TempPathFactory
+    runs: list[list[list[RequestRecord]]], limits: RequestLimits, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("records")
     keys = [(variant, Load("closed", level)) for variant in range(2) for level in LEVELS]
@@ -85,7 +85,7 @@ def test_counts_are_those_of_every_request_looked_at_alone(
     for (variant, load), own in zip(keys, runs, strict=True):
         counted = [record for run in own for record in run if not record.warm]
         if counted:
-            expected["ab"[variant], load] = Counted(sum(within(record, limits) for record in counted), len(counted))
+            expected["ab"[variant], load] = CountWithin(sum(within(record, limits) for record in counted), len(counted))
     assert latencies.count_within(view(folder), limits) == expected
     for (variant, load), own in zip(keys, runs, strict=True):
         for metric in LIMITABLE_METRICS:
@@ -97,19 +97,19 @@ def test_counts_are_those_of_every_request_looked_at_alone(
 def test_goodput_is_the_share_of_the_requests_a_second_with_its_interval() -> None:
     document = simulated.evaluation(names=("a", "b"), speeds=(1.0, 2.0), levels=LEVELS)
     low, high = (Load("closed", streams) for streams in LEVELS)
-    counts = {("a", low): Counted(30, 40), ("a", high): Counted(0, 160), ("b", high): Counted(80, 160)}
-    one, four = goodputs(document.variants[0], counts)
+    counts = {("a", low): CountWithin(30, 40), ("a", high): CountWithin(0, 160), ("b", high): CountWithin(80, 160)}
+    one, four = level_goodputs(document.variants[0], counts)
     duration = document.variants[0].levels[0].duration_s
     assert one.requests_per_s == pytest.approx(30 / duration) and one.interval == wilson(30, 40)
     assert one.requests_per_s_interval[0] == pytest.approx(wilson(30, 40)[0] * 40 / duration)
     assert four.requests_per_s == 0
-    found = best(document, counts)
+    found = best_goodputs(document, counts)
     assert found["a"] == one and found["b"] is not None and found["b"].share == 0.5
-    assert best(document, {}) == {"a": None, "b": None}
+    assert best_goodputs(document, {}) == {"a": None, "b": None}
 
 
 def test_an_unsound_level_is_no_best_one() -> None:
     levels = [simulated.level(1), simulated.level(4, client_limited=True)]
     document = simulated.evaluation().model_copy(update={"variants": [simulated.result("a", levels)]})
-    found = best(document, {("a", level.load): Counted(1, 160) for level in levels})["a"]
+    found = best_goodputs(document, {("a", level.load): CountWithin(1, 160) for level in levels})["a"]
     assert found is not None and found.level.concurrency == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from backend.domain.errors import RequestError
-from backend.domain.limits.objective import check, parse
+from backend.domain.limits.objective import check_objectives, parse_objective
 from backend.domain.load.records import RequestRecord
 from backend.domain.maths.intervals import wilson
 
@@ -33,9 +33,9 @@ def records(*ttfts_ms: float | None, warm: bool = False) -> list[RequestRecord]:
 
 
 def test_an_objective_is_read_with_its_share_and_unit() -> None:
-    found = parse(" ttft_p95 <= 0.3s ")
+    found = parse_objective(" ttft_p95 <= 0.3s ")
     assert (found.metric, found.share, found.limit_ms, found.text) == ("ttft_ms", 0.95, 300.0, "ttft_p95<=0.3s")
-    assert parse("latency_p99<5s").metric == "client_latency_ms"
+    assert parse_objective("latency_p99<5s").metric == "client_latency_ms"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_an_objective_is_read_with_its_share_and_unit() -> None:
 )
 def test_what_is_no_objective_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(RequestError, match="ttft_p95<=300ms"):
-        parse(text)
+        parse_objective(text)
 
 
 @given(st.integers(0, 400), st.integers(1, 400))
@@ -55,24 +55,26 @@ def test_the_interval_is_wilsons(within: int, of: int) -> None:
 
 def test_nothing_measured_says_nothing() -> None:
     assert wilson(0, 0) == (0, 1)
-    assert check([parse("ttft_p95<=1s")], []).verdict == "undecided"
+    assert check_objectives([parse_objective("ttft_p95<=1s")], []).verdict == "undecided"
 
 
 def test_an_objective_is_kept_only_with_enough_requests() -> None:
-    objective = parse("ttft_p95<=100ms")
+    objective = parse_objective("ttft_p95<=100ms")
     needed = objective.requests_needed()
     assert needed == 73
-    assert check([objective], records(*[50.0] * needed)).verdict == "kept"
-    assert check([objective], records(*[50.0] * (needed - 1))).verdict == "undecided"
-    assert check([objective], records(*[150.0] * 10)).verdict == "missed"
+    assert check_objectives([objective], records(*[50.0] * needed)).verdict == "kept"
+    assert check_objectives([objective], records(*[50.0] * (needed - 1))).verdict == "undecided"
+    assert check_objectives([objective], records(*[150.0] * 10)).verdict == "missed"
 
 
 def test_a_failed_request_is_outside_and_warm_up_does_not_count() -> None:
-    judged = check([parse("ttft_p50<=100ms")], [*records(50.0, None), *records(50.0, 50.0, warm=True)])
+    judged = check_objectives(
+        [parse_objective("ttft_p50<=100ms")], [*records(50.0, None), *records(50.0, 50.0, warm=True)]
+    )
     assert judged.shares == (0.5,)
 
 
 def test_all_objectives_must_be_kept() -> None:
-    good, bad = parse("ttft_p50<=100ms"), parse("ttft_p99<=10ms")
-    assert check([good], records(*[50.0] * 40)).verdict == "kept"
-    assert check([good, bad], records(*[50.0] * 40)).verdict == "missed"
+    good, bad = parse_objective("ttft_p50<=100ms"), parse_objective("ttft_p99<=10ms")
+    assert check_objectives([good], records(*[50.0] * 40)).verdict == "kept"
+    assert check_objectives([good, bad], records(*[50.0] * 40)).verdict == "missed"

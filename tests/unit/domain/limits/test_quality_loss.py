@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.evaluation.document import Quality
-from backend.domain.limits.quality_loss import below_floor, grade, nats
+from backend.domain.limits.quality_loss import floor_problem, loss_grade, loss_nats
 from backend.present.words.quality_loss import changes, of_manifest, words
 
 RUINED = {"perplexity_before": 7.6, "perplexity_after": 39.0, "kl_mean": 1.66, "same_top": 0.42}
 
 
 def test_the_larger_of_divergence_and_lost_likelihood_counts() -> None:
-    assert nats(0.1, 10.0, 10.0) == 0.1
-    assert nats(0.1, 10.0, 20.0) == pytest.approx(0.693, abs=1e-3)
-    assert nats(None, None, 3.0) is None
+    assert loss_nats(0.1, 10.0, 10.0) == 0.1
+    assert loss_nats(0.1, 10.0, 20.0) == pytest.approx(0.693, abs=1e-3)
+    assert loss_nats(None, None, 3.0) is None
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_the_larger_of_divergence_and_lost_likelihood_counts() -> None:
     [(0.0, "none"), (0.0014, "hardly"), (0.026, "hardly"), (0.084, "small"), (0.284, "clear"), (1.66, "ruined")],
 )
 def test_a_loss_has_a_grade(kl: float, name: str) -> None:
-    assert grade(kl) == name
+    assert loss_grade(kl) == name
 
 
 def test_quality_gets_a_word_beside_its_figure() -> None:
@@ -35,10 +35,10 @@ def test_quality_gets_a_word_beside_its_figure() -> None:
 
 
 def test_a_ruined_artifact_is_below_the_floor_and_says_so() -> None:
-    assert below_floor(RUINED, None) == (
+    assert floor_problem(RUINED, None) == (
         "The result is ruined: perplexity goes from 7.6 to 39.0, mean KL divergence is 1.66 nats a token, and the quality floor "
         "is 0.4. Use more bits, less sparsity or `recover`."
     )
-    assert below_floor(RUINED, 0) is None, "0 is no floor"
-    assert below_floor({**RUINED, "perplexity_after": 8.0, "kl_mean": 0.3}, 0.4) is None
-    assert below_floor({}, 0.4) is None, "what keeps the weights has no scores"
+    assert floor_problem(RUINED, 0) is None, "0 is no floor"
+    assert floor_problem({**RUINED, "perplexity_after": 8.0, "kl_mean": 0.3}, 0.4) is None
+    assert floor_problem({}, 0.4) is None, "what keeps the weights has no scores"

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.limits.served_divergence import Told, compared, divergence, read
+from backend.domain.limits.served_divergence import (
+    TokenLogprobs,
+    compare_windows,
+    parse_prompt_logprobs,
+    position_divergence,
+)
 
 weights = st.lists(st.floats(0.01, 1), min_size=5, max_size=5)
 
@@ -17,7 +22,7 @@ def shares(found: list[float]) -> list[float]:
     return [each / sum(found) for each in found]
 
 
-def told(probabilities: list[float], most: int) -> Told:
+def told(probabilities: list[float], most: int) -> TokenLogprobs:
     ranked = sorted(range(len(probabilities)), key=lambda token: -probabilities[token])[:most]
     return {str(token): math.log(probabilities[token]) for token in ranked}
 
@@ -28,7 +33,7 @@ def test_it_never_exceeds_the_divergence_over_the_whole_vocabulary(
 ) -> None:
     p, q = shares(first), shares(second)
     whole = sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
-    found = divergence(told(p, most), told(q, most))
+    found = position_divergence(told(p, most), told(q, most))
     assert 0 <= found <= whole + 1e-6
     if most == 5:
         assert found == pytest.approx(whole, abs=1e-6)
@@ -36,11 +41,11 @@ def test_it_never_exceeds_the_divergence_over_the_whole_vocabulary(
 
 def test_windows_give_means_and_intervals_and_the_first_position_nothing() -> None:
     near, far = {"1": math.log(0.6), "2": math.log(0.4)}, {"1": math.log(0.4), "2": math.log(0.6)}
-    found = compared([[{}, near, near], [{}, near, near]], [[{}, near, near], [{}, near, far]])
+    found = compare_windows([[{}, near, near], [{}, near, near]], [[{}, near, near], [{}, near, far]])
     assert found is not None and found.positions == 4
     assert found.same_top == 0.75 and found.kl == pytest.approx(0.25 * 0.2 * math.log(1.5), rel=1e-3)
     assert found.kl_ci95 and found.kl_ci95[0] < found.kl < found.kl_ci95[1]
-    assert compared([[{}]], [[{}]]) is None
+    assert compare_windows([[{}]], [[{}]]) is None
 
 
 def test_what_a_server_tells_is_read_or_refused() -> None:
@@ -48,7 +53,7 @@ def test_what_a_server_tells_is_read_or_refused() -> None:
         "5": {"logprob": -0.5, "rank": 1, "decoded_token": "a"},
         "9": {"logprob": -2.0, "rank": 2, "decoded_token": "b"},
     }
-    assert read({"prompt_logprobs": [None, position]}) == [{}, {"5": -0.5, "9": -2.0}]
+    assert parse_prompt_logprobs({"prompt_logprobs": [None, position]}) == [{}, {"5": -0.5, "9": -2.0}]
     for bad in ({}, {"prompt_logprobs": None}, {"prompt_logprobs": [["a"]]}):
         with pytest.raises(ValueError, match="prompt_logprobs"):
-            read(bad)
+            parse_prompt_logprobs(bad)

@@ -18,7 +18,7 @@ LIMITS = st.one_of(st.none(), st.floats(0, 2000))
 @given(LIMITS, LIMITS)
 def test_the_best_level_keeps_the_limits_and_no_measured_one_is_faster(ttft: float | None, tpot: float | None) -> None:
     document, limits = simulated.evaluation(), Slo(ttft_p95_ms=ttft, tpot_p95_ms=tpot)
-    for result, found in zip(document.variants, slo.best(document, limits), strict=True):
+    for result, found in zip(document.variants, slo.best_levels(document, limits), strict=True):
         kept = [level.output_tokens_per_s for level in result.levels if limits.meets(level)]
         assert found.variant == result.name
         assert (found.level.output_tokens_per_s if found.level else None) == (max(kept) if kept else None)
@@ -33,14 +33,14 @@ def test_a_level_that_is_not_the_servers_or_that_failed_does_not_count() -> None
     ]
     document = simulated.evaluation(["a"], [1.0])
     document = document.model_copy(update={"variants": [simulated.result("a", levels)]})
-    chosen = [slo.best(document, limits)[0].level for limits in (Slo(), Slo(ttft_p95_ms=1e9))]
+    chosen = [slo.best_levels(document, limits)[0].level for limits in (Slo(), Slo(ttft_p95_ms=1e9))]
     assert [level.concurrency if level else None for level in chosen] == [32, 1]
 
 
 def test_a_variant_that_keeps_no_limit_is_last_and_says_so() -> None:
     document = simulated.evaluation(["slow", "quick"], [1.0, 4.0])
     strict = min(level.tpot_ms.p95 for level in document.variants[0].levels if level.tpot_ms) - 0.01
-    rows = compare_slo.rows(slo.best(document, Slo(tpot_p95_ms=strict)))
+    rows = compare_slo.rows(slo.best_levels(document, Slo(tpot_p95_ms=strict)))
     assert [row["Variant"] for row in rows] == ["quick", "slow"]
     assert rows[1]["Best at"] == "no measured level keeps these limits"
 
@@ -61,5 +61,5 @@ def test_what_is_no_limit_in_the_url_is_none(words: str | None) -> None:
 def test_without_latencies_there_is_nothing_to_limit() -> None:
     bare: Evaluation = simulated.evaluation(["a"], [1.0])
     bare = bare.model_copy(update={"variants": [simulated.result("a", [simulated.level(1, ttft_ms=None)])]})
-    assert slo.highest([bare], "ttft_ms") is None
-    assert slo.highest([bare], "tpot_ms")
+    assert slo.highest_p95([bare], "ttft_ms") is None
+    assert slo.highest_p95([bare], "tpot_ms")

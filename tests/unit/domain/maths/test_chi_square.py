@@ -21,13 +21,13 @@ from backend.domain.maths import chi_square
 def test_tails_are_those_of_the_tables(value: float, df: float, above: float) -> None:
     assert chi_square.upper_tail(value, df) == pytest.approx(above, rel=1e-5)
     if 0 < above < 1:
-        assert chi_square.critical(above, df) == pytest.approx(value, rel=1e-5)
+        assert chi_square.critical_value(above, df) == pytest.approx(value, rel=1e-5)
 
 
 @pytest.mark.parametrize(("df", "needed"), [(1, 7.849), (2, 9.635), (5, 12.828), (10, 16.241), (20, 20.961)])
 def test_what_is_found_with_80_percent_power_is_that_of_the_tables(df: int, needed: float) -> None:
     """Cohen, Statistical Power Analysis, 2nd edition, table 9.4.2 and later ones."""
-    assert chi_square.noncentrality_found(df, 0.05) == pytest.approx(needed, rel=2e-3)
+    assert chi_square.detectable_noncentrality(df, 0.05) == pytest.approx(needed, rel=2e-3)
     assert chi_square.power(needed, df, 0.05) == pytest.approx(0.8, abs=1e-3)
 
 

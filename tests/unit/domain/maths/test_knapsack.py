@@ -8,25 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.maths.knapsack import Choice, allocate, least_budget
+from backend.domain.maths.knapsack import KnapsackChoice, allocate, least_budget
 from backend.domain.recipe.precision import SIXTEEN, Measured, Precision, average, candidates
 
 LOSSES = st.one_of(st.integers(0, 20).map(float), st.floats(0, 1e3, allow_subnormal=False))
-CHOICES = st.lists(st.builds(Choice, st.integers(0, 30), LOSSES), min_size=1, max_size=4)
+CHOICES = st.lists(st.builds(KnapsackChoice, st.integers(0, 30), LOSSES), min_size=1, max_size=4)
 GROUPS = st.lists(CHOICES, min_size=1, max_size=5)
 
 
-def total(groups: list[list[Choice]], chosen: tuple[int, ...] | list[int]) -> tuple[int, float]:
+def total(groups: list[list[KnapsackChoice]], chosen: tuple[int, ...] | list[int]) -> tuple[int, float]:
     taken = [choices[index] for choices, index in zip(groups, chosen, strict=True)]
     return sum(choice.cost for choice in taken), sum(choice.loss for choice in taken)
 
 
-def cheapest(groups: list[list[Choice]]) -> int:
+def cheapest(groups: list[list[KnapsackChoice]]) -> int:
     return sum(min(choice.cost for choice in choices) for choices in groups)
 
 
 @given(GROUPS, st.integers(0, 80))
-def test_it_is_what_an_exhaustive_search_finds(groups: list[list[Choice]], spare: int) -> None:
+def test_it_is_what_an_exhaustive_search_finds(groups: list[list[KnapsackChoice]], spare: int) -> None:
     budget = cheapest(groups) + spare
     cost, loss = total(groups, allocate(groups, budget))
     every = (total(groups, chosen) for chosen in itertools.product(*(range(len(choices)) for choices in groups)))
@@ -36,7 +36,7 @@ def test_it_is_what_an_exhaustive_search_finds(groups: list[list[Choice]], spare
 
 
 @given(GROUPS, st.integers(0, 60), st.integers(0, 60))
-def test_more_budget_never_loses_more(groups: list[list[Choice]], spare: int, more: int) -> None:
+def test_more_budget_never_loses_more(groups: list[list[KnapsackChoice]], spare: int, more: int) -> None:
     budget = cheapest(groups) + spare
     _, tight = total(groups, allocate(groups, budget))
     _, loose = total(groups, allocate(groups, budget + more))
@@ -44,13 +44,13 @@ def test_more_budget_never_loses_more(groups: list[list[Choice]], spare: int, mo
 
 
 @given(GROUPS)
-def test_below_the_cheapest_is_refused(groups: list[list[Choice]]) -> None:
+def test_below_the_cheapest_is_refused(groups: list[list[KnapsackChoice]]) -> None:
     with pytest.raises(ValueError, match="which the cheapest choices cost"):
         allocate(groups, cheapest(groups) - 1)
 
 
 @given(GROUPS, st.floats(0, 2e3))
-def test_the_least_budget_is_enough_and_one_less_is_not(groups: list[list[Choice]], wanted: float) -> None:
+def test_the_least_budget_is_enough_and_one_less_is_not(groups: list[list[KnapsackChoice]], wanted: float) -> None:
     budget = least_budget(groups, wanted)
     if budget is None:
         assert sum(min(choice.loss for choice in choices) for choices in groups) > wanted - 1e-9
@@ -65,7 +65,7 @@ def test_a_model_of_eighty_layers_is_allocated_at_once() -> None:
     sizes = [(4, 8, 16), (3, 6, 12), (20, 41, 80), (11, 20, 40)]
     groups = [
         [
-            Choice(row[n] * 1024, loss / (1 + layer % 17 + number * 0.13) ** 1.5)
+            KnapsackChoice(row[n] * 1024, loss / (1 + layer % 17 + number * 0.13) ** 1.5)
             for n, loss in enumerate((1.0, 0.02, 0.0))
         ]
         for layer in range(80)

@@ -22,7 +22,7 @@ def points(draw: st.DrawFn, least: int = 2) -> tuple[list[float], list[float]]:
 @given(points())
 def test_it_is_scipys_curve(given_points: tuple[list[float], list[float]]) -> None:
     x, y = given_points
-    at, reference = monotone.curve(x, y), PchipInterpolator(x, y)
+    at, reference = monotone.monotone_curve(x, y), PchipInterpolator(x, y)
     for value in numpy.linspace(x[0], x[-1], 23):
         found = at(min(max(float(value), x[0]), x[-1]))
         assert found == pytest.approx(float(reference(value)), rel=1e-6, abs=1e-5)
@@ -33,7 +33,7 @@ def test_it_stays_between_neighbours_and_is_silent_outside(
     given_points: tuple[list[float], list[float]], share: float
 ) -> None:
     x, y = given_points
-    at = monotone.curve(x, y)
+    at = monotone.monotone_curve(x, y)
     for k in range(len(x) - 1):
         inside = x[k] + share * (x[k + 1] - x[k])
         found = at(min(inside, x[k + 1]))
@@ -45,17 +45,17 @@ def test_it_stays_between_neighbours_and_is_silent_outside(
 @given(points(), VALUES)
 def test_the_last_place_within_a_limit(given_points: tuple[list[float], list[float]], limit: float) -> None:
     x, y = given_points
-    found = monotone.last_at_most(x, y, limit)
+    found = monotone.find_last_at_most(x, y, limit)
     if found is None:
         assert min(y) > limit
         return
-    value = monotone.curve(x, y)(found)
+    value = monotone.monotone_curve(x, y)(found)
     assert value is not None and value <= limit + 1e-9
     assert all(height > limit for place, height in zip(x, y, strict=True) if place > found)
 
 
 def test_one_point_is_its_own_curve_and_disorder_is_refused() -> None:
-    assert monotone.curve([2.0], [5.0])(2.0) == 5.0 and monotone.curve([2.0], [5.0])(2.1) is None
+    assert monotone.monotone_curve([2.0], [5.0])(2.0) == 5.0 and monotone.monotone_curve([2.0], [5.0])(2.1) is None
     for x, y in (([], []), ([1.0, 1.0], [1.0, 2.0]), ([1.0, 2.0], [1.0])):
         with pytest.raises(ValueError, match="rise strictly"):
-            monotone.curve(x, y)
+            monotone.monotone_curve(x, y)

@@ -11,32 +11,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from backend.domain.maths.paired_scores import Apart, Matched, Means, paired
+from backend.domain.maths.paired_scores import MatchedProportions, PairedMeans, UnpairedDifference, paired_difference
 
 
 def test_scores_of_nought_and_one_are_matched_and_others_are_means() -> None:
-    assert paired([0, 1, 1, 0], [1, 1, 0, 0]) == Matched(won=1, lost=1, samples=4)
-    assert paired([0.5, 1], [1, 1]) == Means((0.5, 0))
+    assert paired_difference([0, 1, 1, 0], [1, 1, 0, 0]) == MatchedProportions(won=1, lost=1, samples=4)
+    assert paired_difference([0.5, 1], [1, 1]) == PairedMeans((0.5, 0))
     with pytest.raises(ValueError, match="no samples"):
-        paired([], [])
+        paired_difference([], [])
     with pytest.raises(ValueError, match="argument 2 is shorter"):
-        paired([1.0], [])
+        paired_difference([1.0], [])
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 500))
 def test_the_exact_test_is_scipys(won: int, lost: int, same: int) -> None:
-    found = Matched(won, lost, max(1, won + lost + same))
+    found = MatchedProportions(won, lost, max(1, won + lost + same))
     exact = stats.binomtest(won, won + lost, 0.5).pvalue if won + lost else 1.0
     assert found.p_value >= exact * (1 - 1e-9)
     assert found.p_value <= 1 + 1e-12
-    assert Matched(lost, won, found.samples).p_value == pytest.approx(found.p_value)
+    assert MatchedProportions(lost, won, found.samples).p_value == pytest.approx(found.p_value)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200), st.sampled_from([0.1, 0.05, 0.01]))
 def test_the_interval_holds_nought_exactly_where_the_test_does_not_reject(
     won: int, lost: int, same: int, alpha: float
 ) -> None:
-    found = Matched(won, lost, max(1, won + lost + same))
+    found = MatchedProportions(won, lost, max(1, won + lost + same))
     low, high = found.interval(alpha)
     assert -1 <= low <= high <= 1
     assert (low <= 0 <= high) == (found.p_value > alpha)
@@ -44,7 +44,7 @@ def test_the_interval_holds_nought_exactly_where_the_test_does_not_reject(
 
 def test_an_interval_by_hand() -> None:
     """Agresti and Min's, with one sample more in each pair of cells: 12 won, 2 lost of 50."""
-    found = Matched(12, 2, 50)
+    found = MatchedProportions(12, 2, 50)
     middle = 10 / 52
     error = ((15 / 52 - middle**2) / 52) ** 0.5
     assert found.value == 0.2
@@ -52,13 +52,13 @@ def test_an_interval_by_hand() -> None:
 
 
 def test_where_no_sample_differs_the_interval_still_has_a_width() -> None:
-    low, high = Matched(0, 0, 40).interval(0.05)
-    assert -0.06 < low < -0.02 and high == pytest.approx(-low) and Matched(0, 0, 40).p_value == 1
+    low, high = MatchedProportions(0, 0, 40).interval(0.05)
+    assert -0.06 < low < -0.02 and high == pytest.approx(-low) and MatchedProportions(0, 0, 40).p_value == 1
 
 
 @given(st.lists(st.floats(-100, 100), min_size=3, max_size=40))
 def test_the_means_are_a_paired_t_test(differences: list[float]) -> None:
-    found = Means(tuple(differences))
+    found = PairedMeans(tuple(differences))
     if max(differences) - min(differences) < 1e-3:
         return
     expected = stats.ttest_1samp(differences, 0)
@@ -67,20 +67,20 @@ def test_the_means_are_a_paired_t_test(differences: list[float]) -> None:
 
 
 def test_without_spread_there_is_no_test() -> None:
-    assert Means((0.25, 0.25, 0.25)).p_value is None and Means((0.25,)).interval(0.05) is None
-    assert Apart(0.1, 0.0).p_value is None and Apart(0.1, 0.0).interval(0.05) is None
+    assert PairedMeans((0.25, 0.25, 0.25)).p_value is None and PairedMeans((0.25,)).interval(0.05) is None
+    assert UnpairedDifference(0.1, 0.0).p_value is None and UnpairedDifference(0.1, 0.0).interval(0.05) is None
 
 
 def test_two_errors_apart_make_a_z_interval() -> None:
-    assert Apart(1.0, 0.5).interval(0.05) == pytest.approx((1 - 1.959964 * 0.5, 1 + 1.959964 * 0.5))
-    assert Apart(1.0, 0.5).p_value == pytest.approx(2 * stats.norm.sf(2))
+    assert UnpairedDifference(1.0, 0.5).interval(0.05) == pytest.approx((1 - 1.959964 * 0.5, 1 + 1.959964 * 0.5))
+    assert UnpairedDifference(1.0, 0.5).p_value == pytest.approx(2 * stats.norm.sf(2))
 
 
-def simulated(rng: random.Random, *, samples: int, change: float, better: float) -> Matched:
+def simulated(rng: random.Random, *, samples: int, change: float, better: float) -> MatchedProportions:
     """`change` of the samples differ, `better` of those for the variant."""
     differing = sum(rng.random() < change for _ in range(samples))
     won = sum(rng.random() < better for _ in range(differing))
-    return Matched(won, differing - won, samples)
+    return MatchedProportions(won, differing - won, samples)
 
 
 @pytest.mark.parametrize("samples", [20, 100, 400])
@@ -100,5 +100,7 @@ def test_the_interval_holds_the_true_difference(samples: int) -> None:
 
 
 def test_more_samples_make_the_interval_narrower() -> None:
-    widths = [high - low for low, high in (Matched(n // 10, n // 20, n).interval(0.05) for n in (40, 400, 4000))]
+    widths = [
+        high - low for low, high in (MatchedProportions(n // 10, n // 20, n).interval(0.05) for n in (40, 400, 4000))
+    ]
     assert all(after < before for before, after in pairwise(widths))

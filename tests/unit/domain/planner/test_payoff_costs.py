@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import RequestError
-from backend.domain.maths.least_squares import nonnegative
+from backend.domain.maths.least_squares import nonnegative_least_squares
 from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import LENGTHS, Costs, PayoffMap, Point, Shape
 from backend.domain.planner.roofline import tokens_per_pass
@@ -131,7 +131,7 @@ def test_nonnegative_least_squares_leave_no_slope_to_follow(seed: int, rows: int
     units = [10 ** draw.uniform(-6, 6) for _ in range(columns)]
     matrix = [[draw.gauss(0, 1) * unit for unit in units] for _ in range(rows)]
     values = [draw.gauss(0, 1) for _ in range(rows)]
-    found = nonnegative(matrix, values)
+    found = nonnegative_least_squares(matrix, values)
     left = [
         sum(a * x for a, x in zip(row, found, strict=True)) - value for row, value in zip(matrix, values, strict=True)
     ]
@@ -144,7 +144,7 @@ def test_nonnegative_least_squares_leave_no_slope_to_follow(seed: int, rows: int
 @pytest.mark.parametrize(("rows", "values"), [([], []), ([[1.0]], [1.0, 2.0]), ([[1.0], [1.0, 2.0]], [1.0, 2.0])])
 def test_rows_that_do_not_go_together_are_refused(rows: list[list[float]], values: list[float]) -> None:
     with pytest.raises(ValueError, match="least squares"):
-        nonnegative(rows, values)
+        nonnegative_least_squares(rows, values)
 
 
 def test_costs_need_a_server_with_and_one_without_speculation() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from backend.domain.evaluation.document import Evaluation, Price
 from backend.domain.load.records import LevelAudit
-from backend.domain.what_if.costs import WhatIf, as_asked
+from backend.domain.what_if.costs import WhatIf, repriced
 from backend.evaluate.report.content import content
 from backend.present.charts.evaluation import PRICES
 from backend.present.report_content import Extras
@@ -20,16 +20,16 @@ from tests.simulated import evaluation
 
 def test_nothing_chosen_is_the_very_same_document() -> None:
     document = evaluation()
-    assert as_asked(document, WhatIf()) is document
-    assert as_asked(document, WhatIf(per_hour=1.2, requests_a_month=10)) is document
+    assert repriced(document, WhatIf()) is document
+    assert repriced(document, WhatIf(per_hour=1.2, requests_a_month=10)) is document
     unpriced = evaluation(per_hour=None)
-    assert as_asked(unpriced, WhatIf(discount=0.5)) is unpriced
+    assert repriced(unpriced, WhatIf(discount=0.5)) is unpriced
 
 
 @pytest.mark.parametrize("given", [1.2, None])
 def test_only_prices_move(given: float | None) -> None:
     document = evaluation(per_hour=given)
-    found = as_asked(document, WhatIf(per_hour=4.0, discount=0.25))
+    found = repriced(document, WhatIf(per_hour=4.0, discount=0.25))
     assert (found.options.price_per_hour, found.options.discount) == (4.0, 0.25)
     level = found.variants[1].levels[2]
     assert level.price and level.price.per_million_output == pytest.approx(
@@ -41,8 +41,8 @@ def test_only_prices_move(given: float | None) -> None:
 def test_another_mix_of_tokens_moves_the_blended_prices_alone() -> None:
     document = evaluation(per_hour=1.2)
     asked = WhatIf(input_output_ratio=1.0)
-    found = as_asked(document, asked)
-    both = [as_asked(document, WhatIf(per_hour=2.4, input_output_ratio=ratio)) for ratio in (3, 1)]
+    found = repriced(document, asked)
+    both = [repriced(document, WhatIf(per_hour=2.4, input_output_ratio=ratio)) for ratio in (3, 1)]
     before, after = (each.variants[1].levels[2].price for each in both)
     assert before and after
     assert after.blended_sagemaker == pytest.approx(2 * (before.blended_sagemaker or 0)) and before.blended_sagemaker

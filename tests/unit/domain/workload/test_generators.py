@@ -12,8 +12,8 @@ import pytest
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
 from backend.domain.workload import generators, size_limits
-from backend.domain.workload.generators import KINDS, PREFIX_TOKENS, PREFIXES, generate
-from backend.domain.workload.workload import Workload, parse
+from backend.domain.workload.generators import PREFIX_TOKENS, PREFIXES, WORKLOAD_KINDS, generate
+from backend.domain.workload.workload import Workload, parse_workload
 from backend.settings import ASSETS
 
 STARTER = ASSETS / "starter" / "target"
@@ -28,7 +28,7 @@ def count(texts: Sequence[str]) -> list[int]:
 
 @cache
 def made(name: str, seed: int = 0) -> Workload:
-    return parse(name, generate(name, count, seed=seed, context=CONTEXT))
+    return parse_workload(name, generate(name, count, seed=seed, context=CONTEXT))
 
 
 def test_question_answering_is_that_of_the_announcement() -> None:
@@ -43,9 +43,9 @@ def test_question_answering_is_that_of_the_announcement() -> None:
     assert all(prompt.prompt.endswith("Answer:") for prompt in found.prompts)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", WORKLOAD_KINDS)
 def test_every_prompt_fits_and_stays_within_its_lengths(name: str) -> None:
-    found, kind = made(name), KINDS[name]
+    found, kind = made(name), WORKLOAD_KINDS[name]
     texts = [prompt.texts() for prompt in found.prompts]
     sizes = iter(count([text for own in texts for text in own]))
     tokens = [sum(next(sizes) for _ in own) for own in texts]
@@ -65,7 +65,7 @@ def test_conversations_have_several_turns_and_prefixes_are_shared() -> None:
 
 
 def test_long_context_grows_with_the_context() -> None:
-    short, long = (parse("w", generate("long-context", count, context=size)) for size in (2048, 4096))
+    short, long = (parse_workload("w", generate("long-context", count, context=size)) for size in (2048, 4096))
     assert 2 * count([short.prompts[0].prompt])[0] < count([long.prompts[0].prompt])[0] < 4096 - 200
 
 
@@ -74,7 +74,7 @@ def test_a_context_too_short_for_it_is_told() -> None:
         generate("question-answering", count, context=512)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", WORKLOAD_KINDS)
 def test_more_than_may_be_made_is_refused_before_anything_is_made(name: str) -> None:
     def never(texts: Sequence[str]) -> list[int]:
         raise AssertionError("a prompt was made")

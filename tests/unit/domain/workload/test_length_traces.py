@@ -9,7 +9,7 @@ import pytest
 
 from backend.catalog.text import token_lengths
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.length_traces import MISFIT, block_size, check_size, prompts
+from backend.domain.workload.length_traces import MISFIT, infer_block_size, make_prompts, require_made_size
 from backend.settings import ASSETS
 
 STARTER = ASSETS / "starter" / "target"
@@ -28,17 +28,17 @@ def beginning(one: str, other: str) -> str:
 
 def test_prompts_have_their_lengths_by_the_tokenizer_and_begin_differently() -> None:
     lengths = [20, 64, 300, 301, 640]
-    made = prompts([(length, None) for length in lengths], None, 0, count)
+    made = make_prompts([(length, None) for length in lengths], None, 0, count)
     assert all(abs(tokens - length) <= 4 for tokens, length in zip(count(made), lengths, strict=True))
     assert max(len(beginning(a, b)) for a in made for b in made if a is not b) < 40
-    assert made == prompts([(length, None) for length in lengths], None, 0, count)
-    assert made != prompts([(length, None) for length in lengths], None, 1, count)
+    assert made == make_prompts([(length, None) for length in lengths], None, 0, count)
+    assert made != make_prompts([(length, None) for length in lengths], None, 1, count)
 
 
 def test_prompts_share_the_blocks_that_their_ids_name_and_no_more() -> None:
     """In tokens, as a server's cache sees them: 64 a block."""
     rows = [(150, (1, 2, 3)), (160, (1, 2, 4)), (130, (1, 5, 6)), (150, (1, 2, 3)), (40, (7,))]
-    made = prompts(rows, 64, 0, count)
+    made = make_prompts(rows, 64, 0, count)
     assert all(abs(tokens - length) <= 6 for tokens, (length, _) in zip(count(made), rows, strict=True))
 
     def shared(a: int, b: int) -> int:
@@ -60,10 +60,10 @@ def test_prompts_share_the_blocks_that_their_ids_name_and_no_more() -> None:
 def test_the_size_of_a_block_follows_from_lengths_and_ids(
     rows: list[tuple[int | None, tuple[int, ...] | None]], size: int | None, misfits: dict[int, str]
 ) -> None:
-    assert block_size(rows) == (size, misfits)
+    assert infer_block_size(rows) == (size, misfits)
 
 
 def test_more_tokens_than_may_be_made_are_refused_with_the_rows_that_may() -> None:
-    check_size("t", [8000] * 2500)
+    require_made_size("t", [8000] * 2500)
     with pytest.raises(InvalidWorkload, match=r"t have 24 million tokens in 3,000 rows.* its first 2,500 rows"):
-        check_size("t", [8000] * 3000)
+        require_made_size("t", [8000] * 3000)

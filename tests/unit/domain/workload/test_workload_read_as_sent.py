@@ -17,8 +17,8 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.workload import decoding
 from backend.domain.workload.row_report import UnusableRow
-from backend.domain.workload.workload import parse
-from backend.domain.workload.workload_reader import from_csv, from_json, written
+from backend.domain.workload.workload import parse_workload
+from backend.domain.workload.workload_reader import read_csv, read_json, write_lines
 from backend.endpoint import address
 from backend.evaluate.load.payload import Payloads, read_prompts
 
@@ -36,10 +36,10 @@ def test_any_lines_that_json_reads_are_sent_as_they_were_checked(
     """Down to the bytes of the request, through the file that the load generator reads."""
     text = "".join(json.dumps({"prompt": prompt}, ensure_ascii=escaped) + end for prompt, escaped, end in rows)
     prompts = [json.loads(line)["prompt"] for line in text.split("\n") if line.strip()]
-    canonical = written(from_json("w", head + text.encode(), {}))
+    canonical = write_lines(read_json("w", head + text.encode(), {}))
     assert canonical.isascii() and len(canonical.splitlines()) == canonical.count(b"\n") == len(prompts)
     assert sent(tmp_path_factory.getbasetemp() / "w.jsonl", canonical) == prompts
-    assert written(from_json("w", canonical, {})) == canonical, "our own lines are read as they are"
+    assert write_lines(read_json("w", canonical, {})) == canonical, "our own lines are read as they are"
 
 
 def sent(file: Path, content: bytes) -> list[str]:
@@ -70,12 +70,12 @@ def test_any_documents_are_read_or_refused_with_their_lines(documents: list[Any]
     """Lone halves of characters, numbers for texts, anything: no row is lost without being counted."""
     content = "".join(json.dumps(document) + "\n" for document in documents).encode()
     try:
-        found = from_json("w", content, {})
+        found = read_json("w", content, {})
     except InvalidWorkload:
         return
     assert len(found.entries) + found.reading.left_out == found.reading.rows == len(documents)
     if found.reading.lengths is None:
-        assert len(parse("w", written(found)).prompts) == len(found.entries)
+        assert len(parse_workload("w", write_lines(found)).prompts) == len(found.entries)
 
 
 CELLS = st.text(st.sampled_from(ODD) | st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -95,11 +95,11 @@ def test_any_table_that_the_csv_module_writes_comes_back_row_by_row(
     writer.writerow(["prompt", "note"])
     writer.writerows(rows)
     content = head + text.getvalue().encode()
-    table = decoding.table("w", decoding.decoded("w", content), {"prompt"})
+    table = decoding.parse_table("w", decoding.decode_text("w", content), {"prompt"})
     read = [row for row in table.rows if not isinstance(row, UnusableRow)]
     assert [(row["prompt"] or "", row["note"] or "") for row in read] == rows
     if all(prompt and not prompt.strip().isdecimal() for prompt, _ in rows):
-        assert [entry.turns for entry in from_csv("w", content, {}).entries] == [
+        assert [entry.turns for entry in read_csv("w", content, {}).entries] == [
             (prompt,) for prompt, _ in rows if prompt.strip()
         ]
 
@@ -107,7 +107,7 @@ def test_any_table_that_the_csv_module_writes_comes_back_row_by_row(
 @given(st.binary(max_size=60), st.sampled_from(["jsonl", "csv"]))
 def test_any_bytes_are_read_or_refused_in_a_sentence(content: bytes, kind: str) -> None:
     try:
-        found = from_csv("w", content, {}) if kind == "csv" else from_json("w", content, {})
+        found = read_csv("w", content, {}) if kind == "csv" else read_json("w", content, {})
     except InvalidWorkload as error:
         assert "\n" not in str(error)
     else:

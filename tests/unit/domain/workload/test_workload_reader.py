@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.workload.row_report import LeftOut
-from backend.domain.workload.workload import parse
-from backend.domain.workload.workload_reader import Read, from_csv, from_json, from_table, questions, written
+from backend.domain.workload.row_report import UnusedRow
+from backend.domain.workload.workload import parse_workload
+from backend.domain.workload.workload_reader import (
+    ReadWorkload,
+    prompt_candidates,
+    read_csv,
+    read_json,
+    read_table,
+    write_lines,
+)
 from tests.cases import workloads as cases
 
 SHAREGPT = {
@@ -38,12 +45,12 @@ INPUTS = {
 }
 
 
-def rows(found: Read) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in written(found).splitlines()]
+def rows(found: ReadWorkload) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in write_lines(found).splitlines()]
 
 
-def read(name: str, content: bytes) -> Read:
-    return from_csv(name, content, {}) if name.endswith(".csv") else from_json(name, content, {})
+def read(name: str, content: bytes) -> ReadWorkload:
+    return read_csv(name, content, {}) if name.endswith(".csv") else read_json(name, content, {})
 
 
 @pytest.mark.parametrize(
@@ -64,15 +71,15 @@ def read(name: str, content: bytes) -> Read:
 @pytest.mark.parametrize("listed", [False, True])
 def test_known_formats_are_recognized(given: dict[str, Any], own: dict[str, Any], listed: bool) -> None:
     content = json.dumps([given] if listed else given).encode()
-    made = from_json("w", content, {})
+    made = read_json("w", content, {})
     assert rows(made) == [own]
-    assert len(parse("w", written(made)).prompts) == 1
+    assert len(parse_workload("w", write_lines(made)).prompts) == 1
 
 
 def test_what_sort_of_prompt_a_line_is_is_kept_in_every_format() -> None:
     bench = b'{"question_id": 81, "category": "writing", "turns": ["Write.", "Again."]}\n{"prompt": "Sum it.", "kind": " maths "}\n'
     bench += b'{"prompt": "Odd.", "kind": 3}\n'
-    assert [prompt.kind for prompt in parse("w", written(from_json("w", bench, {}))).prompts] == [
+    assert [prompt.kind for prompt in parse_workload("w", write_lines(read_json("w", bench, {}))).prompts] == [
         "writing",
         "maths",
         None,
@@ -80,8 +87,12 @@ def test_what_sort_of_prompt_a_line_is_is_kept_in_every_format() -> None:
     spoken = json.dumps(
         [{**OPENAI, "category": "chat"}, OPENAI, {"body": OPENAI["messages"], **OPENAI, "kind": ["no"]}]
     ).encode()
-    assert [prompt.kind for prompt in parse("w", written(from_json("w", spoken, {}))).prompts] == ["chat", None, None]
-    table = from_csv("w", b"question,category\r\nWhy?,reason\r\n", {"prompt": "question"})
+    assert [prompt.kind for prompt in parse_workload("w", write_lines(read_json("w", spoken, {}))).prompts] == [
+        "chat",
+        None,
+        None,
+    ]
+    table = read_csv("w", b"question,category\r\nWhy?,reason\r\n", {"prompt": "question"})
     assert rows(table) == [{"prompt": "Why?", "kind": "reason"}]
 
 
@@ -89,14 +100,14 @@ def test_a_table_finds_its_prompts_or_is_told_which_they_are() -> None:
     table = (
         b'id,question,length,at\r\n1,"What, now?",12,2026-01-01T00:00:00+00:00\r\n2,Why?,,2026-01-01T00:00:02+00:00\r\n'
     )
-    assert rows(from_csv("w", table, {})) == [{"prompt": "What, now?"}, {"prompt": "Why?"}]
-    mapped = rows(from_csv("w", table, {"prompt": "question", "max_tokens": "length", "timestamp": "at"}))
+    assert rows(read_csv("w", table, {})) == [{"prompt": "What, now?"}, {"prompt": "Why?"}]
+    mapped = rows(read_csv("w", table, {"prompt": "question", "max_tokens": "length", "timestamp": "at"}))
     assert mapped == [
         {"prompt": "What, now?", "max_tokens": 12, "timestamp": 0.0},
         {"prompt": "Why?", "timestamp": 2.0},
     ]
-    assert rows(from_table("w", ["text", "messages"], [{"text": "a", "messages": None}], {})) == [{"prompt": "a"}]
-    alpaca = from_csv("w", b"instruction,input,output\nSum up.,A text.,x\nGreet.,,x\n", {})
+    assert rows(read_table("w", ["text", "messages"], [{"text": "a", "messages": None}], {})) == [{"prompt": "a"}]
+    alpaca = read_csv("w", b"instruction,input,output\nSum up.,A text.,x\nGreet.,,x\n", {})
     assert rows(alpaca) == [{"prompt": "Sum up.\n\nA text."}, {"prompt": "Greet."}]
 
 
@@ -134,7 +145,7 @@ def test_a_table_finds_its_prompts_or_is_told_which_they_are() -> None:
 )
 def test_what_cannot_be_used_is_named_by_its_line(content: bytes, says: str) -> None:
     with pytest.raises(InvalidWorkload, match=says):
-        from_json("w", content, {})
+        read_json("w", content, {})
 
 
 @pytest.mark.parametrize(
@@ -158,22 +169,22 @@ def test_what_cannot_be_used_is_named_by_its_line(content: bytes, says: str) -> 
 )
 def test_a_table_that_cannot_be_used_says_why(content: bytes, columns: dict[str, str], says: str) -> None:
     with pytest.raises(InvalidWorkload, match=says):
-        from_csv("w", content, columns)
+        read_csv("w", content, columns)
 
 
 def test_rows_that_cannot_be_used_are_left_out_up_to_one_in_ten() -> None:
     good = [{"prompt": f"p{n}"} for n in range(18)]
     bad: list[Any] = [{"messages": []}, 7]
-    reading = from_json("w", cases.lines([*good[:4], *bad, *good[4:]]).encode(), {}).reading
+    reading = read_json("w", cases.lines([*good[:4], *bad, *good[4:]]).encode(), {}).reading
     assert (reading.rows, reading.left_out) == (20, 2)
     assert reading.named == (
-        LeftOut(number=5, reason="its conversation is empty"),
-        LeftOut(number=6, reason="it is not a JSON object"),
+        UnusedRow(number=5, reason="its conversation is empty"),
+        UnusedRow(number=6, reason="it is not a JSON object"),
     )
     with pytest.raises(
         InvalidWorkload, match=r"3 of 21 lines cannot be used, and at most 1 in 10 .*lines 6 and 7: it is not"
     ):
-        from_json("w", cases.lines([*good[:4], *bad, 8, *good[4:]]).encode(), {})
+        read_json("w", cases.lines([*good[:4], *bad, 8, *good[4:]]).encode(), {})
 
 
 @pytest.mark.parametrize("name", [name for name in cases.FILES if name != "unclear-times.jsonl"])
@@ -221,10 +232,10 @@ def test_a_unit_that_nobody_can_know_is_asked_for_where_times_are_needed() -> No
     with pytest.raises(
         InvalidWorkload, match=r"12 requests over 45.8 min\) or in milliseconds \(over 2.75 s\)"
     ) as refused:
-        from_json("w", content, {})
+        read_json("w", content, {})
     assert refused.value.named == ("time_unit",)
-    assert from_json("w", content, {}, time_unit="ms").reading.seconds == 2.75
-    unread = from_json("w", content, {}, timed=False)
+    assert read_json("w", content, {}, time_unit="ms").reading.seconds == 2.75
+    unread = read_json("w", content, {}, timed=False)
     assert (unread.reading.times, unread.seconds) == ("unclear", [None] * 12)
 
 
@@ -232,18 +243,18 @@ def test_a_trace_of_lengths_is_never_taken_for_prompts() -> None:
     for name in ("azure.csv", "burstgpt.csv", "mooncake.jsonl"):
         found = read(name, cases.content(name))
         assert found.reading.lengths is not None and not any(entry.turns for entry in found.entries)
-        assert questions(name, "." + name.rpartition(".")[2], cases.content(name)) == []
+        assert prompt_candidates(name, "." + name.rpartition(".")[2], cases.content(name)) == []
     assert rows(read("azure.csv", cases.content("azure.csv")))[1] == {
         "input_tokens": 301,
         "max_tokens": 41,
         "timestamp": 0.0097531,
     }
     mixed = cases.lines([*({"input_length": 5, "output_length": 1} for _ in range(19)), {"prompt": "a"}]).encode()
-    assert from_json("w", mixed, {}).reading.named[0].reason == "it has a text, and other rows have lengths alone"
-    named = from_csv("w", b"n,size\n1,300\n2,310\n", {"input_tokens": "size"})
+    assert read_json("w", mixed, {}).reading.named[0].reason == "it has a text, and other rows have lengths alone"
+    named = read_csv("w", b"n,size\n1,300\n2,310\n", {"input_tokens": "size"})
     assert named.reading.lengths == (300, 310)
 
 
 def test_what_changes_a_prompt_and_is_not_sent_is_told() -> None:
     asked = {"url": "/v1/chat/completions", "body": {**OPENAI, "tools": [{"type": "function"}]}}
-    assert from_json("w", json.dumps(asked).encode(), {}).reading.settings_left_out == ("tools",)
+    assert read_json("w", json.dumps(asked).encode(), {}).reading.settings_left_out == ("tools",)
