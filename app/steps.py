@@ -77,7 +77,11 @@ def _named(step: Step) -> str:
     called = SHORT.get(method) or (method.capitalize() if step.technique == "prune" else method.upper())
     if isinstance(step, Quantize):
         bits = (
-            f"{step.target_bits:g}" if step.target_bits else "4" if 4 in (step.bits, methods.of(step).bits[0]) else ""
+            f"{step.target_bits:g}"
+            if step.target_bits
+            else "4"
+            if 4 in (step.bits, methods.method_row(step).bits[0])
+            else ""
         )
         return f"{called} {bits}-bit" if bits and step.bits != 8 else called
     if isinstance(step, Prune):
@@ -104,7 +108,7 @@ GROUPS = {
 
 def group(step: Step) -> str:
     """Under which heading of the menu a step stands."""
-    return GROUPS[methods.of(step).bits[0] if isinstance(step, Quantize) else step.technique]
+    return GROUPS[methods.method_row(step).bits[0] if isinstance(step, Quantize) else step.technique]
 
 
 def stack(recipe: Recipe) -> str:

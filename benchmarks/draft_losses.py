@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from backend import settings
 from backend.catalog.text import training_prompts
 from backend.domain.jobs.progress import NoProgress
-from backend.domain.recipe.draft_training import KINDS, LOSS_TITLES, Kind, LossName, Training
+from backend.domain.recipe.draft_training import KINDS, LOSS_TITLES, DraftKind, LossName, Training
 from backend.engines.drafts import train
 from backend.engines.drafts.target import Target
 from backend.engines.drafts.train import TrainRequest, learn, proposer
@@ -88,7 +88,7 @@ def main() -> None:
         given.out.write_text(json.dumps({**document, "versions": versions}, indent=1) + "\n")
 
 
-def gathered(folder: Path, kind: Kind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], TrainingData]:
+def gathered(folder: Path, kind: DraftKind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], TrainingData]:
     target, options = Target(folder), Training(kind=kind, minutes=minutes)
     texts = training_prompts.read(None, folder).texts
     layers = proposer(target, options).layers
@@ -96,7 +96,7 @@ def gathered(folder: Path, kind: Kind, minutes: float, work: Path) -> tuple[Targ
     return target, texts, gathering.run(NoProgress())
 
 
-def trained(folder: Path, kind: Kind, minutes: float, seconds: float, work: Path, arm: Arm) -> dict[str, Any]:
+def trained(folder: Path, kind: DraftKind, minutes: float, seconds: float, work: Path, arm: Arm) -> dict[str, Any]:
     """In a process of its own."""
     import torch
 

@@ -94,8 +94,8 @@ def measured(workspace: service.Workspace, scratch: Path, name: str, recipe: str
     channel = Channel(scratch / f"{Path(name).name}-{recipe}")
     channel.open(spec.model_dump_json())
     took = watched(channel)
-    need = estimate.need(model, chosen)
-    runs = hardware_rates.of_measured(flops, probe.cores(), probe.probe()["flags"])
+    need = estimate.estimate_needs(model, chosen)
+    runs = hardware_rates.processor_rates(flops, probe.cores(), probe.probe()["flags"])
     least, most = job_duration.job_seconds(model, chosen, runs, model.weights_bytes + need.weights_bytes)
     return {
         "model": Path(name).name,

@@ -32,8 +32,8 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.planner import estimate_correction, roofline
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe import recipe
+from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.recipe.techniques import supported
 from backend.hardware import probe, processor_speed
 from backend.service.jobs import jobs
 from backend.service.plans import auto_target
@@ -145,13 +145,15 @@ def compared(
     rows: list[tuple[object, ...]] = []
     for name, level in levels:
         predicted = prediction(card, RECIPES[name], device, level, draft)
-        rows += [line(name, level, point, predicted) for point in estimate_correction.compare(predicted, level)]
+        rows += [
+            line(name, level, point, predicted) for point in estimate_correction.compare_prediction(predicted, level)
+        ]
     return rows
 
 
 def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, draft: ModelCard | None) -> Speed:
     step = chosen.step("speculate")
-    acceptance = roofline.acceptance_of(level.acceptance_rate, 4) if level.acceptance_rate else None
+    acceptance = roofline.acceptance_from_rate(level.acceptance_rate, 4) if level.acceptance_rate else None
     load = ExpectedLoad(
         input_tokens=round(level.input_tokens or 1),
         output_tokens=round(level.output_tokens or 1),
@@ -162,7 +164,7 @@ def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, dr
     return found
 
 
-def line(name: str, level: Level, point: estimate_correction.Point, predicted: Speed) -> tuple[object, ...]:
+def line(name: str, level: Level, point: estimate_correction.PredictionPoint, predicted: Speed) -> tuple[object, ...]:
     ends = {
         estimate_correction.TTFT: [1000 * end for end in predicted.ttft],
         estimate_correction.TPOT: [1000 * end for end in predicted.tpot],

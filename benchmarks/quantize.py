@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from backend import settings as configuration
 from backend.catalog.text import calibration_text, held_out_text
 from backend.domain.recipe import quantization_engines
-from backend.domain.recipe.techniques import capability
+from backend.domain.recipe.capability_table import capability
 from backend.engines.base import QuantizeRequest
 from backend.hardware import engine_status, probe
 from backend.settings import CHECKOUT

@@ -12,7 +12,7 @@ from backend.cli.output import table
 from backend.domain.figures import counted
 from backend.domain.maths.intervals import mean_ci95
 from backend.domain.recipe import quantization_engines
-from backend.domain.recipe.techniques import capability
+from backend.domain.recipe.capability_table import capability
 
 Row = dict[str, Any]
 LOSS = 0.02

@@ -31,8 +31,8 @@ from backend.domain.evaluation.document import EvaluateOptions, Speculation, Var
 from backend.domain.figures import times
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.maths.intervals import factor_ci95
-from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
-from backend.domain.planner.draft_payoff import PayoffMap, Probe, Shape
+from backend.domain.needs.kv_cache_tokens import peak_tokens as cache_tokens
+from backend.domain.planner.draft_payoff import DraftProbe, DraftShape, PayoffMap
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation
 from backend.domain.workload.workload import parse_workload
 from backend.hardware import engine_status, probe
@@ -87,10 +87,12 @@ def serving(target: Path, found: PayoffMap, drafts: Sequence[str], method: Any) 
         speculation = Speculation(method=method, tokens=guessed, draft_path=str(Path(folder).resolve()))
         called = "/".join(Path(folder).parts[-2:])
         variant = plain.model_copy(update={"name": f"{called} at {guessed}", "speculation": speculation})
-        shape = Shape(parameters=card.parameters, layers=card.layers)
+        shape = DraftShape(parameters=card.parameters, layers=card.layers)
         servers.append(
             Server(
-                variant, shape, Probe(hidden=card.hidden_size, layers=card.layers, tokens=guessed, acceptance=LIKELY)
+                variant,
+                shape,
+                DraftProbe(hidden=card.hidden_size, layers=card.layers, tokens=guessed, acceptance=LIKELY),
             )
         )
     return servers

@@ -188,7 +188,7 @@ def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answ
 
 def rounds_anew(recipe: Recipe) -> bool:
     step = recipe.step("quantize")
-    return isinstance(step, Quantize) and (methods.of(step).activations or methods.caches_fp8(step))
+    return isinstance(step, Quantize) and (methods.method_row(step).activations or methods.caches_fp8(step))
 
 
 def row(each: Made, found: Judged) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ import psutil
 
 from backend import processes, service
 from backend.domain.jobs.jobs import JobState
-from backend.domain.planner.target_choice import Goal
+from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import processor_speed
 from backend.launchers.local import MARK
@@ -85,7 +85,7 @@ def _migrated() -> Path:
 
 
 def prepare(
-    workspace: Workspace, source: str, recipe: Recipe, target: str = "local", goal: Goal | None = None
+    workspace: Workspace, source: str, recipe: Recipe, target: str = "local", goal: TargetGoal | None = None
 ) -> optimize.PreparedOptimize:
     """What `optimize.submit` takes for that model and recipe."""
     return optimize.prepare(

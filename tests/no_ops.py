@@ -22,7 +22,7 @@ from backend.domain.evaluation.evidence.speculation_findings import DRAFT
 from backend.domain.evaluation.startup import Startup
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
-from backend.domain.recipe.speculation import at
+from backend.domain.recipe.speculation import scheduled_tokens
 from tests import simulated
 from tests.fakes.engine_surface import Surface
 
@@ -398,7 +398,9 @@ def _serving(rng: random.Random) -> Serving:
 def _measured(rng: random.Random, speculation: Speculation | None, streams: int) -> tuple[float, tuple[float, ...]]:
     """n-grams propose where they find something, adaptive ones at times nothing, others nearly always; what is accepted
     falls with the position."""
-    if speculation is None or (speculation.tokens_by_batch and not at(speculation.tokens_by_batch, streams)):
+    if speculation is None or (
+        speculation.tokens_by_batch and not scheduled_tokens(speculation.tokens_by_batch, streams)
+    ):
         return 0.0, ()
     if speculation.method == "ngram_adaptive" and rng.random() < 0.3:
         return 0.0, ()

@@ -10,7 +10,7 @@ from typing import Any
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import JobState, ManagedSpec
-from backend.domain.managed.optimization_job_status import Pace
+from backend.domain.managed.optimization_job_status import PollingPace
 from backend.domain.managed.optimization_requests import job_name
 from backend.domain.recipe.recipe import read
 from backend.launchers.sagemaker import SageMakerLauncher
@@ -52,7 +52,7 @@ class Studio:
         clock = self.account.clock
         launcher = SageMakerLauncher(
             self.workspace.settings,
-            pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S),
+            pace=lambda: PollingPace(BETWEEN_S, BETWEEN_S, BETWEEN_S),
             clock=lambda: datetime.fromtimestamp(clock.now, UTC),
         )
         self.launchers.append(launcher)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import Costs, MapKey, PayoffMap, Point, Shape
+from backend.domain.planner.draft_payoff import DraftShape, MapKey, PayoffMap, PayoffPoint, StepCosts
 from backend.domain.recipe.recipe import ORIGINAL, Serving
 from tests.small_artifacts import CARD
 
@@ -20,22 +20,22 @@ TARGET = CARD.model_copy(
         "revision": "revision",
     }
 )
-SMALL = Shape(parameters=5_000_000, layers=2)
-COSTS = Costs(
+SMALL = DraftShape(parameters=5_000_000, layers=2)
+COSTS = StepCosts(
     base=((1, 0.030), (4, 0.036), (8, 0.044), (16, 0.060)),
     coefficients=(2e-3, 1e-4, 1e-3, 4e-4, 2e-10, 5e-12, 1e-4, 0.0, 0.0, 8e-4, 0.0, 0.0),
 )
 SERVERS = (
-    (2, Shape(parameters=4_900_000, layers=1)),
-    (7, Shape(parameters=4_900_000, layers=1)),
-    (3, Shape(parameters=11_300_000, layers=4)),
-    (6, Shape(parameters=11_300_000, layers=4)),
-    (2, Shape(parameters=20_500_000, layers=2)),
-    (7, Shape(parameters=20_500_000, layers=2)),
+    (2, DraftShape(parameters=4_900_000, layers=1)),
+    (7, DraftShape(parameters=4_900_000, layers=1)),
+    (3, DraftShape(parameters=11_300_000, layers=4)),
+    (6, DraftShape(parameters=11_300_000, layers=4)),
+    (2, DraftShape(parameters=20_500_000, layers=2)),
+    (7, DraftShape(parameters=20_500_000, layers=2)),
 )
 KEY = MapKey(
     model="revision",
-    weights=draft_payoff.weights_of(ORIGINAL),
+    weights=draft_payoff.weights_hash(ORIGINAL),
     serving=Serving(),
     vllm="0.32.0",
     processor="a processor",
@@ -43,11 +43,11 @@ KEY = MapKey(
 )
 
 
-def points(costs: Costs = COSTS) -> tuple[Point, ...]:
+def points(costs: StepCosts = COSTS) -> tuple[PayoffPoint, ...]:
     """What servers of those costs would be measured to do."""
-    plain = [Point(streams=streams, step_s=seconds, rounds=3) for streams, seconds in costs.base]
+    plain = [PayoffPoint(streams=streams, step_s=seconds, rounds=3) for streams, seconds in costs.base]
     drafted = [
-        Point(
+        PayoffPoint(
             streams=streams,
             tokens=tokens,
             draft=draft,
@@ -64,7 +64,7 @@ def points(costs: Costs = COSTS) -> tuple[Point, ...]:
 
 
 def payoff_map(
-    key: MapKey = KEY, *, model: str = "smollm", error: float | None = 1.08, costs: Costs = COSTS
+    key: MapKey = KEY, *, model: str = "smollm", error: float | None = 1.08, costs: StepCosts = COSTS
 ) -> PayoffMap:
     return PayoffMap(
         key=key,

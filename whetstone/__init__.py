@@ -14,7 +14,7 @@ Whatever goes wrong is a `WhetstoneError` of one sentence. Nothing prints.
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.terms import Terms
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.planner.target_choice import Goal
+from backend.domain.planner.target_choice import TargetGoal as Goal
 from whetstone.evaluation import Evaluation
 from whetstone.html_display import Table
 from whetstone.job import Job

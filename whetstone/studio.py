@@ -12,7 +12,7 @@ from backend.domain.jobs.jobs import JobKind
 from backend.domain.jobs.terms import Terms
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.planner.target_choice import Goal
+from backend.domain.planner.target_choice import TargetGoal as Goal
 from backend.domain.recipe import recipe as recipes_of
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
@@ -170,7 +170,12 @@ class Studio:
             warnings.warn(f"Not in this list: {kind} {each.id}. {each.why}", stacklevel=3)
 
     def _case(
-        self, model: Model, recipe: Recipe, target: str, goal: Goal | None = None, load: ExpectedLoad | None = None
+        self,
+        model: Model,
+        recipe: Recipe,
+        target: str,
+        goal: Goal | None = None,
+        load: ExpectedLoad | None = None,
     ) -> Case:
         return cases.resolve(self._workspace, model.facts, recipe, target, goal, load)
 

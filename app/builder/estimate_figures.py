@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from app.formatting import between, size
 from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, Point
-from backend.domain.planner.target_choice import Choice, Loser
+from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, PredictionPoint
+from backend.domain.planner.target_choice import RejectedTarget, TargetChoice
 
 UNKNOWN = "unknown"
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}
@@ -100,16 +100,16 @@ def calibrated(calibration: Calibration) -> list[str]:
     return [f"{streams(level)}: {', '.join(said)}." for level, said in lines.items()]
 
 
-def percent(point: Point) -> str:
+def percent(point: PredictionPoint) -> str:
     whole = round(point.error * 100)
     return f"{whole:+d} %" if whole else "0 %"
 
 
-def others(losers: Sequence[Loser]) -> list[dict[str, object]]:
+def others(losers: Sequence[RejectedTarget]) -> list[dict[str, object]]:
     """The instances that lost, those that could do it first."""
     return [{"Instance": each.target, "USD an hour": each.price_per_hour, "Why it lost": each.why} for each in losers]
 
 
-def chosen(choice: Choice) -> str:
+def chosen(choice: TargetChoice) -> str:
     """The choice in one sentence."""
     return f"{choice.winner.target} is chosen. {choice.why}" if choice.winner else choice.why

@@ -12,8 +12,8 @@ from app.formatting import between, moment, plain, size
 from app.models import memory_bar
 from app.session import frozen
 from backend.domain.figures import streams
-from backend.domain.planner.estimate import Estimate, Need
-from backend.domain.planner.target_choice import Choice
+from backend.domain.planner.estimate import Estimate, JobNeeds
+from backend.domain.planner.target_choice import TargetChoice
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import machine
@@ -55,7 +55,7 @@ def _basis(estimate: Estimate) -> str:
     return "Nothing of it is measured."
 
 
-def needs(need: Need) -> None:
+def needs(need: JobNeeds) -> None:
     """What can be told of a recipe that is not valid there."""
     rows = [
         ("Weights after", size(need.weights_bytes)),
@@ -121,7 +121,7 @@ SOURCES = (
 )
 
 
-def elsewhere(found: Choice) -> None:
+def elsewhere(found: TargetChoice) -> None:
     """What a million tokens would cost where that is least, with the load and the place beside it."""
     best = found.winner
     if best is None or best.price_per_million_output is None:
@@ -134,7 +134,7 @@ def elsewhere(found: Choice) -> None:
     st.caption(f"Estimated at {at}; {plain(estimate_figures.price(best))}.")
 
 
-def choice(found: Choice) -> None:
+def choice(found: TargetChoice) -> None:
     """Where `auto` would serve it, and why not elsewhere."""
     mark = ":material/star:" if found.winner else ":material/block:"
     st.markdown(f"{mark} **{plain(estimate_figures.chosen(found))}**")

@@ -24,8 +24,8 @@ from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import Estimate, Need
-from backend.domain.planner.target_choice import Goal
+from backend.domain.planner.estimate import Estimate, JobNeeds
+from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -35,7 +35,7 @@ from backend.service.plans.cases import Case
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import PreparedOptimize
 
-CHEAPEST_TOKEN = Goal(wanted="throughput")
+CHEAPEST_TOKEN = TargetGoal(wanted="throughput")
 PURPOSE, REFUSED = "optimize", "build_refused"
 BUTTONS = {"sagemaker": "Optimize at AWS", "neuron": "Compile"}
 """What the button says by the kind of target, else Optimize."""
@@ -63,7 +63,7 @@ class Judgement(NamedTuple):
     else is still needed. `shown`: what AWS would be asked, or Neuron's compiler."""
 
     case: Case | None = None
-    need: Need | None = None
+    need: JobNeeds | None = None
     estimate: Estimate | None = None
     ready: Ready | None = None
     duration: TimeLeft | None = None
@@ -84,7 +84,7 @@ def judge(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: Asked) ->
         case = cases.resolve(opened, model, recipe, asked.target, asked.goal, asked.load)
     except WhetstoneError as error:
         return Judgement(obstacle=sentence(error), unknown_target=asked.target not in recipe_target.labels(opened))
-    found = Judgement(case, estimate.need(model, recipe, case.draft), _estimate(opened, case, asked))
+    found = Judgement(case, estimate.estimate_needs(model, recipe, case.draft), _estimate(opened, case, asked))
     if not case.works:
         return found
     if case.target.kind == "sagemaker":
@@ -208,7 +208,7 @@ def _fits(opened: Workspace, case: Case) -> None:
             st.button(label, key=f"build_fits-{each.target}", on_click=recipe_target.put, args=(each.target,))
 
 
-def _parts(model: ModelFacts, judgement: Judgement, need: Need) -> list[str]:
+def _parts(model: ModelFacts, judgement: Judgement, need: JobNeeds) -> list[str]:
     took = judgement.duration
     weights = f"weights {size(estimate.original_bytes(model))} to about {size(need.weights_bytes)}"
     here = (

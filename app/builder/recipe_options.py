@@ -8,10 +8,10 @@ from app.builder import recovery_options as recovering
 from app.builder.option import TRI, Option
 from backend.domain.recipe import methods, speculation
 from backend.domain.recipe import recipe as recipes
+from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.recipe.speculation import SPECULATE
-from backend.domain.recipe.techniques import supported
 
 
 class Goal(NamedTuple):
@@ -229,7 +229,7 @@ def value(recipe: Recipe, where: int | str, name: str) -> Any:
     if name.partition(".")[0] == recovering.SWITCH and isinstance(where, int):
         return recovering.value(recipe.steps[where], name)
     found = getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
-    return speculation.written(found) if name == "tokens_by_batch" and found else found
+    return speculation.format_schedule(found) if name == "tokens_by_batch" and found else found
 
 
 def shown(step: Step) -> tuple[Option, ...]:
@@ -246,7 +246,7 @@ def shown(step: Step) -> tuple[Option, ...]:
 
 
 def _not_taken(step: Quantize) -> set[str]:
-    method = methods.of(step)
+    method = methods.method_row(step)
     hidden = set(methods.TUNED) - method.defaults.keys()
     if method.group_size is None:
         hidden |= {"group_size", "symmetric", "format", *methods.MIXED}
@@ -273,7 +273,7 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
         if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
             name, new = recovering.SWITCH, recovering.changed(step, name, new)
         if isinstance(step, Speculate):
-            options |= speculation.beside(step.tokens_by_batch, step.tokens, name, new)
+            options |= speculation.linked_changes(step.tokens_by_batch, step.tokens, name, new)
         document["steps"][where] = {technique: {**options, name: new}}
     else:
         document[where][name] = new

@@ -14,7 +14,7 @@ from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import slug
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.planner.target_choice import Goal
+from backend.domain.planner.target_choice import TargetGoal
 from backend.service import Workspace
 from backend.service.machines import machine, targets
 
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 
     target: str
     load: ExpectedLoad = ExpectedLoad()
-    goal: Goal = Goal()
+    goal: TargetGoal = TargetGoal()
     price: float | None = None
     aws: tuple[str, ...] = ()
 
@@ -143,7 +143,7 @@ def expected(target: str, at_once: int, aws: tuple[str, ...] = ()) -> Asked:
     with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
         load = _load(at_once)
         price = _price() if target.startswith(("local", "accelerator")) else None
-        goal = _goal() if target == "auto" else Goal()
+        goal = _goal() if target == "auto" else TargetGoal()
     return Asked(target, load, goal, price, aws)
 
 
@@ -174,7 +174,7 @@ def _price() -> float | None:
     return found
 
 
-def _goal() -> Goal:
+def _goal() -> TargetGoal:
     meant = "; ".join(f"{name}: {words}" for name, words in GOALS.items())
     wanted = st.selectbox("What is wanted", list(GOALS), key="build_goal", bind="query-params", help=f"{meant}.")
     asked: dict[str, Any] = {"wanted": wanted}
@@ -182,4 +182,4 @@ def _goal() -> Goal:
     for number, (name, label) in enumerate(LIMITS.items()):
         look: dict[str, Any] = {"key": f"build_{name}", "bind": "query-params", "placeholder": "no limit"}
         asked[name] = columns[number % 2].number_input(label, 1, int(HIGHEST), None, **look) or None
-    return Goal.model_validate(asked)
+    return TargetGoal.model_validate(asked)

@@ -15,7 +15,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import PayoffMap, Shape
+from backend.domain.planner.draft_payoff import DraftShape, PayoffMap
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.present.charts.drafts.payoff import payoff_map
@@ -74,7 +74,7 @@ def trained(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
 def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: TrainedDraft | None = None) -> None:
     """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's
     pays by its own acceptance, where its training measured that."""
-    draft = Shape(parameters=known.parameters, layers=known.layers) if known else _asked(found, page)
+    draft = DraftShape(parameters=known.parameters, layers=known.layers) if known else _asked(found, page)
     said = words.answers(found, draft)
     if own is not None:
         st.markdown(_own(found, own))
@@ -92,7 +92,7 @@ def _list(head: str, rows: Sequence[str]) -> str:
     return "\n".join([head, "", *(f"- {plain(each)}" for each in rows)])
 
 
-def _asked(found: PayoffMap, page: str) -> Shape:
+def _asked(found: PayoffMap, page: str) -> DraftShape:
     most = found.parameters / 1e6
     wanted = st.number_input(
         "Draft, in million parameters",
@@ -104,7 +104,7 @@ def _asked(found: PayoffMap, page: str) -> Shape:
         width=240,
         help="How large the draft would be. What it costs hangs on that; what it gives, on how often it is right.",
     )
-    return draft_payoff.shape_of(max(1, round(wanted * 1e6)))
+    return draft_payoff.draft_shape(max(1, round(wanted * 1e6)))
 
 
 def _to_measure(opened: Workspace, case: Case) -> None:

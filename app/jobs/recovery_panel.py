@@ -10,7 +10,7 @@ import streamlit as st
 from app import charts, shell
 from app.formatting import plain, seconds
 from backend.domain.figures import figure
-from backend.domain.needs.recovery_needs import asked as asked_of
+from backend.domain.needs.recovery_needs import find_recovery as asked_of
 from backend.domain.recipe import recovery
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.recovery import Recover
@@ -39,7 +39,7 @@ def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Non
 
 def _ended(document: dict[str, Any], *, quantized: bool) -> None:
     quality = document["quality"]
-    st.markdown(f"{plain(recovery.gained(quality))} {plain(recovery.ended(document))}")
+    st.markdown(f"{plain(recovery.gain_sentence(quality))} {plain(recovery.end_sentence(document))}")
     shell.figures(
         [
             (f"Perplexity {words}", figure(quality[name]["perplexity"], 4), _kl(quality[name]))

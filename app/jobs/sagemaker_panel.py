@@ -30,7 +30,7 @@ def line(opened: Workspace, job: JobView) -> str:
     """One line on a card: where it is, and what it has cost."""
     spent = progress.find_cost(opened, job)
     cost = f"about {spent.spent:.2f} USD so far" if spent else None
-    return ", ".join(filter(None, ["At SageMaker", optimization_job_status.region(job.place or ""), cost])) + "."
+    return ", ".join(filter(None, ["At SageMaker", optimization_job_status.arn_region(job.place or ""), cost])) + "."
 
 
 def panel(opened: Workspace, job_id: str) -> str:
@@ -38,8 +38,8 @@ def panel(opened: Workspace, job_id: str) -> str:
     job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
     seen = progress.aws_status(opened, job)
     instance = specification["target"].partition(":")[2]
-    arn = job.result.get("arn") or (job.place if optimization_job_status.region(job.place or "") else None)
-    where = optimization_job_status.region(arn or "") or specification["region"] or "the region of the environment"
+    arn = job.result.get("arn") or (job.place if optimization_job_status.arn_region(job.place or "") else None)
+    where = optimization_job_status.arn_region(arn or "") or specification["region"] or "the region of the environment"
     cells: list[tuple[str, str, str | None]] = [
         ("Ran at" if job.ended else "Runs at", "SageMaker", where),
         ("Made for", instance, "SageMaker chooses the instance that it runs on"),
@@ -56,13 +56,15 @@ def panel(opened: Workspace, job_id: str) -> str:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.link_button(
                 "SageMaker's console",
-                optimization_job_status.console(arn),
+                optimization_job_status.console_url(arn),
                 icon=":material/open_in_new:",
                 help="Of the region. The job is in Studio, under Jobs, Inference optimization.",
             )
             if output := job.result.get("output"):
                 st.link_button(
-                    "The result in S3", optimization_job_status.console(arn, str(output)), icon=":material/open_in_new:"
+                    "The result in S3",
+                    optimization_job_status.console_url(arn, str(output)),
+                    icon=":material/open_in_new:",
                 )
     return str(job.state)
 

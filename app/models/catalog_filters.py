@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.field_labels import LABELS
 from app.navigation import NARROWS
-from backend.domain.rules.catalog_filter import LISTED, PUBLISHED, CatalogFilter, Sort
+from backend.domain.rules.catalog_filter import LISTED, PUBLISHED, CatalogFilter, CatalogOrder
 from backend.service import Workspace
 from backend.service.models import catalog, technique_checks
 
@@ -20,7 +20,7 @@ CELLS = {
     "speculative_decoding_with_provided_draft": "Published: provided draft",
 }
 """Titles of the published columns, in a filter and over the table."""
-ORDERS: dict[str, tuple[Sort, bool]] = {
+ORDERS: dict[str, tuple[CatalogOrder, bool]] = {
     "Own models first": ("catalog", False),
     "Name": ("name", False),
     "Family": ("family", False),

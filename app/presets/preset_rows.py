@@ -10,7 +10,7 @@ from app.formatting import moment, plain, size
 from app.summaries import differing
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.preset_titles import FIGURES, Standing
+from backend.domain.planner.preset_titles import FIGURES, PresetTitle
 from backend.domain.planner.presets import GOALS, Claim, Goal
 from backend.present.charts.presets import SIGNS
 from backend.present.preset_figures import Measurement
@@ -51,7 +51,7 @@ def ends(value: Ends | None) -> str:
     return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
 
 
-def row(view: PresetView, standing: Standing | None) -> dict[str, str]:
+def row(view: PresetView, standing: PresetTitle | None) -> dict[str, str]:
     """One line of the list. `standing`: its name by its figures beside the original and the model's other presets."""
     preset, estimate = view.preset, view.estimated.at(AT)
     return {
@@ -84,7 +84,7 @@ def original_row(original: Estimate) -> dict[str, str]:
     }
 
 
-def _share(goal: Goal, standing: Standing | None) -> str:
+def _share(goal: Goal, standing: PresetTitle | None) -> str:
     """`0.83–0.88, price a token`."""
     if standing is None or standing.ratio is None:
         return NONE

@@ -18,7 +18,7 @@ from backend import files
 from backend.artifacts import artifact_folder
 from backend.artifacts.bucket import SCHEME
 from backend.aws.s3 import ConnectionLost, ObjectChanged
-from backend.domain.neuron.compile_cache import Entry
+from backend.domain.neuron.compile_cache import CacheEntry
 from backend.settings import Settings
 
 ENTRIES, FILES = "entries", "files"
@@ -100,28 +100,30 @@ class CompiledCache:
         self.address = address
         self._store = _Bucket(address) if address.startswith(SCHEME) else _Disk(Path(address))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """Those that can be read; one that cannot was not written by us, or has gone meanwhile."""
         found = []
         for name in self._store.names():
             try:
-                found.append(Entry.model_validate_json(self._store.read(name)))
+                found.append(CacheEntry.model_validate_json(self._store.read(name)))
             except (ValidationError, FileNotFoundError):
                 continue
         return found
 
-    def put(self, key: str, model: str, fields: Mapping[str, Any], folder: Path, versions: Mapping[str, str]) -> Entry:
+    def put(
+        self, key: str, model: str, fields: Mapping[str, Any], folder: Path, versions: Mapping[str, str]
+    ) -> CacheEntry:
         """Its files first, the entry last. Where another was faster with the same key, the later entry counts, with its
         files."""
         described = artifact_folder.describe(folder)
         for file in described:
             self._store.put(folder / file.path, f"{FILES}/{key}/{file.sha256}")
         named = {file.path: (file.size, file.sha256) for file in described}
-        entry = Entry(key=key, model=model, fields=dict(fields), files=named, versions=dict(versions))
+        entry = CacheEntry(key=key, model=model, fields=dict(fields), files=named, versions=dict(versions))
         self._store.write(f"{ENTRIES}/{key}.json", entry.model_dump_json(indent=1).encode())
         return entry
 
-    def fetch(self, key: str, folder: Path) -> Entry | None:
+    def fetch(self, key: str, folder: Path) -> CacheEntry | None:
         """Fill `folder`, which appears at once and whole; None where there is no such entry, or a damaged one, which
         goes."""
         entry = next((each for each in self.entries() if each.key == key), None)
@@ -136,18 +138,18 @@ class CompiledCache:
             return None
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: CacheEntry) -> None:
         """The entry first, so that nobody finds it without its files; one that another wrote meanwhile stays."""
         name = f"{ENTRIES}/{entry.key}.json"
         try:
-            same = Entry.model_validate_json(self._store.read(name)) == entry
+            same = CacheEntry.model_validate_json(self._store.read(name)) == entry
         except (ValidationError, FileNotFoundError):
             same = True
         if same:
             self._store.remove([name])
             self._store.remove([f"{FILES}/{entry.key}/{sha256}" for _, sha256 in entry.files.values()])
 
-    def _fetched(self, entry: Entry, path: str, folder: Path) -> bool:
+    def _fetched(self, entry: CacheEntry, path: str, folder: Path) -> bool:
         size, sha256 = entry.files[path]
         if not (folder / path).resolve().is_relative_to(folder.resolve()):  # written by whoever may write to the bucket
             return False

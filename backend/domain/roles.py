@@ -25,7 +25,7 @@ class Role(StrEnum):
 
 Origin = Literal["page", "command line", "supervisor"]
 """Where a change came from."""
-Kind = Literal[
+SubjectKind = Literal[
     "job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row", "endpoint"
 ]
 
@@ -38,12 +38,12 @@ class Actor(Frozen):
     origin: Origin = "command line"
 
 
-class Rule(NamedTuple):
+class PermissionRule(NamedTuple):
     """`least`: the role from which on it is allowed; `own`: of an operator only for what is theirs. `words` go on after
     `to`."""
 
     least: Role
-    kind: Kind
+    kind: SubjectKind
     words: str
     own: bool = False
 
@@ -84,37 +84,37 @@ class Action(StrEnum):
 
 
 OPERATOR, ADMIN = Role.OPERATOR, Role.ADMIN
-RULES: dict[Action, Rule] = {
-    Action.SUBMIT: Rule(OPERATOR, "job", "submit jobs"),
-    Action.CANCEL: Rule(OPERATOR, "job", "cancel jobs", own=True),
-    Action.RESUME: Rule(OPERATOR, "job", "resume jobs", own=True),
-    Action.MOVE: Rule(OPERATOR, "job", "move jobs to the front", own=True),
-    Action.PRIORITIZE: Rule(OPERATOR, "job", "change the priority of jobs", own=True),
-    Action.RELEASE: Rule(OPERATOR, "job", "release jobs", own=True),
-    Action.DRAIN: Rule(ADMIN, "machine", "drain supervisors"),
-    Action.DROP_KEPT: Rule(OPERATOR, "job", "drop what jobs keep", own=True),
-    Action.DELETE_ARTIFACT: Rule(OPERATOR, "artifact", "delete artifacts", own=True),
-    Action.COLLECT: Rule(ADMIN, "artifact", "remove what nothing names"),
-    Action.SAVE_PRESET: Rule(OPERATOR, "preset", "save presets"),
-    Action.REPLACE_PRESET: Rule(OPERATOR, "preset", "replace presets", own=True),
-    Action.REMOVE_PRESET: Rule(OPERATOR, "preset", "remove presets", own=True),
-    Action.REMEMBER_MODEL: Rule(OPERATOR, "model", "import models"),
-    Action.REPLACE_MODEL: Rule(OPERATOR, "model", "import models again", own=True),
-    Action.FORGET_MODEL: Rule(OPERATOR, "model", "forget models", own=True),
-    Action.UPLOAD: Rule(OPERATOR, "file", "upload files"),
-    Action.ADD_RESULT: Rule(OPERATOR, "file", "add results of other programs"),
-    Action.REMOVE_RESULT: Rule(ADMIN, "file", "remove results of other programs"),
-    Action.REMOVE_ENGINE: Rule(ADMIN, "engine", "remove engines"),
-    Action.INSTALL_FROM_INDEX: Rule(ADMIN, "engine", "install engines from a package index that they name"),
-    Action.REFRESH_PRICES: Rule(ADMIN, "prices", "refresh prices"),
-    Action.MEASURE: Rule(OPERATOR, "machine", "measure this machine"),
-    Action.REMOVE_DAMAGED: Rule(ADMIN, "row", "remove damaged rows"),
-    Action.ASK: Rule(OPERATOR, "machine", "ask endpoints"),
-    Action.DEPLOY: Rule(OPERATOR, "endpoint", "deploy artifacts"),
-    Action.UPDATE_ENDPOINT: Rule(OPERATOR, "endpoint", "update endpoints", own=True),
-    Action.DELETE_ENDPOINT: Rule(OPERATOR, "endpoint", "delete endpoints", own=True),
-    Action.BACK_UP: Rule(ADMIN, "file", "back the studio up"),
-    Action.RESTORE: Rule(ADMIN, "file", "restore a studio"),
+RULES: dict[Action, PermissionRule] = {
+    Action.SUBMIT: PermissionRule(OPERATOR, "job", "submit jobs"),
+    Action.CANCEL: PermissionRule(OPERATOR, "job", "cancel jobs", own=True),
+    Action.RESUME: PermissionRule(OPERATOR, "job", "resume jobs", own=True),
+    Action.MOVE: PermissionRule(OPERATOR, "job", "move jobs to the front", own=True),
+    Action.PRIORITIZE: PermissionRule(OPERATOR, "job", "change the priority of jobs", own=True),
+    Action.RELEASE: PermissionRule(OPERATOR, "job", "release jobs", own=True),
+    Action.DRAIN: PermissionRule(ADMIN, "machine", "drain supervisors"),
+    Action.DROP_KEPT: PermissionRule(OPERATOR, "job", "drop what jobs keep", own=True),
+    Action.DELETE_ARTIFACT: PermissionRule(OPERATOR, "artifact", "delete artifacts", own=True),
+    Action.COLLECT: PermissionRule(ADMIN, "artifact", "remove what nothing names"),
+    Action.SAVE_PRESET: PermissionRule(OPERATOR, "preset", "save presets"),
+    Action.REPLACE_PRESET: PermissionRule(OPERATOR, "preset", "replace presets", own=True),
+    Action.REMOVE_PRESET: PermissionRule(OPERATOR, "preset", "remove presets", own=True),
+    Action.REMEMBER_MODEL: PermissionRule(OPERATOR, "model", "import models"),
+    Action.REPLACE_MODEL: PermissionRule(OPERATOR, "model", "import models again", own=True),
+    Action.FORGET_MODEL: PermissionRule(OPERATOR, "model", "forget models", own=True),
+    Action.UPLOAD: PermissionRule(OPERATOR, "file", "upload files"),
+    Action.ADD_RESULT: PermissionRule(OPERATOR, "file", "add results of other programs"),
+    Action.REMOVE_RESULT: PermissionRule(ADMIN, "file", "remove results of other programs"),
+    Action.REMOVE_ENGINE: PermissionRule(ADMIN, "engine", "remove engines"),
+    Action.INSTALL_FROM_INDEX: PermissionRule(ADMIN, "engine", "install engines from a package index that they name"),
+    Action.REFRESH_PRICES: PermissionRule(ADMIN, "prices", "refresh prices"),
+    Action.MEASURE: PermissionRule(OPERATOR, "machine", "measure this machine"),
+    Action.REMOVE_DAMAGED: PermissionRule(ADMIN, "row", "remove damaged rows"),
+    Action.ASK: PermissionRule(OPERATOR, "machine", "ask endpoints"),
+    Action.DEPLOY: PermissionRule(OPERATOR, "endpoint", "deploy artifacts"),
+    Action.UPDATE_ENDPOINT: PermissionRule(OPERATOR, "endpoint", "update endpoints", own=True),
+    Action.DELETE_ENDPOINT: PermissionRule(OPERATOR, "endpoint", "delete endpoints", own=True),
+    Action.BACK_UP: PermissionRule(ADMIN, "file", "back the studio up"),
+    Action.RESTORE: PermissionRule(ADMIN, "file", "restore a studio"),
 }
 
 

@@ -91,7 +91,7 @@ def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
     return Flaw(field if len(field) <= LONGEST else f"{field[:LONGEST]}…", problem.rstrip("."))
 
 
-def checked(model: type[Model], given: dict[str, Any], raised: type[WhetstoneError]) -> Model:
+def validate_fields(model: type[Model], given: dict[str, Any], raised: type[WhetstoneError]) -> Model:
     """What was given as that model. Raises `raised` for the first flaw, with its field."""
     try:
         return model.model_validate(given)
@@ -155,7 +155,7 @@ def matching(pattern: str, words: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> list[Read]:
+def readable_rows(rows: Iterable[Row], read: Callable[[Row], Read]) -> list[Read]:
     """What `read` makes of each row, without those whose document cannot be read: one bad row hides no other."""
     found = []
     for row in rows:

@@ -26,7 +26,7 @@ from backend.domain.machine.environments import (
 )
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import quantization_engines
-from backend.domain.recipe.techniques import supported
+from backend.domain.recipe.capability_table import supported
 from backend.hardware import probe
 from backend.settings import Settings
 

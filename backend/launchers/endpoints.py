@@ -169,16 +169,16 @@ class Endpoints:
         if endpoint.state != "InService":
             raise NotNow(f"{endpoint_id} is {endpoint.state}, so it cannot be asked.")
         environment = self._model(endpoint.version)["PrimaryContainer"].get("Environment", {})
-        expected = deployment_evidence.Expected(
-            quantized=endpoint.quantized, speculation=deployment_evidence.speculation_of(environment)
+        expected = deployment_evidence.ExpectedServing(
+            quantized=endpoint.quantized, speculation=deployment_evidence.read_speculation(environment)
         )
-        probed = deployment_evidence.answered(self.ask(endpoint.name, deployment_evidence.QUESTION))
+        probed = deployment_evidence.check_answer(self.ask(endpoint.name, deployment_evidence.QUESTION))
         lines, waited = self._log(endpoint), 0.0
-        while not deployment_evidence.settled(expected, lines) and waited < patience_s:
+        while not deployment_evidence.is_settled(expected, lines) and waited < patience_s:
             self._sleep(FIRST_PAUSE_S)
             waited += FIRST_PAUSE_S
             lines = self._log(endpoint)
-        return [probed, *deployment_evidence.logged(expected, lines)]
+        return [probed, *deployment_evidence.check_log(expected, lines)]
 
     def ask(self, name: str, body: Mapping[str, Any]) -> bytes:
         """The container's answer to one request."""

@@ -24,7 +24,7 @@ from backend.channel import Channel, JobChannel
 from backend.domain.errors import AccessRefused, RequestError, WhetstoneError, WorkError
 from backend.domain.jobs.jobs import Event, Handle, ManagedSpec, WorkerState
 from backend.domain.managed import optimization_job_status, optimization_requests
-from backend.domain.managed.optimization_job_status import Pace, Seen
+from backend.domain.managed.optimization_job_status import JobDescription, PollingPace
 from backend.launchers import weight_upload
 from backend.launchers.base import Launcher
 from backend.settings import Settings
@@ -69,7 +69,7 @@ class SageMakerLauncher(Launcher):
         self,
         settings: Settings,
         *,
-        pace: Callable[[], Pace] = Pace,
+        pace: Callable[[], PollingPace] = PollingPace,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._settings, self._pace, self._clock = settings, pace, clock
@@ -141,7 +141,7 @@ class Stop:
     """Asks AWS, in a thread of its own, to stop a job whose follower is gone; `accepted` once it does, or the job has
     ended."""
 
-    def __init__(self, region: str | None, name: str, pace: Pace) -> None:
+    def __init__(self, region: str | None, name: str, pace: PollingPace) -> None:
         self.accepted = threading.Event()
         self._service, self._name, self._pace = Service(region=region), name, pace
         threading.Thread(target=self._ask, daemon=True, name=f"stop {name}").start()
@@ -166,7 +166,7 @@ class ManagedJobFollower:
         spec: ManagedSpec,
         name: str,
         channel: JobChannel,
-        pace: Pace,
+        pace: PollingPace,
         clock: Callable[[], datetime],
         *,
         fresh: bool,
@@ -252,7 +252,7 @@ class ManagedJobFollower:
         except ResourceMissing:
             return self._absent()
         self._known, self._lacking_at = True, 0.0
-        return self._take(optimization_job_status.seen(answer))
+        return self._take(optimization_job_status.read_description(answer))
 
     def _create(self) -> bool:
         """Asked once: botocore's own second try would hide what became of the first."""
@@ -262,9 +262,9 @@ class ManagedJobFollower:
             return False
         if self._spec.weights is not None and not self._content:
             return self._upload(Path(self._spec.weights))
-        request = optimization_requests.sourced(self._spec.request, self._content)
+        request = optimization_requests.with_source(self._spec.request, self._content)
         try:
-            self._once.call("create_optimization_job", **optimization_requests.named(request, self._name))
+            self._once.call("create_optimization_job", **optimization_requests.with_name(request, self._name))
         except NameTaken:  # an answer that was lost, or a supervisor before this one
             pass
         except Expired:
@@ -330,7 +330,7 @@ class ManagedJobFollower:
             self._finish({"outcome": "cancelled", "error": "The job was cancelled before SageMaker had begun it."})
         return True
 
-    def _take(self, seen: Seen) -> bool:
+    def _take(self, seen: JobDescription) -> bool:
         now, changed = self._clock(), seen.status != self._status
         if seen.final:
             self._end(seen, now)
@@ -352,7 +352,7 @@ class ManagedJobFollower:
             )
         return changed
 
-    def _end(self, seen: Seen, now: datetime) -> None:
+    def _end(self, seen: JobDescription, now: datetime) -> None:
         price = self._spec.price_per_hour
         if seen.status == "COMPLETED":
             told = f"{seen.sentence(price, now)} The result is in {seen.output}."

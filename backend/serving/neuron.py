@@ -37,12 +37,12 @@ def arguments(variant: Variant, plan: CompilePlan, draft: str) -> list[str]:
     chosen += ["--max-num-seqs", str(plan.batch), "--dtype", options.DTYPES[plan.dtype]]
     # graphs without blocks of cache: the loader would take the default for a prefix cache
     if plan.stack == "nxd-inference":
-        chosen += ["--no-enable-prefix-caching", *_additional("override_neuron_config", options.nxd(plan))]
+        chosen += ["--no-enable-prefix-caching", *_additional("override_neuron_config", options.nxd_options(plan))]
     else:
         chosen += ["--max-num-batched-tokens", str(plan.positions), "--kv-cache-dtype", plan.cache or "auto"]
         kept = variant.serving.prefix_caching
         chosen += ["--enable-prefix-caching" if kept else "--no-enable-prefix-caching"] if kept is not None else []
-        chosen += _additional("neuron_config", options.vllm(plan))
+        chosen += _additional("neuron_config", options.vllm_options(plan))
     return [*chosen, *speculation_flags(variant.speculation, draft)]
 
 

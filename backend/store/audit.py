@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from sqlmodel import Session, col, func, select
 
-from backend.domain.roles import RULES, Action, Actor, Kind
+from backend.domain.roles import RULES, Action, Actor, SubjectKind
 from backend.store.tables import ArtifactRow, AuditRow, EvaluationRow, JobRow, ModelRow, PresetRow
 
-OWNED: dict[Kind, type[Any]] = {
+OWNED: dict[SubjectKind, type[Any]] = {
     "job": JobRow,
     "artifact": ArtifactRow,
     "evaluation": EvaluationRow,

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, func, select
 from backend.domain.errors import NotFound
 from backend.domain.jobs.artifact import read_manifest
 from backend.domain.model.facts import ModelCard
-from backend.domain.validation import readable
+from backend.domain.validation import readable_rows
 from backend.store import catalog, history
 from backend.store.tables import CatalogRow, ModelRow
 
@@ -62,9 +62,9 @@ def list_in_catalog(session: Session, card: ModelCard, at: datetime | None = Non
 def rebuild_catalog(session: Session, bundled: Sequence[CatalogRow]) -> None:
     """The catalog anew: what comes with Whetstone, every import, and every folder that an artifact was made from."""
     catalog.replace(session, ("starter", "published", "reference"), bundled)
-    catalog.replace(session, ("imported", "folder"), readable(list_rows(session, limit=None), _catalog_row))
+    catalog.replace(session, ("imported", "folder"), readable_rows(list_rows(session, limit=None), _catalog_row))
     artifacts = history.latest_artifacts_by_model(session, limit=MOST_USED)
-    for parent, at in readable(artifacts, lambda row: (read_manifest(row.manifest).parent, row.created_at)):
+    for parent, at in readable_rows(artifacts, lambda row: (read_manifest(row.manifest).parent, row.created_at)):
         list_in_catalog(session, parent, at)
 
 
@@ -77,7 +77,7 @@ def forget(session: Session, path: str) -> None:
         )
     session.delete(row)
     catalog.remove(session, path)
-    for card in readable([row.card], ModelCard.model_validate_json):
+    for card in readable_rows([row.card], ModelCard.model_validate_json):
         list_in_catalog(session, card.model_copy(update={"origin": "folder", "path": path}))
 
 
@@ -87,7 +87,7 @@ def find(session: Session, path: str) -> ModelRow | None:
 
 def list_cards(session: Session, *, limit: int | None = 100) -> list[ModelCard]:
     """Latest first."""
-    return readable(list_rows(session, limit=limit), lambda row: ModelCard.model_validate_json(row.card))
+    return readable_rows(list_rows(session, limit=limit), lambda row: ModelCard.model_validate_json(row.card))
 
 
 def list_rows(session: Session, *, limit: int | None = 100) -> list[ModelRow]:

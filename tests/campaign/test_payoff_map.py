@@ -11,7 +11,7 @@ from backend import channel as form
 from backend.channel import JobChannel
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import PayoffMap, Probe
+from backend.domain.planner.draft_payoff import DraftProbe, PayoffMap
 from backend.domain.recipe.recipe import ORIGINAL, Serving
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
@@ -27,9 +27,9 @@ def test_a_map_of_the_starter(home: Workspace, tmp_path: Path) -> None:
         home, "starter", (1, 2), rounds=1, serving=Serving(enforce_eager=True, max_model_len=1024)
     )
     spec = PayoffSpec.model_validate(
-        {**asked.model_dump(), "probes": (Probe(hidden=64, layers=1, tokens=3, acceptance=0.5),)}
+        {**asked.model_dump(), "probes": (DraftProbe(hidden=64, layers=1, tokens=3, acceptance=0.5),)}
     )
-    assert spec.weights == draft_payoff.weights_of(ORIGINAL)
+    assert spec.weights == draft_payoff.weights_hash(ORIGINAL)
     channel = JobChannel(tmp_path / "j-1" / "1")
     for name in (form.EVENTS, form.WORK):
         (tmp_path / "j-1" / "1" / name).mkdir(parents=True)

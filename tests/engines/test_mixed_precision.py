@@ -13,7 +13,7 @@ import pytest
 from backend.domain.errors import ImpossibleStack, QualityFloorMissed, WorkError
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe import precision, precision_allocation
-from backend.domain.recipe.precision import SIXTEEN, Measured
+from backend.domain.recipe.precision import SIXTEEN, MeasuredGroup
 from backend.domain.recipe.recipe import Limits
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import measure, quantize
@@ -93,12 +93,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def groups(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
+def groups(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredGroup]:
     return measure(request(model, tmp_path_factory.mktemp("measured") / "out"), CANDIDATES, NoProgress())
 
 
 def test_a_measured_loss_is_that_of_a_checkpoint_with_only_that_group_rounded(
-    model: Path, groups: list[Measured], tmp_path: Path
+    model: Path, groups: list[MeasuredGroup], tmp_path: Path
 ) -> None:
     """Written, read again and run by transformers on the same windows. One window here, so that both see the same."""
     import torch
@@ -127,7 +127,7 @@ def _described(group: dict[str, Any]) -> tuple[int, int | None, str]:
 
 
 def test_each_group_gets_its_precision_and_the_file_says_so(
-    model: Path, groups: list[Measured], tmp_path: Path
+    model: Path, groups: list[MeasuredGroup], tmp_path: Path
 ) -> None:
     from safetensors.torch import load_file
 
@@ -161,9 +161,9 @@ def test_each_group_gets_its_precision_and_the_file_says_so(
 
 
 def test_a_better_allocation_than_4_bits_everywhere_is_found_and_one_unknown_group_refused(
-    model: Path, groups: list[Measured], tmp_path: Path
+    model: Path, groups: list[MeasuredGroup], tmp_path: Path
 ) -> None:
-    chosen = precision_allocation.within(groups, CANDIDATES, 6.0)
+    chosen = precision_allocation.allocate(groups, CANDIDATES, 6.0)
     others = {group.name: each for group, each in zip(groups, chosen, strict=True)}
     quantize(request(model, tmp_path / "mixed", precisions=others), NoProgress())
     quantize(request(model, tmp_path / "plain"), NoProgress())
@@ -191,7 +191,7 @@ def test_families_are_measured_to_the_end_and_mixed(kind: str, tmp_path: Path) -
 
 
 def test_a_stopped_measuring_goes_on_to_the_same_figures_and_is_then_kept(
-    model: Path, groups: list[Measured], tmp_path: Path
+    model: Path, groups: list[MeasuredGroup], tmp_path: Path
 ) -> None:
     asked = request(model, tmp_path / "out", tmp_path / "probe")
     with pytest.raises(Stopped):
@@ -253,7 +253,7 @@ def test_a_floor_that_cannot_be_met_fails_and_says_how_often_it_was_tried(model:
 
 
 def test_measuring_goes_on_with_fewer_sequences_where_memory_runs_out(
-    model: Path, groups: list[Measured], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, groups: list[MeasuredGroup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hungry(monkeypatch, most=1)
     found = measure(request(model, tmp_path / "out"), CANDIDATES, NoProgress())

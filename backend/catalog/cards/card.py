@@ -23,7 +23,7 @@ from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model import announced_quantization
 from backend.domain.model.facts import ModelCard, Origin
 from backend.domain.model.stored_weights import TRANSPOSED
-from backend.domain.recipe.techniques import NATIVE_FAMILIES
+from backend.domain.recipe.capability_table import NATIVE_FAMILIES
 
 CONFIG, CONFIG_BYTES = "config.json", 4_000_000
 ADAPTER = "adapter_config.json"

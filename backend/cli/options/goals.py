@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from backend.domain.errors import InvalidRecipe
-from backend.domain.planner.target_choice import Goal
-from backend.domain.validation import checked
+from backend.domain.planner.target_choice import TargetGoal
+from backend.domain.validation import validate_fields
 
 InputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of a prompt.")]
 OutputTokens = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of an answer.")]
@@ -22,6 +22,6 @@ MinRate = Annotated[float | None, typer.Option(help="With --target auto: output 
 MinContext = Annotated[int | None, typer.Option(help="With --target auto: tokens of one sequence at least.")]
 
 
-def read_goal(**asked: Any) -> Goal:
+def read_goal(**asked: Any) -> TargetGoal:
     """Raises InvalidRecipe with one sentence that names the option."""
-    return checked(Goal, asked, InvalidRecipe)
+    return validate_fields(TargetGoal, asked, InvalidRecipe)

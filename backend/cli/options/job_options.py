@@ -12,7 +12,7 @@ from backend.cli.options.parameter_expansion import Command, expand_parameter, m
 from backend.domain.errors import InvalidOptions
 from backend.domain.jobs import terms
 from backend.domain.jobs.terms import Terms
-from backend.domain.validation import checked
+from backend.domain.validation import validate_fields
 
 TIME, SIZE = "TIME", "SIZE"
 OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -80,4 +80,4 @@ def _read(given: dict[str, Any]) -> JobOptions:
         for name, value in given.items()
         if value is not None
     }
-    return JobOptions(checked(Terms, found, InvalidOptions), key)
+    return JobOptions(validate_fields(Terms, found, InvalidOptions), key)

@@ -9,7 +9,7 @@ from backend.cli.output import table
 from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import Calibration
-from backend.domain.planner.target_choice import Choice, Deployment, Loser
+from backend.domain.planner.target_choice import Deployment, RejectedTarget, TargetChoice
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import OptimizePreview
 
@@ -52,7 +52,7 @@ def estimate_text(found: Estimate) -> str:
     )
 
 
-def choice_text(choice: Choice) -> str:
+def choice_text(choice: TargetChoice) -> str:
     """The winner's estimate, and the first of the others with why they lost."""
     head = f"{choice.winner.target}. {choice.why}\n\n{estimate_text(choice.winner)}" if choice.winner else choice.why
     more = len(choice.losers) - LOSERS_SHOWN
@@ -60,7 +60,7 @@ def choice_text(choice: Choice) -> str:
     return f"{head}\n\nThe others:\n{_loser_lines(choice.losers)}{rest}"
 
 
-def _loser_lines(losers: Sequence[Loser]) -> str:
+def _loser_lines(losers: Sequence[RejectedTarget]) -> str:
     shown = [(loser.target, loser.price_per_hour, loser.why) for loser in losers[:LOSERS_SHOWN]]
     return table(("target", "USD an hour", "why it lost"), shown)
 

@@ -16,7 +16,7 @@ from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait,
 from backend.cli.text.estimates import compilation_text, preview_text
 from backend.cli.verbs import sagemaker_optimize
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.recipe.recovery import gained
+from backend.domain.recipe.recovery import gain_sentence
 from backend.present.words import quality_loss
 from backend.service.evaluations import follow_up
 from backend.service.jobs import jobs
@@ -133,7 +133,7 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
     if ruined := quality.get("below_floor"):
         lines.append(f"  WARNING: {ruined}")
     if document["recovery"]:
-        lines.append(f"  {gained(document['recovery']['quality'])}")
+        lines.append(f"  {gain_sentence(document['recovery']['quality'])}")
     way_on = (
         f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])
     )

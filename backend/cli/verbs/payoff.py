@@ -18,7 +18,7 @@ from backend.domain.errors import RequestError
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import BreakEven, PayoffMap, Shape
+from backend.domain.planner.draft_payoff import BreakEven, DraftShape, PayoffMap
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.present.words import payoff_map as words
 from backend.service import Workspace
@@ -76,11 +76,11 @@ def payoff_command(
     emit(payoff_document(found, asked, lengths), as_json=json, text=payoff_text(found, asked, lengths))
 
 
-def _with_size(workspace: Workspace, spec: PayoffSpec, written: str) -> Shape:
+def _with_size(workspace: Workspace, spec: PayoffSpec, written: str) -> DraftShape:
     """Raises RequestError."""
     wanted = read_parameters(written)
     measuring.check_size(workspace, spec, wanted)
-    return draft_payoff.shape_of(wanted)
+    return draft_payoff.draft_shape(wanted)
 
 
 def _trained_draft(workspace: Workspace, spec: PayoffSpec, artifact: str) -> TrainedDraft:
@@ -111,7 +111,7 @@ def _read_numbers(written: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
 
 
-def payoff_document(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> dict[str, Any]:
+def payoff_document(found: PayoffMap, draft: DraftShape, lengths: Sequence[float] = ()) -> dict[str, Any]:
     """The document other tools may rely on. `trained`: of a draft whose tokens a step at 1, 2, ... proposed are
     known."""
     rows = []
@@ -122,12 +122,12 @@ def payoff_document(found: PayoffMap, draft: Shape, lengths: Sequence[float] = (
     return {"draft": draft.model_dump(), "break_even": rows, **own, "map": found.model_dump(mode="json")}
 
 
-def _predict(found: PayoffMap, draft: Shape, lengths: Sequence[float], streams: int) -> dict[str, Any]:
+def _predict(found: PayoffMap, draft: DraftShape, lengths: Sequence[float], streams: int) -> dict[str, Any]:
     tokens, gain = found.best_known(streams, draft, lengths)
     return {"streams": streams, "tokens": tokens, "gain": gain, "interval": found.interval(gain)}
 
 
-def payoff_text(found: PayoffMap, draft: Shape, lengths: Sequence[float] = ()) -> str:
+def payoff_text(found: PayoffMap, draft: DraftShape, lengths: Sequence[float] = ()) -> str:
     """The answer, the gains as a table, and how sure they are; of a draft of known tokens a step what it pays first."""
     rows = []
     for streams in found.streams:

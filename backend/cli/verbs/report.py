@@ -12,7 +12,7 @@ from backend import service
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit
 from backend.domain.errors import RequestError
-from backend.domain.validation import checked
+from backend.domain.validation import validate_fields
 from backend.domain.what_if.costs import ApiPrice, WhatIf
 from backend.service.evaluations import reports
 
@@ -56,7 +56,7 @@ def report_command(
         "api": api,
         "requests_a_month": requests_a_month,
     }
-    what_if = checked(WhatIf, given, RequestError)
+    what_if = validate_fields(WhatIf, given, RequestError)
     page = reports.write_page(service.open_workspace(), evaluation, what_if, imported or [])
     try:
         to.write_bytes(page)

@@ -13,7 +13,7 @@ from backend.cli.output import Json, emit, next_command
 from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait
 from backend.domain.errors import InvalidOptions
 from backend.domain.recipe.draft_training import KINDS, LOSS_NAMES, Training
-from backend.domain.validation import checked
+from backend.domain.validation import validate_fields
 from backend.present.words import drafts
 from backend.service.jobs import jobs
 from backend.service.plans import training
@@ -69,7 +69,7 @@ def train_command(
         "steps": steps,
         "seed": seed,
     }
-    spec = training.prepare(workspace, model, checked(Training, given, InvalidOptions), prompts)
+    spec = training.prepare(workspace, model, validate_fields(Training, given, InvalidOptions), prompts)
     submit = partial(
         training.submit,
         workspace,

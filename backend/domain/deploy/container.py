@@ -99,7 +99,7 @@ def _speculation(deployment: Deployment, paths: Paths) -> dict[str, object] | No
     return speculative_config(deployment.speculation, paths.draft) if deployment.speculation else None
 
 
-def of_environment(variables: Mapping[str, str]) -> tuple[Container, int | None]:
+def read_environment(variables: Mapping[str, str]) -> tuple[Container, int | None]:
     """Which container these are of, and over how many GPUs it splits the weights."""
     parallel = variables.get("OPTION_TENSOR_PARALLEL_DEGREE") or variables.get("SM_VLLM_TENSOR_PARALLEL_SIZE")
     return "vllm" if "SM_VLLM_MODEL" in variables else "lmi", int(parallel) if parallel else None

@@ -30,20 +30,20 @@ QUESTION = {
 VARIABLES = ("OPTION_SPECULATIVE_CONFIG", "SM_VLLM_SPECULATIVE_CONFIG")
 
 
-class Expected(Frozen):
+class ExpectedServing(Frozen):
     """What was deployed: the weights' own `quant_method`, and the speculation that the container was told."""
 
     quantized: str | None
     speculation: dict[str, Any] | None
 
 
-def speculation_of(environment: Mapping[str, str]) -> dict[str, Any] | None:
+def read_speculation(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """What a container's variables say of it."""
     told = next((environment[name] for name in VARIABLES if name in environment), None)
     return None if told is None else dict(json.loads(told))
 
 
-def answered(body: bytes) -> Finding:
+def check_answer(body: bytes) -> Finding:
     """Of the probe: a text that is not empty."""
     try:
         document = json.loads(body)
@@ -55,13 +55,13 @@ def answered(body: bytes) -> Finding:
     return Finding(what="answer", proven=True, words="A probe was answered with text.")
 
 
-def settled(expected: Expected, lines: Iterable[str]) -> bool:
+def is_settled(expected: ExpectedServing, lines: Iterable[str]) -> bool:
     """Whether these lines say all that can be known: more may come later."""
     log = engine_log.parse_engine_log(lines)
     return bool(log.settings) and (expected.speculation is None or log.drafted > 0)
 
 
-def logged(expected: Expected, lines: Iterable[str]) -> list[Finding]:
+def check_log(expected: ExpectedServing, lines: Iterable[str]) -> list[Finding]:
     """Of what the engine wrote since it started; the last start counts."""
     log = engine_log.parse_engine_log(lines)
     findings = [weight_findings.quantization_finding(expected.quantized, log, "deployed")]

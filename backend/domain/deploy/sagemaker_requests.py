@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from backend.domain.deploy.container import Paths, environment, of_environment
+from backend.domain.deploy.container import Paths, environment, read_environment
 from backend.domain.deploy.deployment import CHANNEL, FOLDER, VARIANT, Capacity, Deployment, Rollout, idle_alarm
 
 DIMENSION = "sagemaker:variant:DesiredInstanceCount"
@@ -108,7 +108,7 @@ def read(model: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str
         configuration["ProductionVariants"][0],
         model.get("VpcConfig") or {},
     )
-    kind, parallel = of_environment(container.get("Environment", {}))
+    kind, parallel = read_environment(container.get("Environment", {}))
     return {
         "role": model["ExecutionRoleArn"],
         "image": container["Image"],

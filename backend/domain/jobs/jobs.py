@@ -16,7 +16,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.compile_plan import CompilePlan
-from backend.domain.planner.draft_payoff import ROUNDS, STREAMS, Probe
+from backend.domain.planner.draft_payoff import ROUNDS, STREAMS, DraftProbe
 from backend.domain.planner.target_choice import Deployment
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
@@ -164,7 +164,7 @@ class PayoffSpec(_ServingSpec):
 
     kind: Literal["payoff"] = "payoff"
     variants: tuple[Variant, ...] = Field(min_length=1, max_length=1)
-    probes: tuple[Probe, ...] = Field(min_length=1)
+    probes: tuple[DraftProbe, ...] = Field(min_length=1)
     streams: tuple[int, ...] = Field(STREAMS, min_length=1)
     rounds: int = Field(ROUNDS, ge=1)
     prompts: str

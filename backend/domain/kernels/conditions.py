@@ -20,7 +20,7 @@ CHANNEL = -1
 """The group size of one scale an output channel, as vLLM writes it."""
 
 
-class Layout(NamedTuple):
+class StoredLayout(NamedTuple):
     """How a quantized linear is stored."""
 
     scheme: Scheme
@@ -104,16 +104,18 @@ class Conditions(NamedTuple):
     """An instruction set."""
 
 
-class Unmet(NamedTuple):
+class UnmetCondition(NamedTuple):
     """A condition that does not hold. `words` finish a sentence that begins with the kernel's name."""
 
     condition: Condition
     words: str
 
 
-def unmet(asked: Conditions, layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str]) -> tuple[Unmet, ...]:
+def unmet_conditions(
+    asked: Conditions, layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
+) -> tuple[UnmetCondition, ...]:
     """Every condition that does not hold, in a fixed order; `packages` are those that are installed."""
-    tests: list[Callable[[], Unmet | None]] = [
+    tests: list[Callable[[], UnmetCondition | None]] = [
         lambda: _capability(asked, chip),
         lambda: _types(asked, layout),
         lambda: _activations(asked, layout),
@@ -125,15 +127,15 @@ def unmet(asked: Conditions, layout: Layout, layer: Layer, chip: Chip, packages:
     return tuple(each for test in tests if (each := test()) is not None)
 
 
-def _capability(asked: Conditions, chip: Chip) -> Unmet | None:
+def _capability(asked: Conditions, chip: Chip) -> UnmetCondition | None:
     has = chip.capability
     if has is None or chip.hardware != "cuda":
         return None
     if asked.lowest and has < asked.lowest:
         words = f"needs compute capability {_version(asked.lowest)} and finds {_version(has)}"
-        return Unmet("compute-capability", words)
+        return UnmetCondition("compute-capability", words)
     if asked.below and has >= asked.below:
-        return Unmet("compute-capability", f"is not built for compute capability {_version(has)}")
+        return UnmetCondition("compute-capability", f"is not built for compute capability {_version(has)}")
     return None
 
 
@@ -141,50 +143,50 @@ def _version(capability: Capability) -> str:
     return f"{capability[0]}.{capability[1]}"
 
 
-def _types(asked: Conditions, layout: Layout) -> Unmet | None:
+def _types(asked: Conditions, layout: StoredLayout) -> UnmetCondition | None:
     if not asked.types or layout.type in asked.types:
         return None
     plain = layout._replace(zero_points=False)
     if layout.zero_points and plain.type in asked.types:
-        return Unmet("zero-points", f"takes no zero points with {layout.bits} bits")
-    return Unmet("bits", f"takes no weights of type {layout.type}")
+        return UnmetCondition("zero-points", f"takes no zero points with {layout.bits} bits")
+    return UnmetCondition("bits", f"takes no weights of type {layout.type}")
 
 
-def _activations(asked: Conditions, layout: Layout) -> Unmet | None:
+def _activations(asked: Conditions, layout: StoredLayout) -> UnmetCondition | None:
     if not asked.activations or layout.activations in asked.activations:
         return None
     taken = " or ".join(sorted(asked.activations))
-    return Unmet("activations", f"takes {taken} activation scales, not {layout.activations} ones")
+    return UnmetCondition("activations", f"takes {taken} activation scales, not {layout.activations} ones")
 
 
-def _dtype(asked: Conditions, chip: Chip) -> Unmet | None:
+def _dtype(asked: Conditions, chip: Chip) -> UnmetCondition | None:
     if not asked.dtypes or chip.dtype in asked.dtypes:
         return None
-    return Unmet("dtype", f"takes inputs of {' or '.join(sorted(asked.dtypes))}, not {chip.dtype}")
+    return UnmetCondition("dtype", f"takes inputs of {' or '.join(sorted(asked.dtypes))}, not {chip.dtype}")
 
 
-def _group(asked: Conditions, layout: Layout, layer: Layer) -> Unmet | None:
+def _group(asked: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
     """The first condition on groups that does not hold."""
     size = layout.group
     if size == CHANNEL:
         fails = asked.grouped or bool(asked.groups and CHANNEL not in asked.groups)
-        return Unmet("group-size", "takes no scale an output channel, only groups") if fails else None
+        return UnmetCondition("group-size", "takes no scale an output channel, only groups") if fails else None
     whole = asked.whole_group and size == layer.all_inputs
     if asked.groups and size not in asked.groups and not whole:
-        return Unmet("group-size", f"takes groups of {_listed(asked.groups - {CHANNEL})}, not of {size}")
+        return UnmetCondition("group-size", f"takes groups of {_listed(asked.groups - {CHANNEL})}, not of {size}")
     if size % asked.group_multiple:
-        return Unmet("group-size", f"takes groups of a multiple of {asked.group_multiple}, not of {size}")
+        return UnmetCondition("group-size", f"takes groups of a multiple of {asked.group_multiple}, not of {size}")
     if size < asked.least_group:
-        return Unmet("group-size", f"takes groups of {asked.least_group} and more, not of {size}")
+        return UnmetCondition("group-size", f"takes groups of {asked.least_group} and more, not of {size}")
     block = asked.group_block
     if block and ((size > block and size % block) or (size < block and asked.divides_block and block % size)):
         fits = f"a multiple or a divisor of {block}" if asked.divides_block else f"up to {block} or a multiple of it"
-        return Unmet("group-size", f"takes groups of {fits}, not of {size}")
+        return UnmetCondition("group-size", f"takes groups of {fits}, not of {size}")
     width = layer.inputs if asked.even_groups == "device" else layer.all_inputs
     spanning = asked.spans and size >= layer.all_inputs
     if asked.even_groups and not spanning and width % size:
         what = f"the {width} inputs of the {layer.name} matrix"
-        return Unmet("group-size", f"needs groups that divide {what}, and {size} does not")
+        return UnmetCondition("group-size", f"needs groups that divide {what}, and {size} does not")
     return None
 
 
@@ -193,7 +195,7 @@ def _listed(sizes: frozenset[int]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _shape(asked: Conditions, layout: Layout, layer: Layer) -> Unmet | None:
+def _shape(asked: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
     outputs = math.lcm(asked.outputs_multiple, 32 // layout.bits if asked.packed_outputs else 1)
     for what, size, multiple in (
         ("inputs", layer.inputs, asked.inputs_multiple),
@@ -201,13 +203,13 @@ def _shape(asked: Conditions, layout: Layout, layer: Layer) -> Unmet | None:
     ):
         if size % multiple:
             words = f"takes {what} of a multiple of {multiple}, and the {layer.name} matrix has {size}"
-            return Unmet("shape", words)
+            return UnmetCondition("shape", words)
     return None
 
 
-def _installed(asked: Conditions, chip: Chip, packages: frozenset[str]) -> Unmet | None:
+def _installed(asked: Conditions, chip: Chip, packages: frozenset[str]) -> UnmetCondition | None:
     if asked.package and asked.package not in packages:
-        return Unmet("package", f"needs the package {asked.package}")
+        return UnmetCondition("package", f"needs the package {asked.package}")
     if asked.feature and asked.feature not in chip.features:
-        return Unmet("processor", f"needs a processor with {asked.feature}")
+        return UnmetCondition("processor", f"needs a processor with {asked.feature}")
     return None

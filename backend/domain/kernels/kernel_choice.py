@@ -7,38 +7,40 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from backend.domain.kernels import table
-from backend.domain.kernels.conditions import Chip, Conditions, Layer, Layout, Unmet, unmet
+from backend.domain.kernels.conditions import Chip, Conditions, Layer, StoredLayout, UnmetCondition, unmet_conditions
 from backend.domain.kernels.table import Kernel
 
 
-class Choice(NamedTuple):
+class KernelChoice(NamedTuple):
     """`kernel` serves the layer. Where it is None, the other fields say what stands against the nearest one."""
 
     kernel: Kernel | None
     title: str = ""
-    unmet: Unmet | None = None
+    unmet: UnmetCondition | None = None
     source: str = ""
 
 
 @lru_cache(maxsize=4096)
-def choose(layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED) -> Choice:
+def choose_kernel(
+    layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED
+) -> KernelChoice:
     """The first kernel in vLLM's order whose conditions hold, if it also computes right.
 
     A kernel of an optional package is never the only one: where the package is missing, or was never tried in that
     shape, the recipe would fail on the server. It is named where vLLM prefers it to one of its own.
     """
     for conditions, source in _entry(layout, layer, chip):
-        lacking = unmet(conditions, layout, layer, chip, packages)
+        lacking = unmet_conditions(conditions, layout, layer, chip, packages)
         if lacking:
-            return Choice(None, "vLLM", lacking[0], source)
-    kernels = order(layout, layer, chip)
+            return KernelChoice(None, "vLLM", lacking[0], source)
+    kernels = kernel_order(layout, layer, chip)
     own = _first([kernel for kernel in kernels if not kernel.optional], layout, layer, chip, packages)
     if own.kernel is None:
         return own
     return _first(kernels, layout, layer, chip, packages)
 
 
-def order(layout: Layout, layer: Layer, chip: Chip) -> tuple[Kernel, ...]:
+def kernel_order(layout: StoredLayout, layer: Layer, chip: Chip) -> tuple[Kernel, ...]:
     """The kernels that vLLM tries, the first first; none where it has none for that scheme there."""
     below = chip.capability is not None and chip.capability < table.FP8_ARITHMETIC
     which: table.List = "fp8-weights" if layout.scheme == "fp8" and chip.hardware == "cuda" and below else layout.scheme
@@ -56,13 +58,15 @@ def _humming_first(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     return others[:marlin] + humming + others[marlin:]
 
 
-def preferred(layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED) -> Kernel | None:
+def preferred_kernel(
+    layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED
+) -> Kernel | None:
     """What vLLM takes by its own conditions, whether or not it computes right; None where it refuses the model."""
-    tried = order(layout, layer, chip)
-    return next((kernel for kernel in tried if not unmet(kernel.asks, layout, layer, chip, packages)), None)
+    tried = kernel_order(layout, layer, chip)
+    return next((kernel for kernel in tried if not unmet_conditions(kernel.asks, layout, layer, chip, packages)), None)
 
 
-def _entry(layout: Layout, layer: Layer, chip: Chip) -> Iterator[tuple[Conditions, str]]:
+def _entry(layout: StoredLayout, layer: Layer, chip: Chip) -> Iterator[tuple[Conditions, str]]:
     """What is asked before any kernel is looked for."""
     if (found := table.ENTRY.get((layout.scheme, False))) is not None:
         yield found
@@ -73,21 +77,21 @@ def _entry(layout: Layout, layer: Layer, chip: Chip) -> Iterator[tuple[Condition
 
 
 def _first(
-    kernels: tuple[Kernel, ...] | list[Kernel], layout: Layout, layer: Layer, chip: Chip, packages: frozenset[str]
-) -> Choice:
+    kernels: tuple[Kernel, ...] | list[Kernel], layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
+) -> KernelChoice:
     """The first that vLLM would take, if it computes right; else what is in the way of the nearest."""
-    refused: list[tuple[Kernel, tuple[Unmet, ...]]] = []
+    refused: list[tuple[Kernel, tuple[UnmetCondition, ...]]] = []
     for kernel in kernels:
-        lacking = unmet(kernel.asks, layout, layer, chip, packages)
+        lacking = unmet_conditions(kernel.asks, layout, layer, chip, packages)
         if not lacking:
-            wrong = unmet(kernel.needs, layout, layer, chip, packages)
-            return Choice(None, kernel.title, wrong[0], kernel.needs_source) if wrong else Choice(kernel)
+            wrong = unmet_conditions(kernel.needs, layout, layer, chip, packages)
+            return KernelChoice(None, kernel.title, wrong[0], kernel.needs_source) if wrong else KernelChoice(kernel)
         refused.append((kernel, lacking))
     if not refused:
-        missing = Unmet("bits", f"has no kernel for {layout.scheme} there")
-        return Choice(None, "vLLM", missing, f"{table.VLLM}, kernels/linear")
+        missing = UnmetCondition("bits", f"has no kernel for {layout.scheme} there")
+        return KernelChoice(None, "vLLM", missing, f"{table.VLLM}, kernels/linear")
     kernel, lacking = min(refused, key=lambda each: _distance(each[1]))
-    return Choice(None, kernel.title, lacking[0], kernel.source)
+    return KernelChoice(None, kernel.title, lacking[0], kernel.source)
 
 
 def rounds_inputs(scheme: str | None, capability: tuple[int, int] | None) -> bool:
@@ -99,6 +103,6 @@ FIXED = frozenset({"bits", "package", "processor", "compute-capability", "activa
 """Conditions that no other group size or recipe option of the same method meets."""
 
 
-def _distance(lacking: tuple[Unmet, ...]) -> tuple[bool, int]:
+def _distance(lacking: tuple[UnmetCondition, ...]) -> tuple[bool, int]:
     """How far a kernel is from taking the layer: what can be changed comes before what cannot."""
     return any(each.condition in FIXED for each in lacking), len(lacking)

@@ -69,7 +69,7 @@ class AwsSettings(Frozen):
     environment: dict[str, str] = Field(default_factory=dict, max_length=MOST_VARIABLES)
 
 
-def read(given: Iterable[str], environment: Mapping[str, str], *, here: bool = False) -> AwsSettings:
+def read_settings(given: Iterable[str], environment: Mapping[str, str], *, here: bool = False) -> AwsSettings:
     """`given`: NAME=VALUE each, which count before `environment`: by the names of WORDS, in small letters. `here`: the
     model's weights lie on this machine.
 

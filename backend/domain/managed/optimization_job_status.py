@@ -23,7 +23,7 @@ WORDS = {
 UNSAID = "SageMaker gives no reason"
 
 
-class Seen(Frozen):
+class JobDescription(Frozen):
     """One answer. Times are AWS's."""
 
     name: str
@@ -86,24 +86,24 @@ CONSOLES = {
 """Partition -> host of its console."""
 
 
-def region(arn: str) -> str | None:
+def arn_region(arn: str) -> str | None:
     """Of an ARN; None for anything else."""
     parts = arn.split(":")
     return parts[3] if len(parts) > 5 and parts[0] == "arn" else None
 
 
-def console(arn: str, output: str = "") -> str:
+def console_url(arn: str, output: str = "") -> str:
     """The page of AWS's console: SageMaker's of that region, or with `output`, s3://BUCKET/PREFIX, that folder's."""
-    where, host = region(arn), CONSOLES.get(arn.split(":")[1], CONSOLES["aws"])
+    where, host = arn_region(arn), CONSOLES.get(arn.split(":")[1], CONSOLES["aws"])
     if output:
         bucket, _, prefix = output.removeprefix("s3://").partition("/")
         return f"https://{where}.{host}/s3/buckets/{quote(bucket)}?{urlencode({'region': where, 'prefix': prefix})}"
     return f"https://{where}.{host}/sagemaker/home?region={where}"
 
 
-def seen(answer: Mapping[str, Any]) -> Seen:
+def read_description(answer: Mapping[str, Any]) -> JobDescription:
     """What is of interest of the answer."""
-    return Seen(
+    return JobDescription(
         name=answer["OptimizationJobName"],
         arn=answer["OptimizationJobArn"],
         status=answer["OptimizationJobStatus"],
@@ -116,7 +116,7 @@ def seen(answer: Mapping[str, Any]) -> Seen:
     )
 
 
-class Pace:
+class PollingPace:
     """Seconds to the next look: soon after a change, ever later while nothing changes, later still while nothing
     answers."""
 

@@ -32,16 +32,16 @@ OWN: dict[str, dict[str, Any]] = {
 NOTE = "The toolkit calibrates on text of its own: calibration, samples and length of the recipe do not count there."
 
 
-class Requests(Frozen):
+class OptimizationRequests(Frozen):
     """`create` are the parameters of each call, none where no job is needed; `notes` say what happens beside them."""
 
     create: tuple[Facts, ...]
     notes: tuple[str, ...]
 
 
-def requests(
+def build_requests(
     recipe: Recipe, instance: str, hardware: Hardware, settings: AwsSettings, *, tensor_parallel: int = 1
-) -> Requests:
+) -> OptimizationRequests:
     """For the instance that the result is to be served on. `tensor_parallel`: the degree of the plan. `named` makes
     them whole.
 
@@ -49,13 +49,13 @@ def requests(
     does not know.
     """
     instance_types.check(instance)
-    _, refused = sagemaker_toolkit.find(recipe, hardware)
+    _, refused = sagemaker_toolkit.find_stack(recipe, hardware)
     if refused:
         raise ImpossibleStack(f"The SageMaker toolkit refuses this: {refused}.")
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
     found = [_config(step, recipe, hardware, settings, tensor_parallel) for step in ordered if _of_job(step)]
     create = (_request(found, instance, settings),) if found else ()
-    return Requests(create=create, notes=notes(recipe, hardware))
+    return OptimizationRequests(create=create, notes=notes(recipe, hardware))
 
 
 def needs_job(recipe: Recipe) -> bool:
@@ -67,7 +67,7 @@ def _of_job(step: Any) -> bool:
     return not (isinstance(step, Speculate) and step.method == "draft")
 
 
-def named(request: Mapping[str, Any], name: str) -> dict[str, Any]:
+def with_name(request: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The request for a job of that name, whose result has a folder of that name. Raises InvalidOptions for what is no
     name."""
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
@@ -79,7 +79,7 @@ def named(request: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"OptimizationJobName": name, **request, "OutputConfig": whole}
 
 
-def sourced(request: Mapping[str, Any], content: str) -> dict[str, Any]:
+def with_source(request: Mapping[str, Any], content: str) -> dict[str, Any]:
     """The request whose weights lie in the folder of that content, where it names one by CONTENT."""
     if CONTENT not in request["ModelSource"].get("S3", {}).get("S3Uri", ""):
         return dict(request)

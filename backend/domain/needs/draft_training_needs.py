@@ -32,15 +32,21 @@ def parameters(model: ModelCard, options: Training) -> int:
 def memory_bytes(model: ModelCard, options: Training) -> int:
     """The most at once, the runtime left out."""
     rows = 4 * ROWS * VALUES * model.vocabulary
-    return model.weights_bytes + LEARNED_BYTES * parameters(model, options) + rows + _kept(model, options) + REST_BYTES
+    return (
+        model.weights_bytes
+        + LEARNED_BYTES * parameters(model, options)
+        + rows
+        + _stored_bytes(model, options)
+        + REST_BYTES
+    )
 
 
 def disk_bytes(model: ModelCard, options: Training) -> int:
     """While it runs: what the target computed, the state, and the draft."""
-    return _kept(model, options) + 20 * parameters(model, options)
+    return _stored_bytes(model, options) + 20 * parameters(model, options)
 
 
-def _kept(model: ModelCard, options: Training) -> int:
+def _stored_bytes(model: ModelCard, options: Training) -> int:
     tokens = int(60 * options.minutes * ANSWERING * TOKENS_A_SECOND)
     if options.answers is not None:
         tokens = options.answers * (options.answer_tokens + 512)

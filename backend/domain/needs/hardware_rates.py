@@ -37,7 +37,7 @@ START: Range = (3.0, 12.0)
 GPU_START: Range = (10.0, 60.0)
 
 
-class Rates(NamedTuple):
+class HardwareRates(NamedTuple):
     """(best, worst) of each. Operations/s in 16 bit and in fp32, values/s, seconds to start, bytes/s over the link to
     an accelerator (None: there is none to cross). `cards` share the passes over the text; the rest runs on one."""
 
@@ -52,17 +52,17 @@ class Rates(NamedTuple):
     cards: int = 1
 
 
-def of_measured(flops: float, cores: int = 2, features: Collection[str] = ("avx512_bf16",)) -> Rates:
+def processor_rates(flops: float, cores: int = 2, features: Collection[str] = ("avx512_bf16",)) -> HardwareRates:
     """This machine's processor: its measured 16-bit rate with all cores, how many they are and its instruction sets."""
     share = next(each for name, each in FULL_SHARES.items() if not name or name in features)
     middles = (flops * HALF_SHARE, flops * share, cores * CORE_VALUES)
     half, full, values = ((middle / SPREAD[0], middle / SPREAD[1]) for middle in middles)
     spread = f"{SPREAD[0]:g} to {SPREAD[1]:g} of the middle"
     basis = f"this machine's processor, {flops / 1e12:.2g} TFLOP/s measured, {cores} cores, {spread}"
-    return Rates(half, full, values, START, basis)
+    return HardwareRates(half, full, values, START, basis)
 
 
-def of_device(device: Device) -> Rates | None:
+def accelerator_rates(device: Device) -> HardwareRates | None:
     """An NVIDIA accelerator of an instance or a machine, at shares of its nominal rates; None where they are not
     known."""
     if device.hardware != "cuda" or not device.flops or not device.bandwidth:
@@ -73,4 +73,4 @@ def of_device(device: Device) -> Rates | None:
     shares = f"{GPU_HALF[1]:g} to {GPU_HALF[0]:g} of it in 16 bit, {GPU_FULL[1]:g} to {GPU_FULL[0]:g} in fp32"
     nominal = f"{device.units} x {device.name}, nominal {flops / 1e12:.3g} TFLOP/s in 16 bit"
     basis = f"{nominal}: {shares}, assumed, since no job was timed on an accelerator"
-    return Rates(half, full, values, GPU_START, basis, LINK, device.memory_bytes, device.units)
+    return HardwareRates(half, full, values, GPU_START, basis, LINK, device.memory_bytes, device.units)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
 from backend.domain.needs import recovery_needs
-from backend.domain.needs.hardware_rates import DISK, Range, Rates
+from backend.domain.needs.hardware_rates import DISK, HardwareRates, Range
 from backend.domain.recipe import methods
 from backend.domain.recipe.precision_allocation import MOST_TRIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
@@ -52,7 +52,7 @@ MANAGED_START: Range = (300.0, 1200.0)
 
 
 def job_phases(
-    model: ModelFacts, recipe: Recipe, rates: Rates, moved: int, end: int, tries: int = 1
+    model: ModelFacts, recipe: Recipe, rates: HardwareRates, moved: int, end: int, tries: int = 1
 ) -> dict[str, float]:
     """Seconds by phase at the best (0) or the worst (1) end. `moved`: bytes read and written; `tries`: at a quality
     floor."""
@@ -61,80 +61,80 @@ def job_phases(
     rewrites = any(isinstance(each, Quantize | Prune) for each in recipe.steps)
     found = {"load": rates.start[end], "write": moved / DISK[end]}
     if rewrites:
-        found["optimize"] = tries * _optimizing(model, recipe, rates, end)
-        found["quality"] = tries * _scoring(model, recipe, rates, end)
+        found["optimize"] = tries * _optimize_seconds(model, recipe, rates, end)
+        found["quality"] = tries * _scoring_seconds(model, recipe, rates, end)
     if probes:
-        found["sensitivity"] = _sensitivity(model, recipe, rates, end)
+        found["sensitivity"] = _sensitivity_seconds(model, recipe, rates, end)
     if recipe.step("compile"):
         found["compile"] = COMPILE[end]
     return {name: found[name] for name in PHASES if name in found}
 
 
-def _optimizing(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
+def _optimize_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
     names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
     tokens, parts = calibration_tokens(recipe), sizes(model)
     passes = 2 if SEQUENTIAL & set(names) else 1
     widths = sum(shape.inputs * shape.copies for shape in linears(model) if shape.name != "key and value")
-    squares = sum(shape.inputs * min(shape.inputs, reported(recipe)) * shape.copies for shape in linears(model))
-    half = 2.0 * parts.active_linears * passes * tokens + min(tokens, reported(recipe)) * model.layers * squares
-    values = TAPPED_VALUES * tokens * model.layers * widths + (ROUNDED_VALUES + _searches(recipe)) * parts.linears
+    squares = sum(shape.inputs * min(shape.inputs, error_tokens(recipe)) * shape.copies for shape in linears(model))
+    half = 2.0 * parts.active_linears * passes * tokens + min(tokens, error_tokens(recipe)) * model.layers * squares
+    values = TAPPED_VALUES * tokens * model.layers * widths + (ROUNDED_VALUES + _search_count(recipe)) * parts.linears
     seconds = half / rates.half[end] / rates.cards + values / rates.values[end]
-    seconds += (_searching(model, recipe) + recovery_needs.operations(model, recipe)) / rates.full[end]
+    seconds += (_search_operations(model, recipe) + recovery_needs.operations(model, recipe)) / rates.full[end]
     if rates.link is not None:
         states = 2 * 4 * passes * tokens * model.hidden_size * model.layers
         seconds += (states + 4 * parts.linears) / rates.link[end]
     return seconds
 
 
-def _scoring(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
-    parts, positions = sizes(model), windows(model) * WINDOW_TOKENS
-    scorings = 3 if recovery_needs.asked(recipe) else 2
+def _scoring_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
+    parts, positions = sizes(model), scored_windows(model) * WINDOW_TOKENS
+    scorings = 3 if recovery_needs.find_recovery(recipe) else 2
     full = 2.0 * (parts.active_linears + parts.embedding) * scorings * positions
     return full / rates.full[end] + SCORED_VALUES * positions * model.vocabulary * (scorings - 1) / rates.values[end]
 
 
-def windows(model: ModelFacts) -> int:
+def scored_windows(model: ModelFacts) -> int:
     """Windows of text that are scored."""
     return max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1)))
 
 
-def probed(model: ModelFacts) -> tuple[int, int]:
+def sensitivity_copies(model: ModelFacts) -> tuple[int, int]:
     """Copies of the model's states that are carried on while groups are measured, and the windows of each."""
     copies = model.layers * PROBED_GROUPS * PROBED
     return copies, max(1, min(PROBE_WINDOWS, PROBE_SEQUENCES // max(1, copies)))
 
 
-def _sensitivity(model: ModelFacts, recipe: Recipe, rates: Rates, end: int) -> float:
+def _sensitivity_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
     """Copies under way through half of the layers on average, the head and a comparison for each, the candidates'
     searches."""
-    copies, each = probed(model)
+    copies, each = sensitivity_copies(model)
     tokens, parts = copies * each * WINDOW_TOKENS, sizes(model)
-    full = 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _searching(model, recipe)
+    full = 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _search_operations(model, recipe)
     return full / rates.full[end] + SCORED_VALUES * tokens * model.vocabulary / rates.values[end]
 
 
-def _searches(recipe: Recipe) -> int:
+def _search_count(recipe: Recipe) -> int:
     names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
     return sum(FULL_SEARCHES.get(name, 0) for name in names) + REPORT
 
 
-def _searching(model: ModelFacts, recipe: Recipe) -> float:
-    tokens = reported(recipe)
+def _search_operations(model: ModelFacts, recipe: Recipe) -> float:
+    tokens = error_tokens(recipe)
     matrices = sum(shape.parameters * min(shape.inputs, tokens) for shape in linears(model))
-    return 2.0 * _searches(recipe) * model.layers * matrices
+    return 2.0 * _search_count(recipe) * model.layers * matrices
 
 
-def reported(recipe: Recipe) -> int:
+def error_tokens(recipe: Recipe) -> int:
     """Tokens that errors are worked out over: all that calibrate, or a few where they decide nothing."""
-    return REPORT_TOKENS if _plain(recipe) else calibration_tokens(recipe)
+    return REPORT_TOKENS if _only_reports_errors(recipe) else calibration_tokens(recipe)
 
 
-def _plain(recipe: Recipe) -> bool:
+def _only_reports_errors(recipe: Recipe) -> bool:
     """Whether calibration decides nothing but the errors that are reported."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or recipe.step("prune"):
         return False
-    known, static = methods.of(step), methods.tuned(step, "activations") == "static"
+    known, static = methods.method_row(step), methods.option_value(step, "activations") == "static"
     return known.group_size is None and not known.calibrated and not static and not step.kv_cache
 
 
@@ -143,10 +143,10 @@ def calibration_tokens(recipe: Recipe) -> int:
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return DEFAULT_TOKENS
-    return (min(step.samples, REPORT_SAMPLES) if _plain(recipe) else step.samples) * step.length
+    return (min(step.samples, REPORT_SAMPLES) if _only_reports_errors(recipe) else step.samples) * step.length
 
 
-def job_seconds(model: ModelFacts, recipe: Recipe, rates: Rates, moved: int) -> Range:
+def job_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, moved: int) -> Range:
     """(least, most): one attempt at the best end, every attempt that a quality floor may take at the worst."""
     tries = MOST_TRIES if recipe.limits.fall_back else 1
     least = sum(job_phases(model, recipe, rates, moved, 0).values())

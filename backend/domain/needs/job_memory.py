@@ -34,43 +34,43 @@ FORMULA = (
 )
 
 
-def needed(model: ModelFacts, recipe: Recipe, original: int) -> int:
+def peak_bytes(model: ModelFacts, recipe: Recipe, original: int) -> int:
     """Peak of the whole process. `original` are the bytes of the weights as they are stored, which a library engine
     holds."""
     step = recipe.step("quantize")
     held = original if isinstance(step, Quantize) and step.engine != "native" else 0
     states = 2 * min(SPILL_BYTES, 4 * job_duration.calibration_tokens(recipe) * model.hidden_size)
     probing = isinstance(step, Quantize) and (step.target_bits is not None or recipe.limits.fall_back)
-    measuring = _measuring(model) if probing else 0
-    return PROCESS + max(on_device(model, recipe) + states + held, _scoring(model), measuring)
+    measuring = _sensitivity_bytes(model) if probing else 0
+    return PROCESS + max(device_bytes(model, recipe) + states + held, _scoring_bytes(model), measuring)
 
 
-def on_device(model: ModelFacts, recipe: Recipe) -> int:
+def device_bytes(model: ModelFacts, recipe: Recipe) -> int:
     """What lies where the layer at hand is worked on: memory of the accelerator where there is one."""
     parts = sizes(model)
     layer = 4 * parts.linears // max(model.layers, 1)
     wide = 4 * model.hidden_size + 3 * model.intermediate_size
     largest = max(COPIES * layer, layer + 4 * BATCH_TOKENS * wide, 4 * max(parts.embedding, parts.head))
-    return largest + _grams(model, job_duration.reported(recipe))
+    return largest + _gram_bytes(model, job_duration.error_tokens(recipe))
 
 
-def _scoring(model: ModelFacts) -> int:
+def _scoring_bytes(model: ModelFacts) -> int:
     parts, (fewest, most) = sizes(model), SCORED_ROWS
     rows = max(fewest, min(most, SCORED_LOGITS // model.vocabulary))
     heads = 4 * model.vocabulary * model.hidden_size
     return 4 * parts.linears // max(model.layers, 1) + heads + SCORED_COPIES * 4 * rows * model.vocabulary
 
 
-def _measuring(model: ModelFacts) -> int:
+def _sensitivity_bytes(model: ModelFacts) -> int:
     """States of all copies, twice, the head, two windows of logits and a block of distributions."""
-    copies, windows = job_duration.probed(model)
+    copies, windows = job_duration.sensitivity_copies(model)
     tokens = windows * job_duration.WINDOW_TOKENS
     states = 2 * min(SPILL_BYTES, 4 * (1 + copies) * tokens * model.hidden_size)
     logits = 2 * 4 * job_duration.WINDOW_TOKENS * model.vocabulary
-    return states + logits + MEASURED_COPIES * 8 * MEASURED_ROWS * model.vocabulary + _scoring(model)
+    return states + logits + MEASURED_COPIES * 8 * MEASURED_ROWS * model.vocabulary + _scoring_bytes(model)
 
 
-def _grams(model: ModelFacts, tokens: int) -> int:
+def _gram_bytes(model: ModelFacts, tokens: int) -> int:
     """Linears that read the same input share a matrix; an expert sees its part of the tokens."""
     total = 0
     for shape in linears(model):

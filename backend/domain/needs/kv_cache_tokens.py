@@ -14,7 +14,7 @@ TEMPLATE_TOKENS = 64
 MARGIN = 1.25
 
 
-def tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int, least: int = 1) -> int | None:
+def peak_tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int, least: int = 1) -> int | None:
     """Most tokens of all streams together, answers counted; None of an open loop or a search, whose streams are not
     known.
 

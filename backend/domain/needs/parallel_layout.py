@@ -12,14 +12,14 @@ from typing import NamedTuple
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving_memory
-from backend.domain.needs.serving_memory import Room
+from backend.domain.needs.serving_memory import DeviceMemory
 from backend.domain.recipe.recipe import Recipe
 
 
-class Layout(NamedTuple):
+class ParallelLayout(NamedTuple):
     """`replicas` of the model, each cut over `room.tensor_parallel` of the `units`. `room` is of one accelerator."""
 
-    room: Room
+    room: DeviceMemory
     replicas: int
     units: int
 
@@ -44,28 +44,30 @@ class Layout(NamedTuple):
         return f"{used}, {self.idle} of {self.units} accelerators idle" if self.idle else used
 
 
-def layouts(
+def possible_layouts(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
-) -> list[Layout]:
+) -> list[ParallelLayout]:
     """Every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as there is room
     for."""
     rooms = (
-        serving_memory.room(model, recipe, device, degree, draft)
+        serving_memory.device_memory(model, recipe, device, degree, draft)
         for degree in serving_memory.degrees(model, recipe, device)
     )
-    return [Layout(room, device.units // room.tensor_parallel, device.units) for room in rooms if room.holds(tokens)]
+    return [
+        ParallelLayout(room, device.units // room.tensor_parallel, device.units) for room in rooms if room.holds(tokens)
+    ]
 
 
-def default(
+def default_layout(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
-) -> Layout | None:
+) -> ParallelLayout | None:
     """What uses all accelerators: a replica on each where one holds the model, else the model cut over as many as
     divide it.
 
     The recipe's own degree where it states one (above 1) at which the model fits, and then one replica. None where
     nothing fits.
     """
-    found = layouts(model, recipe, device, draft, tokens=tokens)
+    found = possible_layouts(model, recipe, device, draft, tokens=tokens)
     asked = recipe.serving.tensor_parallel
     stated = next((each for each in found if each.degree == asked > 1), None)
     if stated is not None:

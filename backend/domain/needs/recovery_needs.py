@@ -27,13 +27,13 @@ FORMULA = (
 )
 
 
-def asked(recipe: Recipe) -> Recover | None:
+def find_recovery(recipe: Recipe) -> Recover | None:
     """The recipe's recovery, if it has one."""
     step = recipe.step("prune")
     return step.recover if isinstance(step, Prune) else None
 
 
-def calibration(recipe: Recipe) -> tuple[int, int]:
+def calibration_size(recipe: Recipe) -> tuple[int, int]:
     """Sequences that calibrate, and tokens of one."""
     step = recipe.step("quantize")
     return (step.samples, step.length) if isinstance(step, Quantize) else (SAMPLES, LENGTH)
@@ -41,10 +41,10 @@ def calibration(recipe: Recipe) -> tuple[int, int]:
 
 def memory_bytes(model: ModelFacts, recipe: Recipe) -> int:
     """The most at once, without the runtime; 0 without a recovery. `FORMULA` says it in words."""
-    step = asked(recipe)
+    step = find_recovery(recipe)
     if step is None:
         return 0
-    tokens, parts = step.batch * calibration(recipe)[1], sizes(model)
+    tokens, parts = step.batch * calibration_size(recipe)[1], sizes(model)
     weights = model.parameters * (8 if step.teacher else 4) + 5 * parts.linears
     factors = sum(shape.copies * (shape.inputs + shape.outputs) for shape in linears(model)) * model.layers * step.rank
     widths = model.hidden_size + model.intermediate_size
@@ -54,22 +54,22 @@ def memory_bytes(model: ModelFacts, recipe: Recipe) -> int:
 
 def operations(model: ModelFacts, recipe: Recipe) -> float:
     """At most, where all steps are made: 2 x parameters x tokens a forward pass."""
-    step = asked(recipe)
+    step = find_recovery(recipe)
     if step is None:
         return 0.0
     parts, teacher = sizes(model), 1 if step.teacher else 0
     sequences = step.steps * step.batch * (TRAINED_PASSES + teacher) + (VALIDATIONS + 1) * MOST_VALIDATION * (
         1 + teacher
     )
-    return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration(recipe)[1]
+    return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration_size(recipe)[1]
 
 
-def note(model: ModelFacts, recipe: Recipe) -> str:
+def memory_note(model: ModelFacts, recipe: Recipe) -> str:
     """For the plan."""
-    needed = size(memory_bytes(model, recipe))
+    needed = format_bytes(memory_bytes(model, recipe))
     return f"Recovery holds the whole model in memory, about {needed}; other steps read it layer by layer."
 
 
-def size(value: float) -> str:
+def format_bytes(value: float) -> str:
     """Rounded, with its unit."""
     return f"{value / 1e6:,.0f} MB" if value < 1e9 else f"{value / 1e9:,.1f} GB"

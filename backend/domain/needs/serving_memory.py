@@ -37,7 +37,7 @@ FORMULA = (
 """What is left of a device for the key-value cache."""
 
 
-class Format(NamedTuple):
+class StoredFormat(NamedTuple):
     """How quantized linears are stored: `scale_bytes` a scale; a zero point of `bits` where `zero_point`."""
 
     bits: int
@@ -64,25 +64,25 @@ class Weights(NamedTuple):
         return self.embedding + self.head + self.linears + self.scales + self.other
 
 
-def format_of(model: ModelFacts, recipe: Recipe) -> Format | None:
+def stored_format(model: ModelFacts, recipe: Recipe) -> StoredFormat | None:
     """What the linears become, or already are; None for 16-bit ones."""
     step = recipe.step("quantize")
     if isinstance(step, Quantize):
-        return _made(step)
+        return _format_after(step)
     if model.quantization and not recipe.step("prune"):  # what is pruned is written with 16 bits
         bits = model.quantization_bits or (4 if model.quantization in {"awq", "gptq"} else 8)
-        return Format(bits, 128 if bits < 8 else None, bits < 8, 2, activations=bits == 8)
+        return StoredFormat(bits, 128 if bits < 8 else None, bits < 8, 2, activations=bits == 8)
     return None
 
 
-def _made(step: Quantize) -> Format | None:
+def _format_after(step: Quantize) -> StoredFormat | None:
     """What a step writes: group and weight-only scales in 16 bit, 8-bit activations with scales in 32."""
     if step.method == "kv_cache":
         return None
-    active = methods.of(step).activations
-    group, zero_point = methods.group(step), not methods.symmetric(step)
+    active = methods.method_row(step).activations
+    group, zero_point = methods.group_size(step), not methods.symmetric(step)
     width = 4 if active else 2
-    return Format(methods.bits(step), group, zero_point, width, activations=active, average=step.target_bits)
+    return StoredFormat(methods.bits(step), group, zero_point, width, activations=active, average=step.target_bits)
 
 
 def weights(model: ModelFacts, recipe: Recipe) -> Weights:
@@ -93,11 +93,11 @@ def weights(model: ModelFacts, recipe: Recipe) -> Weights:
     compressed-tensors formats `pack-quantized` and `int-quantized`. With `target_bits` the linears take that on
     average, scales included.
     """
-    return _stored(sizes(model), format_of(model, recipe), BYTES.get(model.dtype, 2))
+    return _stored_weights(sizes(model), stored_format(model, recipe), BYTES.get(model.dtype, 2))
 
 
 @lru_cache(maxsize=1024)
-def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
+def _stored_weights(parts: Sizes, chosen: StoredFormat | None, width: int) -> Weights:
     if chosen is None:
         stored, scales = parts.linears * width, 0
     elif chosen.average is not None:
@@ -111,7 +111,7 @@ def _stored(parts: Sizes, chosen: Format | None, width: int) -> Weights:
     return Weights(parts.embedding * rest, parts.head * rest, stored, scales, parts.other * rest)
 
 
-def serving_of(recipe: Recipe) -> Serving:
+def effective_serving(recipe: Recipe) -> Serving:
     """The serving settings, with the FP8 cache that the artifact itself asks for: vLLM takes it from the checkpoint."""
     if recipe.serving.kv_cache_dtype == "auto" and methods.caches_fp8(recipe.step("quantize")):
         return recipe.serving.model_copy(update={"kv_cache_dtype": "fp8"})
@@ -143,7 +143,7 @@ def batched_tokens(device: Device) -> int:
     return next(tokens for least, tokens in BATCHED_TOKENS if device.memory_bytes >= least)
 
 
-class Room(NamedTuple):
+class DeviceMemory(NamedTuple):
     """What is left for the cache on one device, least and most, after all else; negative where the model does not
     fit."""
 
@@ -165,38 +165,38 @@ class Room(NamedTuple):
         return self.cache[0] >= max(0, tokens * self.kv_bytes_per_token)
 
 
-def sequences(found: Room, recipe: Recipe, length: int) -> tuple[int, int]:
+def concurrent_sequences(found: DeviceMemory, recipe: Recipe, length: int) -> tuple[int, int]:
     """(least, most) sequences of `length` tokens that the server holds at once."""
     limit = recipe.serving.max_num_seqs or MAX_SEQUENCES
     least, most = (min(limit, tokens // length) for tokens in found.tokens)
     return least, most
 
 
-def room(
+def device_memory(
     model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None
-) -> Room:
+) -> DeviceMemory:
     """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
     held = weights(model, recipe).total // tensor_parallel
-    per_token = kv_bytes(model, serving_of(recipe), tensor_parallel)
+    per_token = kv_bytes(model, effective_serving(recipe), tensor_parallel)
     if draft is not None:
         held += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)
     active = activations(model, device, tensor_parallel)
-    _, runtime = _share(device)
-    left = usable(device) - held - active
+    _, runtime = _server_share(device)
+    left = usable_bytes(device) - held - active
     cache = (left - runtime[1], left - runtime[0])
     if device.hardware == "cpu":
         wanted = _cpu_cache(model, recipe.serving, per_token)
         cache = (min(cache[0], wanted), min(cache[1], wanted))
-    return Room(tensor_parallel, held, active, runtime, cache, per_token)
+    return DeviceMemory(tensor_parallel, held, active, runtime, cache, per_token)
 
 
-def usable(device: Device) -> int:
+def usable_bytes(device: Device) -> int:
     """What the server takes of one device's memory."""
-    return int(device.memory_bytes * _share(device)[0])
+    return int(device.memory_bytes * _server_share(device)[0])
 
 
-def _share(device: Device) -> tuple[float, tuple[int, int]]:
+def _server_share(device: Device) -> tuple[float, tuple[int, int]]:
     if device.hardware == "cuda":
         return GPU_SHARE, (int(GPU_RUNTIME[0]), int(GPU_RUNTIME[1]))
     if device.hardware == "neuron":
@@ -220,7 +220,7 @@ def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:
     possible = [n for n in range(1, device.units + 1) if device.units % n == 0]
     if device.hardware == "neuron":
         return possible
-    chosen = format_of(model, recipe)
+    chosen = stored_format(model, recipe)
     return [degree for degree in possible if divides(model, degree, chosen.group if chosen else None)]
 
 
@@ -232,15 +232,15 @@ def divides(model: ModelFacts, degree: int, group: int | None) -> bool:
     return all(width % (degree * (group or 1)) == 0 for width in cut)
 
 
-def least_room(
+def find_smallest_fit(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
-) -> Room | None:
+) -> DeviceMemory | None:
     """The lowest tensor parallel degree at which all of it and `tokens` of cache fit; None where none does."""
-    rooms = (room(model, recipe, device, degree, draft) for degree in degrees(model, recipe, device))
+    rooms = (device_memory(model, recipe, device, degree, draft) for degree in degrees(model, recipe, device))
     return next((found for found in rooms if found.holds(tokens)), None)
 
 
-def cache_tokens(model: ModelFacts, recipe: Recipe) -> int:
+def required_cache_tokens(model: ModelFacts, recipe: Recipe) -> int:
     """Tokens that the cache must hold at least: the stated context, else one sequence of 2048, or of the model's
     positions."""
     return recipe.serving.max_model_len or min(model.max_positions, 2048)

@@ -12,7 +12,7 @@ from backend.domain.machine import compile_keys
 from backend.domain.neuron.compile_plan import CompilePlan
 
 
-class Entry(Frozen):
+class CacheEntry(Frozen):
     """One compiled result: its key, the fields that the key was made of, and the model's id."""
 
     key: str
@@ -27,7 +27,7 @@ class Entry(Frozen):
         return sum(size for size, _ in self.files.values())
 
 
-class Lookup(Frozen):
+class CacheLookup(Frozen):
     """`hit`: fetched, nothing is compiled. `nearest` and `differs` of a miss where the cache has anything of that
     stack."""
 
@@ -46,7 +46,7 @@ class Lookup(Frozen):
         return f"Not in the cache ({self.key}): it is compiled. The nearest entry, {self.nearest}, differs in {named}."
 
 
-def look(plan: CompilePlan, entries: Iterable[Entry]) -> Lookup:
+def look_up(plan: CompilePlan, entries: Iterable[CacheEntry]) -> CacheLookup:
     """A model whose weights are not here has no hash: then the entry of a model of its name counts."""
     wanted = plan.fields
     ranked = []
@@ -57,7 +57,7 @@ def look(plan: CompilePlan, entries: Iterable[Entry]) -> Lookup:
         ranked, key=lambda pair: (pair[1].fields.get("stack") != plan.stack, len(pair[0]), pair[1].key), default=None
     )
     if found is not None and not found[0]:
-        return Lookup(state="hit", key=found[1].key)
+        return CacheLookup(state="hit", key=found[1].key)
     if found is None or found[1].fields.get("stack") != plan.stack:
-        return Lookup(state="miss", key=plan.key)
-    return Lookup(state="miss", key=plan.key, nearest=found[1].key, differs=tuple(found[0]))
+        return CacheLookup(state="miss", key=plan.key)
+    return CacheLookup(state="miss", key=plan.key, nearest=found[1].key, differs=tuple(found[0]))

@@ -62,16 +62,16 @@ class CompilePlan(Frozen):
         return digest(self.fields)[:20]
 
 
-def plan(
+def make_compile_plan(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, compiler: str | None = None
 ) -> CompilePlan:
     """For a recipe that no rule refuses. Raises KeyError for an accelerator that is not known."""
     step, quantize, speculate = (recipe.step(name) for name in ("compile", "quantize", "speculate"))
     assert isinstance(step, Compile)
-    stack = software_stacks.choose(device.name, model.model_type, step.stack)
+    stack = software_stacks.choose_stack(device.name, model.model_type, step.stack)
     assert stack is not None
-    positions, batch = cores.positions(model, recipe), cores.batch(recipe)
-    buckets = tuple(step.buckets or doubled(min(SMALLEST, positions), positions))
+    positions, batch = cores.positions(model, recipe), cores.batch_size(recipe)
+    buckets = tuple(step.buckets or doubling_sizes(min(SMALLEST, positions), positions))
     return CompilePlan(
         stack=stack,
         model=model.id,
@@ -84,10 +84,10 @@ def plan(
         positions=positions,
         context_buckets=buckets,
         # vLLM Neuron's second dimension is sequences, not positions (num_seqs_buckets).
-        token_buckets=tuple(doubled(1, batch)) if stack == "vllm-neuron" else buckets,
+        token_buckets=tuple(doubling_sizes(1, batch)) if stack == "vllm-neuron" else buckets,
         dtype=AMP.get(recipe.serving.dtype, "bf16"),
         weights="int8" if isinstance(quantize, Quantize) else None,
-        cache="fp8" if serving_memory.serving_of(recipe).kv_cache_dtype == "fp8" else None,
+        cache="fp8" if serving_memory.effective_serving(recipe).kv_cache_dtype == "fp8" else None,
         draft_method=speculate.method if isinstance(speculate, Speculate) else None,
         draft_hash=getattr(draft, "revision", None) if isinstance(speculate, Speculate) else None,
         draft_tokens=speculate.tokens if isinstance(speculate, Speculate) else None,
@@ -97,7 +97,7 @@ def plan(
     )
 
 
-def doubled(least: int, most: int) -> list[int]:
+def doubling_sizes(least: int, most: int) -> list[int]:
     """`least`, twice that, ..., `most`."""
     found = []
     while least < most:
@@ -106,7 +106,7 @@ def doubled(least: int, most: int) -> list[int]:
     return [*found, most]
 
 
-def parts(recipe: Recipe) -> list[str]:
+def recipe_parts(recipe: Recipe) -> list[str]:
     """The recipe in the words of `Stack.can`; what no stack has keeps its own name."""
     found = [getattr(step, "method", step.technique) for step in recipe.steps]
     return [*found, *(["fp8-cache"] if recipe.serving.kv_cache_dtype == "fp8" else [])]

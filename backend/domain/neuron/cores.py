@@ -11,7 +11,7 @@ from typing import NamedTuple
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving_memory
-from backend.domain.needs.serving_memory import Room
+from backend.domain.needs.serving_memory import DeviceMemory
 from backend.domain.recipe.recipe import Recipe
 
 
@@ -45,7 +45,7 @@ SILICON = {
 """By the accelerator's name in assets/catalog/instances.toml."""
 
 
-def logical(device: Device) -> Device:
+def logical_device(device: Device) -> Device:
     """The device in the cores that a program sees, with the memory and the rates of one."""
     joined = SILICON[device.name].joined if device.name in SILICON else 1
     rates = {name: getattr(device, name) for name in ("bandwidth", "flops", "int8_ops", "link")}
@@ -56,16 +56,18 @@ def logical(device: Device) -> Device:
 def degrees(device: Device) -> tuple[int, ...]:
     """Tensor parallel degrees on that instance, lowest first; empty for an accelerator that is not known."""
     silicon = SILICON.get(device.name)
-    return tuple(degree for degree in silicon.degrees if degree <= logical(device).units) if silicon else ()
+    return tuple(degree for degree in silicon.degrees if degree <= logical_device(device).units) if silicon else ()
 
 
-def room(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> Room:
+def core_memory(
+    model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None
+) -> DeviceMemory:
     """The memory of one logical core, with the heads that are padded and copied for that degree."""
-    beside = as_compiled(draft, degree) if draft else None
-    return serving_memory.room(as_compiled(model, degree), recipe, logical(device), degree, beside)
+    beside = pad_model(draft, degree) if draft else None
+    return serving_memory.device_memory(pad_model(model, degree), recipe, logical_device(device), degree, beside)
 
 
-def as_compiled(model: ModelFacts, degree: int) -> ModelFacts:
+def pad_model(model: ModelFacts, degree: int) -> ModelFacts:
     """The model with its heads as they are cut over `degree` cores, and the parameters that this adds."""
     heads, kv_heads = padded_heads(model, degree)
     more = 2 * model.layers * (heads - model.heads + kv_heads - model.kv_heads) * model.head_dim * model.hidden_size
@@ -74,10 +76,10 @@ def as_compiled(model: ModelFacts, degree: int) -> ModelFacts:
 
 def fits(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> bool:
     """Whether weights, the runtime and the cache of every sequence at its full length surely fit on each core."""
-    return room(model, recipe, device, degree, draft).holds(batch(recipe) * positions(model, recipe))
+    return core_memory(model, recipe, device, degree, draft).holds(batch_size(recipe) * positions(model, recipe))
 
 
-def batch(recipe: Recipe) -> int:
+def batch_size(recipe: Recipe) -> int:
     """Sequences that are compiled for: the size is fixed at compilation."""
     return recipe.serving.max_num_seqs or 1
 

@@ -16,7 +16,7 @@ BACKEND = "neuron_native"
 """VLLM_NEURON_BACKEND: the route by way of XLA is deprecated."""
 
 
-def nxd(plan: CompilePlan) -> dict[str, Any]:
+def nxd_options(plan: CompilePlan) -> dict[str, Any]:
     """Arguments of NeuronConfig, and a server's `override_neuron_config`; paths and sampling left out.
 
     The shards of the weights are saved beside the graphs, or a server would look for the weights where they were
@@ -47,12 +47,12 @@ def nxd(plan: CompilePlan) -> dict[str, Any]:
     return chosen
 
 
-def speculative(plan: CompilePlan, draft: str) -> dict[str, Any]:
+def speculative_options(plan: CompilePlan, draft: str) -> dict[str, Any]:
     """`speculative_config` of vLLM's engine."""
     return {"method": plan.draft_method, "model": draft, "num_speculative_tokens": plan.draft_tokens}
 
 
-def vllm(plan: CompilePlan) -> dict[str, Any]:
+def vllm_options(plan: CompilePlan) -> dict[str, Any]:
     """`neuron_config` of `--additional-config`. Sampling on the device, by what each request asks."""
     return {
         "num_batched_tokens_buckets": list(plan.context_buckets),

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 StackName = Literal["nxd-inference", "transformers-neuronx", "vllm-neuron"]
 
 
-class Stack(NamedTuple):
+class NeuronStack(NamedTuple):
     """`model_types` as config.json writes them; `can` are parts of a recipe (`parts` in `compiling`)."""
 
     title: str
@@ -68,8 +68,8 @@ def families(name: str) -> frozenset[str]:
     return frozenset(model_type for model_type, names in FAMILIES.items() if name in names)
 
 
-STACKS: dict[str, Stack] = {
-    "nxd-inference": Stack(
+STACKS: dict[str, NeuronStack] = {
+    "nxd-inference": NeuronStack(
         "NxD Inference",
         "neuron",
         _TRAINIUM1 | {"Trainium2"},
@@ -79,7 +79,7 @@ STACKS: dict[str, Stack] = {
         "neuronx-distributed-inference 0.9.0 (4bcdc54), utils/constants.py, MODEL_TYPES",
         eagle=frozenset({"llama"}),
     ),
-    "transformers-neuronx": Stack(
+    "transformers-neuronx": NeuronStack(
         "transformers-neuronx",
         "neuron-legacy",
         _TRAINIUM1,
@@ -91,7 +91,7 @@ STACKS: dict[str, Stack] = {
         "transformers-neuronx was served by forks of vLLM 0 only, which AWS supports no more since Neuron 2.28: compile it with "
         "its successor, `stack: nxd-inference`",
     ),
-    "vllm-neuron": Stack(
+    "vllm-neuron": NeuronStack(
         "vLLM Neuron",
         "neuron-vllm",
         frozenset({"Trainium2", "Trainium3"}),
@@ -112,13 +112,13 @@ ORDER: dict[str, tuple[StackName, ...]] = {
 """The one to prefer first, by accelerator."""
 
 
-def choose(accelerator: str, model_type: str, asked: StackName | None = None) -> StackName | None:
+def choose_stack(accelerator: str, model_type: str, asked: StackName | None = None) -> StackName | None:
     """The stack that was asked for, else the first for that accelerator that names the model type; None where none
     does."""
     possible = (name for name in ORDER.get(accelerator, ()) if model_type in STACKS[name].model_types)
     return next((name for name in possible if asked in {None, name}), None)
 
 
-def named(accelerator: str) -> list[str]:
+def named_model_types(accelerator: str) -> list[str]:
     """Every model type that some stack for that accelerator names."""
     return sorted({kind for name in ORDER.get(accelerator, ()) for kind in STACKS[name].model_types})

@@ -22,7 +22,7 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.maths import student_t
 from backend.domain.maths.least_squares import nonnegative_least_squares
 from backend.domain.model.facts import ModelFacts
-from backend.domain.planner.roofline import BEST, End, Gains, acceptance_of, tokens_per_pass
+from backend.domain.planner.roofline import BEST, End, Gains, acceptance_from_rate, tokens_per_pass
 from backend.domain.recipe.recipe import Recipe, Serving
 
 LENGTHS = tuple(range(1, 9))
@@ -37,14 +37,14 @@ KNEES = (0, 4, 8, 16, 32, 64)
 is."""
 
 
-class Shape(Frozen):
+class DraftShape(Frozen):
     """What a step of a draft costs hangs on these: its weights are read once, and each layer has a cost of its own."""
 
     parameters: int = Field(gt=0)
     layers: int = Field(gt=0)
 
 
-class Point(Frozen):
+class PayoffPoint(Frozen):
     """One server under one number of streams, over all rounds. A server without speculation has no draft and `tokens`
     0.
 
@@ -55,7 +55,7 @@ class Point(Frozen):
 
     streams: int
     tokens: int = 0
-    draft: Shape | None = None
+    draft: DraftShape | None = None
     step_s: float
     relative: float = 1.0
     factor: float | None = None
@@ -80,13 +80,13 @@ class MapKey(Frozen):
     accelerators: tuple[str, ...] = ()
 
 
-def weights_of(recipe: Recipe) -> str:
+def weights_hash(recipe: Recipe) -> str:
     """The hash of the steps that change what is read at each step of the server: speculation and compilation left
     out."""
     return Recipe(steps=tuple(step for step in recipe.steps if step.technique in {"prune", "quantize"})).hash
 
 
-class Probe(Frozen):
+class DraftProbe(Frozen):
     """A server to be measured: a draft of random weights that proposes `tokens`, accepted with that probability
     each."""
 
@@ -96,7 +96,7 @@ class Probe(Frozen):
     acceptance: float = Field(ge=0, le=1)
 
 
-class Costs(Frozen):
+class StepCosts(Frozen):
     """Seconds a step. `base` of (streams, step without speculation), ascending; `coefficients` of `_features`, none
     negative."""
 
@@ -111,7 +111,7 @@ class Costs(Frozen):
         (low, first), (high, last) = next((pair for pair in pairs if streams <= pair[1][0]), pairs[-1])
         return max(first + (last - first) * (streams - low) / (high - low), min(second for _, second in self.base) / 2)
 
-    def step(self, streams: float, tokens: int, draft: Shape) -> float:
+    def step(self, streams: float, tokens: int, draft: DraftShape) -> float:
         """A step with that draft, at `tokens` proposed."""
         extra = sum(c * x for c, x in zip(self.coefficients, _features(streams, tokens, draft), strict=True))
         return self.plain(streams) + extra
@@ -136,8 +136,8 @@ class PayoffMap(Frozen):
     """As it is called here."""
     parameters: int
     """Of the target."""
-    points: tuple[Point, ...]
-    costs: Costs
+    points: tuple[PayoffPoint, ...]
+    costs: StepCosts
     error: float | None
     measured_at: str
     seconds: float
@@ -165,18 +165,18 @@ class PayoffMap(Frozen):
         ]
         return math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else None
 
-    def gain(self, streams: float, tokens: int, draft: Shape, acceptance: float) -> float:
+    def gain(self, streams: float, tokens: int, draft: DraftShape, acceptance: float) -> float:
         """How many times as fast a stream's tokens come as without speculation."""
         return self.gain_at(streams, tokens, draft, tokens_per_pass(acceptance, tokens))
 
-    def gain_at(self, streams: float, tokens: int, draft: Shape, length: float) -> float:
+    def gain_at(self, streams: float, tokens: int, draft: DraftShape, length: float) -> float:
         """The same where the mean tokens of a step are known: accepted ones, and one."""
         return length * self.costs.plain(streams) / self.costs.step(streams, tokens, draft)
 
     def interval(self, gain: float) -> tuple[float, float] | None:
         return None if self.error is None else (gain / self.error, gain * self.error)
 
-    def gains(self, draft: Shape) -> Gains:
+    def gains(self, draft: DraftShape) -> Gains:
         """For the planner: the gain with that draft, at the better and at the worse end of the model's error."""
 
         def gain(streams: float, tokens: int, acceptance: float, end: End) -> float:
@@ -185,23 +185,23 @@ class PayoffMap(Frozen):
 
         return gain
 
-    def best(self, streams: float, draft: Shape, acceptance: float) -> tuple[int, float]:
+    def best(self, streams: float, draft: DraftShape, acceptance: float) -> tuple[int, float]:
         """(draft length, gain) where the gain is highest."""
         return max(((k, self.gain(streams, k, draft, acceptance)) for k in LENGTHS), key=lambda found: found[1])
 
-    def best_known(self, streams: float, draft: Shape, lengths: Sequence[float]) -> tuple[int, float]:
+    def best_known(self, streams: float, draft: DraftShape, lengths: Sequence[float]) -> tuple[int, float]:
         """(draft length, gain) of a draft whose mean tokens a step are known, at 1, 2, ... proposed: never longer than
         those."""
         each = ((k, self.gain_at(streams, k, draft, length)) for k, length in enumerate(lengths, 1))
         return max(each, key=lambda found: found[1])
 
-    def break_even_at(self, streams: float, tokens: int, draft: Shape, slower: float = 1.0) -> float | None:
+    def break_even_at(self, streams: float, tokens: int, draft: DraftShape, slower: float = 1.0) -> float | None:
         """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long
         as the model says; None where none is high enough."""
         needed = slower * self.costs.step(streams, tokens, draft) / self.costs.plain(streams)
-        return None if needed > tokens + 1 else acceptance_of((needed - 1) / tokens, tokens)
+        return None if needed > tokens + 1 else acceptance_from_rate((needed - 1) / tokens, tokens)
 
-    def break_even(self, streams: float, draft: Shape) -> BreakEven | None:
+    def break_even(self, streams: float, draft: DraftShape) -> BreakEven | None:
         """None where not even a draft that is always right would pay, at any length."""
         found = self._least(streams, draft)
         if found is None or self.error is None:
@@ -209,12 +209,12 @@ class PayoffMap(Frozen):
         lower, upper = (self._least(streams, draft, slower) for slower in (1 / self.error, self.error))
         return found._replace(interval=(lower.acceptance if lower else 0.0, upper.acceptance if upper else None))
 
-    def _least(self, streams: float, draft: Shape, slower: float = 1.0) -> BreakEven | None:
+    def _least(self, streams: float, draft: DraftShape, slower: float = 1.0) -> BreakEven | None:
         each = ((self.break_even_at(streams, k, draft, slower), k) for k in LENGTHS)
         return min((BreakEven(acceptance, k) for acceptance, k in each if acceptance is not None), default=None)
 
 
-def _features(streams: float, tokens: int, draft: Shape) -> tuple[float, ...]:
+def _features(streams: float, tokens: int, draft: DraftShape) -> tuple[float, ...]:
     """What a step with speculation costs beside one without: something a step and a stream, for each proposed token a
     step of the draft (a fixed part, its layers, its weights, which many streams multiply longer than they are read),
     and the target's rows beyond those of a step without, each dearer from the KNEES on: where arithmetic takes longer
@@ -225,7 +225,7 @@ def _features(streams: float, tokens: int, draft: Shape) -> tuple[float, ...]:
     return (1.0, streams, *drafting, *beyond)
 
 
-def fit(points: Sequence[Point]) -> Costs:
+def fit_costs(points: Sequence[PayoffPoint]) -> StepCosts:
     """The costs with the least squared relative error over the points with speculation, no coefficient negative.
 
     Raises ValueError where no server without speculation, or none with it, was measured.
@@ -234,19 +234,19 @@ def fit(points: Sequence[Point]) -> Costs:
     drafted = [(point, point.draft) for point in points if point.draft is not None]
     if not base or not drafted:
         raise ValueError("costs need a server without speculation and one with it")
-    plain = Costs(base=base, coefficients=())
+    plain = StepCosts(base=base, coefficients=())
     rows, values = [], []
     for point, draft in drafted:
         seconds = point.relative * plain.plain(point.streams)
         rows.append([feature / seconds for feature in _features(point.streams, point.tokens, draft)])
         values.append(1 - 1 / point.relative)
-    return Costs(base=base, coefficients=tuple(nonnegative_least_squares(rows, values)))
+    return StepCosts(base=base, coefficients=tuple(nonnegative_least_squares(rows, values)))
 
 
-class Held(NamedTuple):
+class LeftOutPoint(NamedTuple):
     """A point that was left out of a fit: its step over that without speculation, as predicted and as measured."""
 
-    point: Point
+    point: PayoffPoint
     predicted: float
 
     @property
@@ -255,23 +255,23 @@ class Held(NamedTuple):
         return math.log(self.predicted / self.point.relative)
 
 
-def held_out(points: Sequence[Point]) -> list[Held]:
+def cross_validate(points: Sequence[PayoffPoint]) -> list[LeftOutPoint]:
     """Every point with speculation, predicted from all servers but its own; of a server whose others say nothing of it,
     none."""
     servers = {(point.tokens, point.draft) for point in points if point.draft is not None}
     found = []
     for server in servers if len(servers) > 2 else ():
-        costs = fit([point for point in points if (point.tokens, point.draft) != server])
+        costs = fit_costs([point for point in points if (point.tokens, point.draft) != server])
         own = (point for point in points if (point.tokens, point.draft) == server)
         found += [
-            Held(each, costs.step(each.streams, each.tokens, each.draft) / costs.plain(each.streams))
+            LeftOutPoint(each, costs.step(each.streams, each.tokens, each.draft) / costs.plain(each.streams))
             for each in own
             if each.draft is not None
         ]
     return sorted(found, key=lambda held: (held.point.streams, held.point.tokens))
 
 
-def error_factor(held: Iterable[Held]) -> float | None:
+def error_factor(held: Iterable[LeftOutPoint]) -> float | None:
     """exp(t x root mean square of ln(predicted / measured)) with as many degrees of freedom as servers: their points at
     other streams are not independent."""
     kept = list(held)
@@ -290,10 +290,10 @@ LEAST_HIDDEN = 32
 
 def layer_parameters(hidden: int, width: int) -> int:
     """Of a Llama layer: queries, keys, values and output of `width`, a gated MLP of 8/3 the hidden size, two norms."""
-    return 4 * hidden * width + 3 * hidden * intermediate(hidden) + 2 * hidden
+    return 4 * hidden * width + 3 * hidden * intermediate_size(hidden) + 2 * hidden
 
 
-def intermediate(hidden: int) -> int:
+def intermediate_size(hidden: int) -> int:
     """8/3 of the hidden size (Touvron et al. 2023, section 2.2), in whole 32s."""
     return max(32, round(8 * hidden / 3 / 32) * 32)
 
@@ -303,7 +303,7 @@ def draft_parameters(vocabulary: int, hidden: int, layers: int, width: int) -> i
     return vocabulary * hidden + layers * layer_parameters(hidden, width) + hidden
 
 
-def key(
+def map_key(
     revision: str, weights: str, serving: Serving, versions: Mapping[str, str], hardware: Mapping[str, Any]
 ) -> MapKey:
     """Of what is served like this, by these versions, on hardware as `probe` tells of it."""
@@ -318,13 +318,13 @@ def key(
     )
 
 
-def probes(target: ModelFacts) -> tuple[Probe, ...]:
+def make_probes(target: ModelFacts) -> tuple[DraftProbe, ...]:
     """The servers of a map: three sizes and depths of drafts, each at a short and a long guess, so that whichever
     server is left out, the others still tell layers, weights and guesses apart. The long guesses are last: their drafts
     are compiled by then."""
     sizes = {part: max(LEAST_HIDDEN, round(target.hidden_size / part / 32) * 32) for part in (6, 3, 1.5)}
     chosen = ((6, 1, 2, 0.6), (3, 4, 3, 0.7), (1.5, 2, 2, 0.6), (6, 1, 7, 0.8), (3, 4, 6, 0.7), (1.5, 2, 7, 0.8))
-    return tuple(Probe(hidden=sizes[part], layers=layers, tokens=k, acceptance=a) for part, layers, k, a in chosen)
+    return tuple(DraftProbe(hidden=sizes[part], layers=layers, tokens=k, acceptance=a) for part, layers, k, a in chosen)
 
 
 def check_size(target: ModelFacts, parameters: int) -> None:
@@ -340,6 +340,6 @@ def check_size(target: ModelFacts, parameters: int) -> None:
         raise RequestError(f"A draft is smaller than its target, and {size}: give fewer with {{}}.", "draft_parameters")
 
 
-def shape_of(parameters: int) -> Shape:
+def draft_shape(parameters: int) -> DraftShape:
     """A draft of which only so many parameters are known."""
-    return Shape(parameters=parameters, layers=DRAFT_LAYERS)
+    return DraftShape(parameters=parameters, layers=DRAFT_LAYERS)

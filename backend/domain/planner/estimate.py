@@ -12,16 +12,16 @@ from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_duration, recovery_needs, serving_memory
 from backend.domain.needs import job_memory as job_memory
-from backend.domain.needs.hardware_rates import Range, Rates
+from backend.domain.needs.hardware_rates import HardwareRates, Range
 from backend.domain.neuron import cores
 from backend.domain.planner import roofline
-from backend.domain.planner.draft_payoff import PayoffMap, Shape
-from backend.domain.planner.estimate_correction import Calibration, scaled
+from backend.domain.planner.draft_payoff import DraftShape, PayoffMap
+from backend.domain.planner.estimate_correction import Calibration, scale
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 
 COMPILE_CACHE_BYTES = 200_000_000
 """What vLLM's compile cache of one model took here at most, rounded up."""
@@ -44,7 +44,7 @@ FORMULAS = {
 }
 
 
-class Need(Frozen):
+class JobNeeds(Frozen):
     """Bytes. `disk_bytes` is what must be free before the job starts; formulas say how each came about."""
 
     weights_bytes: int
@@ -115,35 +115,37 @@ def original_bytes(model: ModelFacts) -> int:
     return optimized_weights(model, Recipe())
 
 
-def need(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> Need:
+def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> JobNeeds:
     """What the optimize job needs on the machine that runs it."""
     weights = optimized_weights(model, recipe)
     disk = weights + MARGIN_BYTES + (original_bytes(draft) if draft else 0)
     if recipe.step("compile"):
         disk += COMPILE_CACHE_BYTES
     original = original_bytes(model)
-    busy = job_memory.needed(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
+    busy = (
+        job_memory.peak_bytes(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
+    )
     recovering = recovery_needs.memory_bytes(model, recipe)
     disk += 2 * original_bytes(model) if recovering else 0
     formulas = {name: _need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
-    return Need(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
+    return JobNeeds(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
 
 
 def _need_formulas(recipe: Recipe) -> dict[str, str]:
     """FORMULAS as far as they depend on the recipe."""
-    if recovery_needs.asked(recipe) is None:
+    if recovery_needs.find_recovery(recipe) is None:
         return FORMULAS
     disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
     return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_needs.FORMULA}", "disk": disk}
 
 
-class Context(Frozen):
+class EstimateContext(Frozen):
     """What an estimate needs beside the model and the recipe. `runs` is what runs the job; prices are USD an hour."""
 
     target: str
-    facts: Facts
+    facts: TargetFacts
     load: ExpectedLoad = ExpectedLoad()
-    runs: Rates | None = None
+    runs: HardwareRates | None = None
     price_per_hour: float | None = None
     price_note: str | None = None
     acceptance: float | None = None
@@ -160,22 +162,22 @@ class Context(Frozen):
         draft, step = self.facts.serving_draft(recipe), recipe.step("speculate")
         if self.payoff is None or draft is None or not isinstance(step, Speculate) or SPECULATE[step.method].once:
             return None
-        return self.payoff.gains(Shape(parameters=draft.parameters, layers=draft.layers))
+        return self.payoff.gains(DraftShape(parameters=draft.parameters, layers=draft.layers))
 
 
-def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, replicas: int = 1) -> Estimate:
+def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree: int, replicas: int = 1) -> Estimate:
     """The estimate for a recipe that is valid there, in that many replicas, each cut over `degree` devices."""
     if context.facts.place == "neuron":
-        recipe, context = _compiled(recipe, context)
-    facts, wanted = context.facts, need(model, recipe, context.facts.draft)
+        recipe, context = _as_compiled(recipe, context)
+    facts, wanted = context.facts, estimate_needs(model, recipe, context.facts.draft)
     draft = facts.serving_draft(recipe)
     unknown: list[str] = []
     compiled = facts.place == "neuron"
-    cut = cores.as_compiled(model, degree) if compiled else model
-    room = serving_memory.room(cut, recipe, facts.device, degree, draft) if facts.device else None
-    least = serving_memory.least_room(model, recipe, facts.device, draft) if facts.device else None
+    cut = cores.pad_model(model, degree) if compiled else model
+    room = serving_memory.device_memory(cut, recipe, facts.device, degree, draft) if facts.device else None
+    least = serving_memory.find_smallest_fit(model, recipe, facts.device, draft) if facts.device else None
     speed = _speed(model, recipe, context, degree, replicas, room, unknown)
-    job = _job(model, recipe, context, wanted, unknown)
+    job = _job_seconds(model, recipe, context, wanted, unknown)
     rate = speed.output_tokens_per_s if speed else None
     if context.price_per_hour is None:
         unknown.append(f"price: none is published for {facts.where}")
@@ -186,54 +188,54 @@ def estimate(model: ModelFacts, recipe: Recipe, context: Context, degree: int, r
         target=context.target,
         weights_bytes=wanted.weights_bytes,
         weights_bytes_original=original_bytes(model),
-        kv_bytes_per_token=serving_memory.kv_bytes(model, serving_memory.serving_of(recipe)),
+        kv_bytes_per_token=serving_memory.kv_bytes(model, serving_memory.effective_serving(recipe)),
         min_tensor_parallel=least.tensor_parallel if least else None,
         tensor_parallel=degree,
         replicas=replicas,
         max_tokens_in_cache=tokens[1] if tokens else None,
         tokens_in_cache=tokens,
         max_context=cores.positions(model, recipe) if compiled else min(one[0], model.max_positions) if one else None,
-        max_batch=replicas * cores.batch(recipe) if compiled else replicas * (one[0] // length) if one else None,
+        max_batch=replicas * cores.batch_size(recipe) if compiled else replicas * (one[0] // length) if one else None,
         cache_bytes=(max(0, room.cache[0]), max(0, room.cache[1])) if room else None,
         activation_bytes=room.activations if room else None,
         runtime_bytes=room.runtime if room else None,
         weights_per_device=room.weights_per_device if room else None,
         device_bytes=facts.device.memory_bytes if facts.device else None,
-        usable_bytes=serving_memory.usable(facts.device) if facts.device else None,
+        usable_bytes=serving_memory.usable_bytes(facts.device) if facts.device else None,
         devices=facts.device.units if facts.device else None,
-        ttft_ms=scaled(speed.ttft, 1000) if speed else None,
-        tpot_ms=scaled(speed.tpot, 1000) if speed else None,
+        ttft_ms=scale(speed.ttft, 1000) if speed else None,
+        tpot_ms=scale(speed.tpot, 1000) if speed else None,
         output_tokens_per_s=rate,
         price_per_million_output=_price(context.price_per_hour, rate),
         price_per_hour=context.price_per_hour,
         price_note=context.price_note,
         job_seconds=job,
-        job_cost=_cost(context, job),
+        job_cost=_job_cost(context, job),
         disk_bytes=wanted.disk_bytes,
         memory_bytes=wanted.memory_bytes,
         load=context.load,
         unknown=tuple(unknown),
         calibration=context.calibration,
-        formulas=_formulas(facts, recipe, context.runs) | _mapped(context, recipe),
+        formulas=_formulas(facts, recipe, context.runs) | _payoff_formula(context, recipe),
         mapped=context.payoff.measured_at if context.payoff and context.gains(recipe) else None,
     )
 
 
-def _compiled(recipe: Recipe, context: Context) -> tuple[Recipe, Context]:
+def _as_compiled(recipe: Recipe, context: EstimateContext) -> tuple[Recipe, EstimateContext]:
     """With the sequences that are compiled for, and the cores that a program sees."""
     device = context.facts.device
-    facts = context.facts.model_copy(update={"device": cores.logical(device) if device else None})
-    serving = recipe.serving.model_copy(update={"max_num_seqs": cores.batch(recipe)})
+    facts = context.facts.model_copy(update={"device": cores.logical_device(device) if device else None})
+    serving = recipe.serving.model_copy(update={"max_num_seqs": cores.batch_size(recipe)})
     return recipe.model_copy(update={"serving": serving}), context.model_copy(update={"facts": facts})
 
 
 def _speed(
     model: ModelFacts,
     recipe: Recipe,
-    context: Context,
+    context: EstimateContext,
     degree: int,
     replicas: int,
-    room: serving_memory.Room | None,
+    room: serving_memory.DeviceMemory | None,
     unknown: list[str],
 ) -> roofline.Speed | None:
     facts, step = context.facts, recipe.step("speculate")
@@ -245,16 +247,16 @@ def _speed(
     speed = None
     if facts.device is not None and room is not None:
         draft, load = facts.serving_draft(recipe), context.load
-        held = serving_memory.sequences(room, recipe, load.input_tokens + load.output_tokens)
-        speed = roofline.replicated(
+        held = serving_memory.concurrent_sequences(room, recipe, load.input_tokens + load.output_tokens)
+        speed = roofline.replicated_speed(
             model, recipe, facts.device, degree, load, draft, likely, held, replicas, context.gains(recipe)
         )
     if speed is None:
-        unknown.append(f"speed: {_why(model, facts)}")
+        unknown.append(f"speed: {_unknown_speed_reason(model, facts)}")
     return context.calibration.applied(speed) if speed and context.calibration else speed
 
 
-def _why(model: ModelFacts, facts: Facts) -> str:
+def _unknown_speed_reason(model: ModelFacts, facts: TargetFacts) -> str:
     if not model.generates:
         return "an embedding model generates no tokens"
     if facts.device is None or not facts.device.bandwidth or not facts.device.flops:
@@ -262,7 +264,9 @@ def _why(model: ModelFacts, facts: Facts) -> str:
     return "the size of the draft is not known"
 
 
-def _job(model: ModelFacts, recipe: Recipe, context: Context, wanted: Need, unknown: list[str]) -> Range | None:
+def _job_seconds(
+    model: ModelFacts, recipe: Recipe, context: EstimateContext, wanted: JobNeeds, unknown: list[str]
+) -> Range | None:
     facts, original = context.facts, original_bytes(model)
     if facts.place == "managed":
         found = job_duration.managed_seconds(recipe, original)
@@ -279,7 +283,7 @@ def _job(model: ModelFacts, recipe: Recipe, context: Context, wanted: Need, unkn
     if runs is None:
         unknown.append("job duration: the rate of what would run it is not known")
         return None
-    device = job_memory.on_device(model, recipe)
+    device = job_memory.device_bytes(model, recipe)
     if runs.memory_bytes is not None and device > runs.memory_bytes:
         has = f"one of {facts.where} has {runs.memory_bytes / 1e9:.0f}"
         needs = f"a layer takes about {device / 1e9:.0f} GB of an accelerator and {has}"
@@ -288,7 +292,7 @@ def _job(model: ModelFacts, recipe: Recipe, context: Context, wanted: Need, unkn
     return job_duration.job_seconds(model, recipe, runs, original + wanted.weights_bytes)
 
 
-def _cost(context: Context, job: Range | None) -> Range | None:
+def _job_cost(context: EstimateContext, job: Range | None) -> Range | None:
     """USD: the target's own price for the job's hours; nothing for no job."""
     if job == (0.0, 0.0):
         return job
@@ -297,7 +301,7 @@ def _cost(context: Context, job: Range | None) -> Range | None:
     return job[0] / 3600 * context.price_per_hour, job[1] / 3600 * context.price_per_hour
 
 
-def _formulas(facts: Facts, recipe: Recipe, runs: Rates | None) -> dict[str, str]:
+def _formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | None) -> dict[str, str]:
     """FORMULAS with the efficiencies that were taken."""
     if facts.device is None:
         return _need_formulas(recipe)
@@ -307,12 +311,12 @@ def _formulas(facts: Facts, recipe: Recipe, runs: Rates | None) -> dict[str, str
         "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {of}",
         "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
     }
-    rates |= _products(facts, recipe)
+    rates |= _product_formula(facts, recipe)
     job = {"job": f"{job_duration.FORMULA}; {runs.basis}"} if runs else {}
     return _need_formulas(recipe) | rates | job
 
 
-def _products(facts: Facts, recipe: Recipe) -> dict[str, str]:
+def _product_formula(facts: TargetFacts, recipe: Recipe) -> dict[str, str]:
     """What the processor's instruction set makes of quantized linears, where that was taken."""
     step, device = recipe.step("quantize"), facts.device
     bits = methods.bits(step) if isinstance(step, Quantize) and step.method != "kv_cache" else None
@@ -326,7 +330,7 @@ def _products(facts: Facts, recipe: Recipe) -> dict[str, str]:
     return {"products": f"quantized linears: {instruction_sets.describe_speeds(device.instructions, bits)}"}
 
 
-def _mapped(context: Context, recipe: Recipe) -> dict[str, str]:
+def _payoff_formula(context: EstimateContext, recipe: Recipe) -> dict[str, str]:
     """What stands in place of the formula of speculation where a map was measured."""
     if context.payoff is None or context.gains(recipe) is None:
         return {}

@@ -13,7 +13,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.planner.roofline import Speed
 
 
-class Point(Frozen):
+class PredictionPoint(Frozen):
     """One measured level against the middle of its predicted range. `error` is predicted / measured - 1."""
 
     concurrency: int
@@ -37,8 +37,8 @@ class Calibration(Frozen):
     ttft: float = 1.0
     tpot: float = 1.0
     rate: float = 1.0
-    points: tuple[Point, ...]
-    after: tuple[Point, ...] = ()
+    points: tuple[PredictionPoint, ...]
+    after: tuple[PredictionPoint, ...] = ()
     evaluation: str | None = None
     """The evaluation that measured, and when."""
     measured_at: str | None = None
@@ -47,27 +47,27 @@ class Calibration(Frozen):
         """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own
         measurement."""
         return Speed(
-            scaled(speed.ttft, self.ttft), scaled(speed.tpot, self.tpot), scaled(speed.output_tokens_per_s, self.rate)
+            scale(speed.ttft, self.ttft), scale(speed.tpot, self.tpot), scale(speed.output_tokens_per_s, self.rate)
         )
 
 
 TTFT, TPOT, RATE = "ttft_ms", "tpot_ms", "output_tokens_per_s"
 
 
-def middle(ends: tuple[float, float]) -> float:
+def geometric_middle(ends: tuple[float, float]) -> float:
     """The geometric mean: a range of factors is as wide above it as below."""
     return float((ends[0] * ends[1]) ** 0.5)
 
 
-def compare(predicted: Speed, level: Level) -> tuple[Point, ...]:
+def compare_prediction(predicted: Speed, level: Level) -> tuple[PredictionPoint, ...]:
     """The prediction against one measured level, metric by metric; what was not measured is left out."""
     pairs = (
-        (TTFT, middle(predicted.ttft) * 1000, level.ttft_ms.p50 if level.ttft_ms else None),
-        (TPOT, middle(predicted.tpot) * 1000, level.tpot_ms.p50 if level.tpot_ms else None),
-        (RATE, middle(predicted.output_tokens_per_s), level.output_tokens_per_s or None),
+        (TTFT, geometric_middle(predicted.ttft) * 1000, level.ttft_ms.p50 if level.ttft_ms else None),
+        (TPOT, geometric_middle(predicted.tpot) * 1000, level.tpot_ms.p50 if level.tpot_ms else None),
+        (RATE, geometric_middle(predicted.output_tokens_per_s), level.output_tokens_per_s or None),
     )
     return tuple(
-        Point(concurrency=level.concurrency, metric=metric, predicted=value, measured=measured)
+        PredictionPoint(concurrency=level.concurrency, metric=metric, predicted=value, measured=measured)
         for metric, value, measured in pairs
         if measured
     )
@@ -85,7 +85,7 @@ def calibrate(
 
     None without a measurement.
     """
-    points = tuple(point for predicted, level in pairs for point in compare(predicted, level))
+    points = tuple(point for predicted, level in pairs for point in compare_prediction(predicted, level))
     if not points:
         return None
     chosen = min({point.concurrency for point in points}, key=lambda level: (abs(level - concurrency), level))
@@ -99,9 +99,11 @@ def calibrate(
         evaluation=evaluation,
         measured_at=measured_at,
     )
-    after = tuple(point for predicted, level in pairs for point in compare(calibration.applied(predicted), level))
+    after = tuple(
+        point for predicted, level in pairs for point in compare_prediction(calibration.applied(predicted), level)
+    )
     return calibration.model_copy(update={"after": after})
 
 
-def scaled(ends: tuple[float, float], factor: float) -> tuple[float, float]:
+def scale(ends: tuple[float, float], factor: float) -> tuple[float, float]:
     return ends[0] * factor, ends[1] * factor

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import parallel_layout, serving_memory
-from backend.domain.needs.serving_memory import Room
+from backend.domain.needs.serving_memory import DeviceMemory
 from backend.domain.recipe.recipe import Recipe
 
 
@@ -23,7 +23,7 @@ class Footprint(NamedTuple):
     names: tuple[str, ...]
     device: Device
     fits: bool
-    room: Room
+    room: DeviceMemory
     replicas: int = 1
 
     @property
@@ -34,11 +34,13 @@ class Footprint(NamedTuple):
 
 def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[str, ...]) -> Footprint:
     """Fits where the weights and a cache of `serving.cache_tokens` do, as the planner's memory rule has it."""
-    found = parallel_layout.default(model, recipe, device, tokens=serving_memory.cache_tokens(model, recipe))
+    found = parallel_layout.default_layout(
+        model, recipe, device, tokens=serving_memory.required_cache_tokens(model, recipe)
+    )
     if found is not None:
         return Footprint(names, device, True, found.room, found.replicas)
     degree = max(serving_memory.degrees(model, recipe, device), default=1)
-    return Footprint(names, device, False, serving_memory.room(model, recipe, device, degree))
+    return Footprint(names, device, False, serving_memory.device_memory(model, recipe, device, degree))
 
 
 def footprints(model: ModelFacts, recipe: Recipe, places: list[tuple[str, Device]]) -> list[Footprint]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from backend.domain.figures import figure, streams
 from backend.domain.frozen import Frozen
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.estimate_correction import middle
+from backend.domain.planner.estimate_correction import geometric_middle
 from backend.domain.planner.presets import GOALS, Goal
 
 NOTICED = 0.02
@@ -26,7 +26,7 @@ BEST = {best for _, best, _, _ in FIGURES.values()}
 Ends = tuple[float, float]
 
 
-class Entry(NamedTuple):
+class PresetRow(NamedTuple):
     """A row: its name, its goal (None: it has none, as the original), what it is made of in words, its estimate."""
 
     key: str
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     estimate: Estimate | None
 
 
-class Standing(Frozen):
+class PresetTitle(Frozen):
     """`title` names a goal only where the figure holds it. `ratio` is of the goal's figure to the original's, (least,
     most)."""
 
@@ -47,12 +47,12 @@ class Standing(Frozen):
     note: str = ""
 
 
-def standings(entries: Sequence[Entry], original: Estimate | None) -> list[Standing]:
+def title_presets(entries: Sequence[PresetRow], original: Estimate | None) -> list[PresetTitle]:
     """One a row, in order; all estimates at one load."""
-    return [_standing(entry, entries, original) for entry in entries]
+    return [_preset_title(entry, entries, original) for entry in entries]
 
 
-def at_all_loads(rows: Sequence[Standing], made_of: str) -> str:
+def title_at_all_loads(rows: Sequence[PresetTitle], made_of: str) -> str:
     """One preset's title where several loads are shown: the best of all only where it is at each of them, its goal's
     where every load holds it, else what it is made of."""
     titles = [row.title for row in rows]
@@ -61,23 +61,23 @@ def at_all_loads(rows: Sequence[Standing], made_of: str) -> str:
     return titles[0] if len(set(titles)) == 1 else next(title for title in titles if title not in BEST)
 
 
-def _standing(entry: Entry, entries: Sequence[Entry], original: Estimate | None) -> Standing:
+def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Estimate | None) -> PresetTitle:
     if entry.goal is None or entry.goal not in FIGURES:
-        return Standing(key=entry.key, title=GOALS[entry.goal].title if entry.goal else entry.made_of, holds=None)
+        return PresetTitle(key=entry.key, title=GOALS[entry.goal].title if entry.goal else entry.made_of, holds=None)
     field, best, what, verb = FIGURES[entry.goal]
     mine, its = _ends(entry.estimate, field), _ends(original, field)
     if mine is None or its is None or entry.estimate is None:
-        return Standing(
+        return PresetTitle(
             key=entry.key, title=entry.made_of, holds=None, note=f"Its {what} is not known beside the original's."
         )
     others = [found for other in entries if (found := _ends(other.estimate, field))]
-    holds = middle(mine) < (1 - NOTICED) * middle(its)
-    lowest = holds and all(middle(mine) <= middle(found) for found in others)
+    holds = geometric_middle(mine) < (1 - NOTICED) * geometric_middle(its)
+    lowest = holds and all(geometric_middle(mine) <= geometric_middle(found) for found in others)
     least, most = sorted((mine[0] / its[0], mine[1] / its[1]))
     at = streams(entry.estimate.load.concurrency)
     note = f"At {at} a token {verb} {figure(least)} to {figure(most)} of the original's on {entry.estimate.target}."
     title = best if lowest else GOALS[entry.goal].title if holds else entry.made_of
-    return Standing(key=entry.key, title=title, holds=holds, ratio=(least, most), note=note)
+    return PresetTitle(key=entry.key, title=title, holds=holds, ratio=(least, most), note=note)
 
 
 def _ends(estimate: Estimate | None, field: str) -> Ends | None:

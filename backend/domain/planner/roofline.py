@@ -23,7 +23,7 @@ from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
-from backend.domain.needs.serving_memory import format_of, kv_bytes, serving_of, weights
+from backend.domain.needs.serving_memory import effective_serving, kv_bytes, stored_format, weights
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
@@ -76,7 +76,7 @@ class Speed(NamedTuple):
     output_tokens_per_s: tuple[float, float]
 
 
-class Products(NamedTuple):
+class QuantizedLinears(NamedTuple):
     """The linears that are quantized, of which `Served` counts all."""
 
     traffic: float
@@ -87,7 +87,7 @@ class Products(NamedTuple):
     """Of one token."""
 
 
-class Served(NamedTuple):
+class ServedModel(NamedTuple):
     """A model as it is served: what a step reads and multiplies."""
 
     layers: int
@@ -103,30 +103,30 @@ class Served(NamedTuple):
     """Of one token, on one device."""
     eight_bit: bool
     bits: int
-    products: Products
+    products: QuantizedLinears
     scheme: Scheme | None = None
     """By which a GPU either multiplies in those bits or takes the weights alone."""
 
 
-def served(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> Served:
+def served_model(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> ServedModel:
     """The embedding table is looked up, not read, so it is traffic only where it is the output head too."""
-    parts, chosen = sizes(model), format_of(model, recipe)
+    parts, chosen = sizes(model), stored_format(model, recipe)
     stored, step = weights(model, recipe), recipe.step("quantize")
     read = stored.total - (stored.embedding if parts.head else 0)
     of_experts = _expert_bytes(model, stored.linears + stored.scales)
     head = parts.head or parts.embedding
-    return Served(
+    return ServedModel(
         layers=model.layers,
         hidden=model.hidden_size,
         traffic=read - of_experts,
         expert_traffic=of_experts,
         experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
         token_flops=2.0 * (parts.active_linears + head),
-        kv_bytes=kv_bytes(model, serving_of(recipe), tensor_parallel),
+        kv_bytes=kv_bytes(model, effective_serving(recipe), tensor_parallel),
         eight_bit=chosen is not None and chosen.activations,
         bits=chosen.bits if chosen else 16,
-        products=Products(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
-        scheme=methods.of(step).scheme if isinstance(step, Quantize) else None,
+        products=QuantizedLinears(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
+        scheme=methods.method_row(step).scheme if isinstance(step, Quantize) else None,
     )
 
 
@@ -142,7 +142,9 @@ def efficiency(device: Device) -> Efficiency:
     return MEASURED if device.measured else NOMINAL
 
 
-def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, end: End, tokens: int = 1) -> float:
+def step_seconds(
+    what: ServedModel, device: Device, degree: int, load: ExpectedLoad, end: End, tokens: int = 1
+) -> float:
     """One pass over `tokens` tokens of each of `load.concurrency` sequences, in the middle of their answers.
 
     max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case. On a processor the
@@ -151,10 +153,10 @@ def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, 
     assert device.bandwidth and device.flops
     shares, batch = efficiency(device), load.concurrency * tokens
     context = load.input_tokens + load.output_tokens / 2
-    read = (what.traffic + what.expert_traffic * touched(what.experts, batch)) / degree
+    read = (what.traffic + what.expert_traffic * expert_share(what.experts, batch)) / degree
     read += load.concurrency * context * what.kv_bytes
-    apart = what.products if _gains(what, device) else Products(0.0, 0.0, 0.0)
-    bandwidth, rate = device.bandwidth * shares.bandwidth[end], _rate(what, device) * shares.arithmetic[end]
+    apart = what.products if _has_measured_gain(what, device) else QuantizedLinears(0.0, 0.0, 0.0)
+    bandwidth, rate = device.bandwidth * shares.bandwidth[end], _arithmetic_rate(what, device) * shares.arithmetic[end]
     moving, working = (
         (read - apart.traffic / degree) / bandwidth,
         batch * (what.token_flops - apart.flops) / degree / rate,
@@ -163,27 +165,27 @@ def step_seconds(what: Served, device: Device, degree: int, load: ExpectedLoad, 
     if apart.traffic:
         sixteen = max(apart.sixteen / degree / bandwidth, batch * apart.flops / degree / rate)
         core += sixteen / instruction_sets.speed_range(device.instructions, what.bits, batch)[end]
-    return core + _all_reduces(what, device, degree, batch, end) + shares.step[end]
+    return core + _all_reduce_seconds(what, device, degree, batch, end) + shares.step[end]
 
 
-def touched(experts: tuple[int, int] | None, tokens: int) -> float:
+def expert_share(experts: tuple[int, int] | None, tokens: int) -> float:
     """Share of the experts that `tokens` tokens use together when each picks its own at random: 1 - (1 - k / n) ^
     tokens."""
     return 1.0 - (1.0 - experts[1] / experts[0]) ** tokens if experts else 0.0
 
 
-def _gains(what: Served, device: Device) -> bool:
+def _has_measured_gain(what: ServedModel, device: Device) -> bool:
     """Whether it was measured what the device makes of the quantized linears, rather than of their bytes."""
     return device.hardware == "cpu" and what.experts is None and (what.bits == 4 or (what.bits == 8 and what.eight_bit))
 
 
-def _rate(what: Served, device: Device) -> float:
+def _arithmetic_rate(what: ServedModel, device: Device) -> float:
     assert device.flops
     rounded = what.eight_bit and rounds_inputs(what.scheme, device.capability)
     return device.int8_ops or device.flops if rounded else device.flops
 
 
-def _all_reduces(what: Served, device: Device, degree: int, tokens: int, end: End) -> float:
+def _all_reduce_seconds(what: ServedModel, device: Device, degree: int, tokens: int, end: End) -> float:
     """Two a layer, each of tokens x hidden size x 2 bytes: 2 (n - 1) / n of them over the link, and its latency."""
     if degree == 1:
         return 0.0
@@ -193,18 +195,20 @@ def _all_reduces(what: Served, device: Device, degree: int, tokens: int, end: En
     return 2 * what.layers * (moving + shares.all_reduce[end])
 
 
-def prefill_seconds(what: Served, device: Device, degree: int, tokens: int, end: End) -> float:
+def prefill_seconds(what: ServedModel, device: Device, degree: int, tokens: int, end: End) -> float:
     """One prompt: 2 x parameters x tokens operations and 2 x tokens^2 x hidden a layer for causal attention, or one
     read of the weights where that takes longer."""
     assert device.bandwidth and device.flops
     shares = efficiency(device)
     attention = 2.0 * what.layers * tokens**2 * what.hidden
     working = (
-        (what.token_flops * tokens / _rate(what, device) + attention / device.flops) / degree / shares.arithmetic[end]
+        (what.token_flops * tokens / _arithmetic_rate(what, device) + attention / device.flops)
+        / degree
+        / shares.arithmetic[end]
     )
-    read = (what.traffic + what.expert_traffic * touched(what.experts, tokens)) / degree
+    read = (what.traffic + what.expert_traffic * expert_share(what.experts, tokens)) / degree
     moving = read / (device.bandwidth * shares.bandwidth[end])
-    return max(moving, working) + _all_reduces(what, device, degree, tokens, end) + shares.step[end]
+    return max(moving, working) + _all_reduce_seconds(what, device, degree, tokens, end) + shares.step[end]
 
 
 def tokens_per_pass(acceptance: float, drafted: int) -> float:
@@ -213,7 +217,7 @@ def tokens_per_pass(acceptance: float, drafted: int) -> float:
     return drafted + 1.0 if acceptance >= 1 else (1 - acceptance ** (drafted + 1)) / (1 - acceptance)
 
 
-def acceptance_of(rate: float, drafted: int) -> float:
+def acceptance_from_rate(rate: float, drafted: int) -> float:
     """The probability a whose expected accepted / drafted is `rate`, which servers report: a + a^2 + ... + a^k = rate x
     k."""
     low, high = 0.0, 1.0
@@ -231,13 +235,13 @@ def acceptance_range(step: Speculate, measured: float | None) -> tuple[float, fl
 
 
 def token_seconds(
-    what: Served,
+    what: ServedModel,
     device: Device,
     degree: int,
     load: ExpectedLoad,
     end: End,
     step: Speculate | None,
-    draft: Served | None,
+    draft: ServedModel | None,
     acceptance: float | None = None,
     gains: Gains | None = None,
 ) -> float:
@@ -281,15 +285,15 @@ def speed(
         return None
     if chosen is not None and chosen.drafts and draft is None:
         return None
-    what = served(model, recipe, degree)
-    small = served(draft, Recipe(serving=recipe.serving), degree) if draft else None
+    what = served_model(model, recipe, degree)
+    small = served_model(draft, Recipe(serving=recipe.serving), degree) if draft else None
     sequences = (held[1], held[0]) if held else (load.concurrency, load.concurrency)
     given = (what, device, degree, load)
-    best, worst = (_round(*given, end, chosen, small, acceptance, sequences[end], gains) for end in (BEST, WORST))
+    best, worst = (_batch_cycle(*given, end, chosen, small, acceptance, sequences[end], gains) for end in (BEST, WORST))
     return Speed((best.first, worst.last), (best.token, worst.token + worst.interrupted), (worst.rate, best.rate))
 
 
-def replicated(
+def replicated_speed(
     model: ModelFacts,
     recipe: Recipe,
     device: Device,
@@ -317,7 +321,7 @@ def replicated(
     return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (rates[0], rates[1]))
 
 
-class _Round(NamedTuple):
+class _BatchCycle(NamedTuple):
     """Seconds until the first and the last stream's first token, seconds a token, what the prompts of all other streams
     add to each token where they fall into its answer, and tokens/s."""
 
@@ -328,18 +332,18 @@ class _Round(NamedTuple):
     rate: float
 
 
-def _round(
-    what: Served,
+def _batch_cycle(
+    what: ServedModel,
     device: Device,
     degree: int,
     load: ExpectedLoad,
     end: End,
     step: Speculate | None,
-    draft: Served | None,
+    draft: ServedModel | None,
     acceptance: float | None,
     held: int,
     gains: Gains | None,
-) -> _Round:
+) -> _BatchCycle:
     streams = max(1, min(load.concurrency, held))
     together = load if streams == load.concurrency else load.model_copy(update={"concurrency": streams})
     prefill = prefill_seconds(what, device, degree, load.input_tokens, end)
@@ -347,4 +351,4 @@ def _round(
     seconds = streams * prefill + load.output_tokens * token
     waiting = (load.concurrency / streams - 1) * seconds
     interrupted = (streams - 1) * prefill / load.output_tokens
-    return _Round(prefill, streams * prefill + waiting, token, interrupted, streams * load.output_tokens / seconds)
+    return _BatchCycle(prefill, streams * prefill + waiting, token, interrupted, streams * load.output_tokens / seconds)

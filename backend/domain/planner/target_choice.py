@@ -13,7 +13,7 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.rules.plan import Verdict
 
 
-class Goal(Frozen):
+class TargetGoal(Frozen):
     """What must hold, and what is wanted of those for which it does.
 
     `cost`: the lowest price an hour; `throughput`: the lowest price a million output tokens; `latency`: the lowest time
@@ -27,7 +27,7 @@ class Goal(Frozen):
     min_context: int | None = Field(None, gt=0)
 
 
-class Candidate(Frozen):
+class TargetCandidate(Frozen):
     """One target, its verdict and, where it is valid, its estimate."""
 
     target: str
@@ -35,7 +35,7 @@ class Candidate(Frozen):
     estimate: Estimate | None
 
 
-class Loser(Frozen):
+class RejectedTarget(Frozen):
     """`fits` is False where the recipe cannot run there at all."""
 
     target: str
@@ -44,7 +44,7 @@ class Loser(Frozen):
     price_per_hour: float | None = None
 
 
-class JobPlace(Frozen):
+class JobTarget(Frozen):
     """An instance for the optimize job: seconds and USD, (least, most)."""
 
     target: str
@@ -52,13 +52,13 @@ class JobPlace(Frozen):
     cost: tuple[float, float]
 
 
-class Choice(Frozen):
+class TargetChoice(Frozen):
     """`winner` is None where nothing meets the goal. Losers: those that fit first, by what is wanted."""
 
     winner: Estimate | None
     why: str
-    losers: tuple[Loser, ...]
-    job: JobPlace | None = None
+    losers: tuple[RejectedTarget, ...]
+    job: JobTarget | None = None
     """Where the optimize job itself costs least, of the instances that can run it; None where that is not known."""
 
 
@@ -71,55 +71,55 @@ class Deployment(Frozen):
     tensor_parallel: int
     replicas: int = 1
     price_per_hour: float | None = None
-    goal: Goal | None = None
-    job: JobPlace | None = None
-    losers: tuple[Loser, ...] = ()
+    goal: TargetGoal | None = None
+    job: JobTarget | None = None
+    losers: tuple[RejectedTarget, ...] = ()
 
 
-def choose(candidates: Iterable[Candidate], goal: Goal) -> Choice:
+def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> TargetChoice:
     """The best of the candidates by the goal; ties go to the cheaper, then to the name."""
     ranked, losers, given = [], [], list(candidates)
     for candidate in given:
         if candidate.estimate is None:
             message = candidate.verdict.reasons[0].message if candidate.verdict.reasons else "It cannot be estimated."
-            losers.append(Loser(target=candidate.target, fits=False, why=message))
-        elif why := misses(candidate.estimate, goal):
-            losers.append(_loser(candidate.estimate, why))
+            losers.append(RejectedTarget(target=candidate.target, fits=False, why=message))
+        elif why := find_miss(candidate.estimate, goal):
+            losers.append(_rejected(candidate.estimate, why))
         else:
             ranked.append(candidate.estimate)
-    ranked.sort(key=lambda found: (_worth(found, goal), found.price_per_hour or 0.0, found.target))
-    beaten = [_loser(found, _behind(found, ranked[0], goal)) for found in ranked[1:]]
+    ranked.sort(key=lambda found: (_score(found, goal), found.price_per_hour or 0.0, found.target))
+    beaten = [_rejected(found, _comparison(found, ranked[0], goal)) for found in ranked[1:]]
     losers.sort(
         key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target)
     )
     if not ranked:
-        return Choice(
+        return TargetChoice(
             winner=None,
             why="No instance fits the model and meets the goal: lower it, or use fewer bits.",
             losers=(*losers,),
         )
-    why = f"The lowest that fits and meets the goal: {_worth(ranked[0], goal):,.4g} {UNITS[goal.wanted]}."
-    return Choice(winner=ranked[0], why=why, losers=(*beaten, *losers), job=for_job(given))
+    why = f"The lowest that fits and meets the goal: {_score(ranked[0], goal):,.4g} {UNITS[goal.wanted]}."
+    return TargetChoice(winner=ranked[0], why=why, losers=(*beaten, *losers), job=choose_job_target(given))
 
 
-def for_job(candidates: Iterable[Candidate]) -> JobPlace | None:
+def choose_job_target(candidates: Iterable[TargetCandidate]) -> JobTarget | None:
     """The instance on which the optimize job costs least at worst; None where none can run it, or there is none to
     run."""
     found = (each.estimate for each in candidates if each.estimate is not None)
     timed = ((each.target, each.job_seconds, each.job_cost) for each in found)
     places = [
-        JobPlace(target=name, seconds=took, cost=cost) for name, took, cost in timed if took and cost and took[1] > 0
+        JobTarget(target=name, seconds=took, cost=cost) for name, took, cost in timed if took and cost and took[1] > 0
     ]
     return min(places, key=lambda place: (place.cost[1], place.target), default=None)
 
 
-def best(estimates: Iterable[Estimate], goal: Goal) -> Estimate | None:
+def choose_estimate(estimates: Iterable[Estimate], goal: TargetGoal) -> Estimate | None:
     """Of several ways to use one target (tensor parallel degrees) the one that meets the goal best; None of none."""
     return min(
         estimates,
         key=lambda each: (
-            misses(each, goal) is not None,
-            _worth(each, goal),
+            find_miss(each, goal) is not None,
+            _score(each, goal),
             (each.tpot_ms or (0.0, 0.0))[1],
             each.tensor_parallel,
         ),
@@ -127,7 +127,7 @@ def best(estimates: Iterable[Estimate], goal: Goal) -> Estimate | None:
     )
 
 
-def misses(found: Estimate, goal: Goal) -> str | None:
+def find_miss(found: Estimate, goal: TargetGoal) -> str | None:
     """What of the goal the estimate does not surely meet; None where it meets all."""
     if found.price_per_hour is None:
         return "No price is published for it, so it cannot be ranked."
@@ -150,7 +150,7 @@ def misses(found: Estimate, goal: Goal) -> str | None:
     return None
 
 
-def _worth(estimate: Estimate, goal: Goal) -> float:
+def _score(estimate: Estimate, goal: TargetGoal) -> float:
     if goal.wanted == "latency" and estimate.tpot_ms:
         return estimate.tpot_ms[1]
     if goal.wanted == "throughput" and estimate.price_per_million_output:
@@ -158,15 +158,15 @@ def _worth(estimate: Estimate, goal: Goal) -> float:
     return estimate.price_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
 
 
-def _loser(estimate: Estimate, why: str) -> Loser:
-    return Loser(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_per_hour)
+def _rejected(estimate: Estimate, why: str) -> RejectedTarget:
+    return RejectedTarget(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_per_hour)
 
 
 UNITS = {"cost": "USD an hour", "throughput": "USD a million output tokens", "latency": "ms per output token"}
 
 
-def _behind(estimate: Estimate, winner: Estimate, goal: Goal) -> str:
-    mine, best = _worth(estimate, goal), _worth(winner, goal)
+def _comparison(estimate: Estimate, winner: Estimate, goal: TargetGoal) -> str:
+    mine, best = _score(estimate, goal), _score(winner, goal)
     if mine == best:
         return f"As good as {winner.target} at {best:,.4g} {UNITS[goal.wanted]}, and not cheaper."
     return f"{mine:,.4g} against {best:,.4g} {UNITS[goal.wanted]}."

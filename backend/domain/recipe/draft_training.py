@@ -8,13 +8,13 @@ from pydantic import Field
 
 from backend.domain.frozen import Frozen
 
-Kind = Literal["small", "eagle3", "medusa"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+DraftKind = Literal["small", "eagle3", "medusa"]
+KINDS: tuple[DraftKind, ...] = get_args(DraftKind)
 LossName = Literal["kl", "rkl", "jsd", "tv", "ce", "nla", "lk_hybrid"]
 LOSS_NAMES: tuple[LossName, ...] = get_args(LossName)
-METHODS: dict[Kind, str] = {"small": "draft", "eagle3": "eagle3", "medusa": "medusa"}
+METHODS: dict[DraftKind, str] = {"small": "draft", "eagle3": "eagle3", "medusa": "medusa"}
 """The `method` of the speculate step that such a draft is for."""
-TITLES: dict[Kind, str] = {"small": "small model", "eagle3": "EAGLE-3 head", "medusa": "Medusa heads"}
+TITLES: dict[DraftKind, str] = {"small": "small model", "eagle3": "EAGLE-3 head", "medusa": "Medusa heads"}
 LOSS_TITLES: dict[LossName, str] = {
     "kl": "forward KL",
     "rkl": "reverse KL",
@@ -30,7 +30,7 @@ class Training(Frozen):
     """`steps` with `answers` is for a run that must come to the same bytes again; else both follow from `minutes`,
     once."""
 
-    kind: Kind = "small"
+    kind: DraftKind = "small"
     loss: LossName = "lk_hybrid"
     minutes: float = Field(10.0, gt=0, le=7 * 24 * 60)
     """From the start of the job to the draft, answers included."""

@@ -17,7 +17,7 @@ FINER = 32
 WEIGHT_SCALE, ACTIVE_SCALE = 16, 32
 """Bits of a scale: of weight-only formats in the model's 16-bit type, of those with 8-bit activations in fp32."""
 
-Eight = Literal["int8", "w8a8"]
+EightBitForm = Literal["int8", "w8a8"]
 """Which 8-bit form stands beside 4 bits: weights only, which GPUs serve, or activations too, which a processor serves
 as well."""
 
@@ -68,7 +68,7 @@ class Precision(Frozen):
 SIXTEEN = Precision(method=None, bits=16)
 
 
-class Measured(Frozen):
+class MeasuredGroup(Frozen):
     """A group: its linears' names and shapes [outputs, inputs], and what it alone loses at each precision, by its name.
 
     `losses` are nats a token: the mean KL divergence from the original of the model with only this group rounded.
@@ -87,7 +87,7 @@ class Measured(Frozen):
         return sum(precision.stored_bits(*shape) for shape in self.shapes)
 
 
-def own(options: Mapping[str, Any]) -> Precision:
+def step_precision(options: Mapping[str, Any]) -> Precision:
     """What a planned quantize step makes of every linear by itself."""
     return Precision(
         method=options["method"],
@@ -97,13 +97,13 @@ def own(options: Mapping[str, Any]) -> Precision:
     )
 
 
-def candidates(options: Mapping[str, Any], eight: Eight) -> tuple[Precision, ...]:
+def candidates(options: Mapping[str, Any], eight: EightBitForm) -> tuple[Precision, ...]:
     """What a group may become, cheapest first: the step's own, smaller groups, 8 bits, 16 bits.
 
     vLLM 0.32.0 reads each from a config group of its own (compressed_tensors.py, get_scheme_dict) and needs one for all
     linears that it fuses.
     """
-    mine = own(options)
+    mine = step_precision(options)
     precisions = [mine]
     if mine.bits < 8:
         if (mine.group_size or FINER) > FINER:
@@ -112,7 +112,7 @@ def candidates(options: Mapping[str, Any], eight: Eight) -> tuple[Precision, ...
     return (*precisions, SIXTEEN)
 
 
-def average(groups: Sequence[Measured], chosen: Sequence[Precision]) -> float:
+def average_bits(groups: Sequence[MeasuredGroup], chosen: Sequence[Precision]) -> float:
     """Bits a weight over all groups, scales and zero points counted."""
     total = sum(group.stored_bits(precision) for group, precision in zip(groups, chosen, strict=True))
     return total / sum(group.weights for group in groups)

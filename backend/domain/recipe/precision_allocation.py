@@ -15,7 +15,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.maths import knapsack
 from backend.domain.maths.knapsack import KnapsackChoice
 from backend.domain.recipe import precision
-from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
+from backend.domain.recipe.precision import SIXTEEN, MeasuredGroup, Precision
 from backend.domain.recipe.recipe import Limits
 
 MOST_TRIES = 6
@@ -23,11 +23,11 @@ MOST_TRIES = 6
 MARGIN = 1.1
 """How much less than the floor a raised allocation is meant to lose, since losses of groups add up only roughly."""
 
-Chosen = list[Precision]
+Allocation = list[Precision]
 """One a group."""
 
 
-class Attempt(Frozen):
+class AllocationTry(Frozen):
     """An allocation that was quantized and scored. `missed` says which limit was passed; None for what was kept."""
 
     average_bits: float
@@ -39,7 +39,7 @@ class Attempt(Frozen):
     """Groups that this attempt gave another precision than the step's own, and which."""
 
 
-def within(groups: Sequence[Measured], candidates: Sequence[Precision], target_bits: float) -> Chosen:
+def allocate(groups: Sequence[MeasuredGroup], candidates: Sequence[Precision], target_bits: float) -> Allocation:
     """The least predicted loss at no more than `target_bits` a weight on average.
 
     Raises ValueError where the cheapest candidates take more.
@@ -48,19 +48,19 @@ def within(groups: Sequence[Measured], candidates: Sequence[Precision], target_b
     return [candidates[number] for number in knapsack.allocate(_choices(groups, candidates), budget)]
 
 
-def predicted(groups: Sequence[Measured], chosen: Sequence[Precision]) -> float:
+def predicted_loss(groups: Sequence[MeasuredGroup], chosen: Sequence[Precision]) -> float:
     """Nats a token, were the losses of groups to add up."""
     return sum(group.losses[each.name] for group, each in zip(groups, chosen, strict=True))
 
 
-def raised(
-    groups: Sequence[Measured], candidates: Sequence[Precision], last: Sequence[Precision], excess: float
-) -> Chosen | None:
+def raise_precisions(
+    groups: Sequence[MeasuredGroup], candidates: Sequence[Precision], last: Sequence[Precision], excess: float
+) -> Allocation | None:
     """The smallest allocation that should keep a floor which `last` passed by the factor `excess` (above 1).
 
     The prediction is scaled by what `last` really lost. None where nothing is left but 16 bits everywhere.
     """
-    choices, most = _choices(groups, candidates), predicted(groups, last) / (excess * MARGIN)
+    choices, most = _choices(groups, candidates), predicted_loss(groups, last) / (excess * MARGIN)
     budget = knapsack.least_budget(choices, most) if most > 0 else None
     if budget is None:
         return None
@@ -68,37 +68,37 @@ def raised(
     return None if all(each == SIXTEEN for each in chosen) else chosen
 
 
-def excess(limits: Limits, quality: Mapping[str, Any]) -> float:
+def limit_excess(limits: Limits, quality: Mapping[str, Any]) -> float:
     """The factor by which the worst limit is passed; at most 1 where all hold."""
     found = [0.0]
     if limits.max_kl is not None:
         found.append(quality["kl_mean"] / limits.max_kl)
     if limits.max_perplexity_increase is not None:
-        found.append(increase(quality) / limits.max_perplexity_increase)
+        found.append(perplexity_increase(quality) / limits.max_perplexity_increase)
     return max(found)
 
 
-def increase(quality: Mapping[str, Any]) -> float:
+def perplexity_increase(quality: Mapping[str, Any]) -> float:
     """Of the perplexity, relative."""
     return float(quality["perplexity_after"] / quality["perplexity_before"] - 1)
 
 
-def missed(limits: Limits, quality: Mapping[str, Any]) -> str | None:
+def missed_limit(limits: Limits, quality: Mapping[str, Any]) -> str | None:
     """Which limit is passed, in words without a full stop; None where all hold."""
     if limits.max_kl is not None and quality["kl_mean"] > limits.max_kl:
         return f"mean KL divergence is {quality['kl_mean']:.4f}, above the recipe's max_kl {limits.max_kl}"
-    rise, most = increase(quality), limits.max_perplexity_increase
+    rise, most = perplexity_increase(quality), limits.max_perplexity_increase
     if most is not None and rise > most:
         return f"perplexity rose by {rise:.2%}, above the recipe's max_perplexity_increase {most:.2%}"
     return None
 
 
-def record(
-    groups: Sequence[Measured],
+def precision_record(
+    groups: Sequence[MeasuredGroup],
     chosen: Sequence[Precision],
     own: Precision,
     target: float | None,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[AllocationTry],
 ) -> dict[str, Any]:
     """What an artifact says of its precisions; `own` is what the method makes of a group by itself."""
     rows = [
@@ -116,14 +116,14 @@ def record(
     return {
         "target_bits": target,
         "own": own.name,
-        "average_bits": precision.average(groups, chosen),
-        "predicted_kl": predicted(groups, chosen),
+        "average_bits": precision.average_bits(groups, chosen),
+        "predicted_kl": predicted_loss(groups, chosen),
         "groups": rows,
         "attempts": [attempt.model_dump() for attempt in attempts],
     }
 
 
-def _choices(groups: Sequence[Measured], candidates: Sequence[Precision]) -> list[list[KnapsackChoice]]:
+def _choices(groups: Sequence[MeasuredGroup], candidates: Sequence[Precision]) -> list[list[KnapsackChoice]]:
     return [
         [KnapsackChoice(group.stored_bits(each), group.losses[each.name]) for each in candidates] for group in groups
     ]

@@ -53,7 +53,7 @@ class Prune(_Step):
     @field_validator("recover", mode="before")
     @classmethod
     def _read_recover(cls, value: Any) -> Any:
-        return recovery.read(value)
+        return recovery.read_recover(value)
 
 
 class Quantize(_Step):
@@ -130,12 +130,14 @@ class Speculate(_Step):
         defaults = type(self).model_fields
         for option in speculation.OPTIONS:
             if getattr(self, option) != defaults[option].default and option not in SPECULATE[self.method].options:
-                takes = speculation.taken_by(option)
+                takes = speculation.option_takers(option)
                 raise ValueError(f"speculate: `{option}` goes with {takes}, not with `method: {self.method}`")
         least, most = self.prompt_lookup
         if least > most:
             raise ValueError(f"speculate: `prompt_lookup_min` {least} is above `prompt_lookup_max` {most}: lower it")
-        if self.tokens_by_batch is not None and (found := speculation.flaw(self.tokens_by_batch, self.tokens)):
+        if self.tokens_by_batch is not None and (
+            found := speculation.schedule_problem(self.tokens_by_batch, self.tokens)
+        ):
             raise ValueError(f"speculate: {found}")
         return self
 
@@ -159,7 +161,7 @@ class Speculate(_Step):
 
     def tokens_at(self, streams: int) -> int:
         """Proposed for each of so many sequences."""
-        return speculation.at(self.tokens_by_batch, streams) if self.tokens_by_batch else self.tokens
+        return speculation.scheduled_tokens(self.tokens_by_batch, streams) if self.tokens_by_batch else self.tokens
 
 
 class Compile(_Step):

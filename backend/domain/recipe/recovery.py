@@ -51,7 +51,7 @@ class Recover(Frozen):
         return dict(self)
 
 
-def read(value: Any) -> Any:
+def read_recover(value: Any) -> Any:
     """`recover:` as written: true for the defaults, false for none. Raises ValueError for what is neither that nor a
     mapping."""
     if isinstance(value, bool):
@@ -67,7 +67,7 @@ def title(step: Recover) -> str:
     return f"then recovery in at most {step.steps} steps of rank {step.rank}, {taught}"
 
 
-def gained(quality: Mapping[str, Mapping[str, float]]) -> str:
+def gain_sentence(quality: Mapping[str, Mapping[str, float]]) -> str:
     """What it gained; `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights."""
     before, pruned, after = (quality[name]["perplexity"] for name in ("original", "pruned", "recovered"))
     found = f"Perplexity is {before:.2f} before pruning, {pruned:.2f} after pruning and {after:.2f} after recovery"
@@ -81,7 +81,7 @@ def gained(quality: Mapping[str, Mapping[str, float]]) -> str:
     )
 
 
-def ended(document: Mapping[str, Any]) -> str:
+def end_sentence(document: Mapping[str, Any]) -> str:
     """Why and when it ended, and what is kept; `document` is the manifest's `recovery`."""
     done, asked = document["steps"], document["asked"]["steps"]
     why = {

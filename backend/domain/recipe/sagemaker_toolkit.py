@@ -18,7 +18,7 @@ Part = Literal["weights", "smoothquant", "speculate", "compile", "shard", "other
 """What the table knows of a step: `weights` is awq or fp8, `other` anything the toolkit does not have."""
 
 
-class Stack(NamedTuple):
+class ToolkitStack(NamedTuple):
     """One row. `gpu` and `neuron` are None where it is accepted, else what to do instead."""
 
     parts: frozenset[Part]
@@ -27,8 +27,8 @@ class Stack(NamedTuple):
     note: str | None = None
 
 
-def _row(parts: list[Part], gpu: str | None, neuron: str | None, note: str | None = None) -> Stack:
-    return Stack(frozenset(parts), gpu, neuron, note)
+def _row(parts: list[Part], gpu: str | None, neuron: str | None, note: str | None = None) -> ToolkitStack:
+    return ToolkitStack(frozenset(parts), gpu, neuron, note)
 
 
 _GPU_ONLY = "on Inferentia and Trainium it only compiles: leave the other steps out, or use a GPU instance"
@@ -36,7 +36,7 @@ _ALONE = "sharding and every other step exclude each other: keep one"
 _NO_SPECULATION = "compile and speculative decoding exclude each other there: keep one"
 NO_JOB = "Speculative decoding alone needs no optimization job there: it costs nothing and is set up at deployment."
 
-TABLE: tuple[Stack, ...] = (
+TABLE: tuple[ToolkitStack, ...] = (
     _row([], None, None, "No steps: the model is deployed as it is, without an optimization job."),
     _row(["weights"], None, _GPU_ONLY),
     _row(["weights", "speculate"], None, _GPU_ONLY),
@@ -66,7 +66,7 @@ def part_of(step: Any) -> Part:
             return step.technique if step.technique in {"compile", "shard"} else "other"
 
 
-def find(recipe: Recipe, hardware: str) -> tuple[Stack | None, str | None]:
+def find_stack(recipe: Recipe, hardware: str) -> tuple[ToolkitStack | None, str | None]:
     """The row that the recipe falls under, and why it is refused there; (row, None) where it is accepted."""
     parts = frozenset(part_of(step) for step in recipe.steps)
     if "other" in parts:
@@ -85,6 +85,6 @@ def _others(recipe: Recipe) -> str:
     return " ".join(filter(None, (step.technique, getattr(step, "method", None))))
 
 
-def accepts(instance_family: str, optimization_job: bool, hardware: str) -> bool:
+def accepts_instance(instance_family: str, optimization_job: bool, hardware: str) -> bool:
     """Whether an optimization job can be asked for on that instance."""
     return optimization_job and instance_family in FAMILIES.get(hardware, ())

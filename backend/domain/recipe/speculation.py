@@ -25,7 +25,7 @@ DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 """package.module.Class, as vLLM takes it for a class and not for a model."""
 
 
-class Proposing(NamedTuple):
+class SpeculationMethod(NamedTuple):
     """One way. `needs` is what the user brings: a model, a head that reads the target's hidden states, or a class."""
 
     title: str
@@ -48,22 +48,22 @@ class Proposing(NamedTuple):
 
 
 _HEAD = frozenset({"draft", "tokens_by_batch"})
-SPECULATE: dict[KnownSpeculation, Proposing] = {
-    "draft": Proposing(
+SPECULATE: dict[KnownSpeculation, SpeculationMethod] = {
+    "draft": SpeculationMethod(
         "a draft model",
         "A small model proposes the next tokens.",
         "model",
         _HEAD | {"heterogeneous_vocab"},
         "draft_model",
     ),
-    "ngram": Proposing(
+    "ngram": SpeculationMethod(
         "n-grams",
         "What followed the last tokens earlier in the text is proposed.",
         None,
         frozenset({"prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch"}),
         "ngram",
     ),
-    "ngram_adaptive": Proposing(
+    "ngram_adaptive": SpeculationMethod(
         "adaptive n-grams",
         "What followed the last tokens earlier in the text is proposed as far as it is likely enough to pay.",
         None,
@@ -73,28 +73,28 @@ SPECULATE: dict[KnownSpeculation, Proposing] = {
         usual=8,
         only_likely=True,
     ),
-    "suffix": Proposing(
+    "suffix": SpeculationMethod(
         "suffixes of earlier answers",
         "What followed the same tokens in this and earlier answers is proposed.",
         None,
         frozenset(),
         "suffix",
     ),
-    "eagle": Proposing(
+    "eagle": SpeculationMethod(
         "an EAGLE head",
         "A layer trained on this model's hidden states proposes one token after the other.",
         "head",
         _HEAD,
         "eagle",
     ),
-    "eagle3": Proposing(
+    "eagle3": SpeculationMethod(
         "an EAGLE-3 head",
         "A layer trained on the hidden states of three of this model's layers proposes the next tokens.",
         "head",
         _HEAD,
         "eagle3",
     ),
-    "medusa": Proposing(
+    "medusa": SpeculationMethod(
         "Medusa heads",
         "A head for each of the next tokens, all from one hidden state of this model.",
         "head",
@@ -102,7 +102,7 @@ SPECULATE: dict[KnownSpeculation, Proposing] = {
         "medusa",
         once=True,
     ),
-    "dflash": Proposing(
+    "dflash": SpeculationMethod(
         "a DFlash head",
         "A few layers trained for this model propose a block of tokens at once.",
         "head",
@@ -110,7 +110,7 @@ SPECULATE: dict[KnownSpeculation, Proposing] = {
         "dflash",
         once=True,
     ),
-    "custom": Proposing(
+    "custom": SpeculationMethod(
         "a proposer of one's own",
         "A Python class proposes; its code runs in the server.",
         "class",
@@ -126,7 +126,7 @@ OWN = OPTIONS[1:]
 """Those that only our servers take: neither the managed toolkit nor Neuron's libraries have them."""
 
 
-def taken_by(option: str) -> str:
+def option_takers(option: str) -> str:
     """The methods that take it, in words."""
     return " or ".join(f"`method: {name}`" for name, row in SPECULATE.items() if option in row.options)
 
@@ -136,15 +136,17 @@ def read_schedule(told: Any) -> Any:
     if isinstance(told, str):
         pairs = [part.partition(":") for part in told.strip("{} ").split(",")]
         told = {start.strip(): tokens.strip() for start, _, tokens in pairs}
-    return tuple((_whole(start), tokens) for start, tokens in told.items()) if isinstance(told, dict) else told
+    return (
+        tuple((_as_whole_number(start), tokens) for start, tokens in told.items()) if isinstance(told, dict) else told
+    )
 
 
-def written(schedule: Schedule) -> str:
+def format_schedule(schedule: Schedule) -> str:
     """As one line that `read_schedule` reads."""
     return ", ".join(f"{start}: {tokens}" for start, tokens in schedule)
 
 
-def beside(schedule: Schedule | None, tokens: int, option: str, new: Any) -> dict[str, Any]:
+def linked_changes(schedule: Schedule | None, tokens: int, option: str, new: Any) -> dict[str, Any]:
     """What else changes where `tokens` or the schedule does: the largest of the schedule is `tokens`."""
     if option == "tokens" and schedule and isinstance(new, int):
         return {"tokens_by_batch": {start: new if each == tokens else min(each, new) for start, each in schedule}}
@@ -154,12 +156,12 @@ def beside(schedule: Schedule | None, tokens: int, option: str, new: Any) -> dic
     return {"tokens": most} if most else {}
 
 
-def _whole(written: Any) -> Any:
+def _as_whole_number(written: Any) -> Any:
     """JSON has no whole numbers as names."""
     return int(written) if isinstance(written, str) and written.isdecimal() and len(written) < 9 else written
 
 
-def flaw(schedule: Schedule, tokens: int) -> str | None:
+def schedule_problem(schedule: Schedule, tokens: int) -> str | None:
     """What is wrong with a schedule beside `tokens`, the most that are proposed; None where nothing is."""
     starts, most = [start for start, _ in schedule], max((each for _, each in schedule), default=0)
     if not schedule or starts[0] != 1:
@@ -171,6 +173,6 @@ def flaw(schedule: Schedule, tokens: int) -> str | None:
     return None
 
 
-def at(schedule: Schedule, streams: int) -> int:
+def scheduled_tokens(schedule: Schedule, streams: int) -> int:
     """Tokens that are proposed for each of so many sequences."""
     return next(tokens for start, tokens in reversed(schedule) if start <= max(1, streams))

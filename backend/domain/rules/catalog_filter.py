@@ -15,8 +15,8 @@ from pydantic import Field
 
 from backend.domain.frozen import Frozen, digest
 from backend.domain.model.facts import ModelFacts, PublishedCells, PublishedModel
+from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
-from backend.domain.recipe.techniques import supported
 
 LISTED = ("starter", "imported", "folder", "published")
 """Origins that the catalog lists. `reference` models are known, and listed nowhere."""
@@ -37,7 +37,7 @@ FAMILIES = {
 """`model_type` of config.json -> the family as the published page writes it; a test holds the two together."""
 ORIGINAL_KIND = "original"
 
-Sort = Literal["catalog", "name", "family", "parameters", "context", "kv", "licence"]
+CatalogOrder = Literal["catalog", "name", "family", "parameters", "context", "kv", "licence"]
 """`catalog`: models of one's own first, then the page's order. `kv`: bytes of key-value cache a token."""
 
 
@@ -58,7 +58,7 @@ class CatalogFilter(Frozen):
     max_parameters: int | None = Field(None, ge=0)
     min_context: int | None = Field(None, ge=0)
     max_context: int | None = Field(None, ge=0)
-    sort: Sort = "catalog"
+    sort: CatalogOrder = "catalog"
     descending: bool = False
 
     @property
@@ -68,29 +68,29 @@ class CatalogFilter(Frozen):
         return checked or ((ORIGINAL_KIND,) if self.target else ())
 
 
-def kind(technique: str, method: str | None, engine: str = "native") -> str:
+def technique_kind(technique: str, method: str | None, engine: str = "native") -> str:
     """The word for a row of the capability table: `awq`, `ngram`, `compile`, `gptq:llm-compressor`."""
     word = method or technique
     return word if engine == "native" else f"{word}:{engine}"
 
 
 @lru_cache(maxsize=1)
-def recipes() -> Mapping[str, Recipe]:
+def technique_recipes() -> Mapping[str, Recipe]:
     """The original, and each technique of the capability table alone, by kind."""
     found = {ORIGINAL_KIND: ORIGINAL}
     for technique, method, engine, _ in supported():
         options: dict[str, Any] = {"method": method} if method else {}
-        name = kind(technique, method, engine)
+        name = technique_kind(technique, method, engine)
         found[name] = Recipe.model_validate({"name": name, "steps": [{technique: options}]})
     return MappingProxyType(found)
 
 
-def family(model: ModelFacts) -> str:
+def family_name(model: ModelFacts) -> str:
     """As the page writes it where the page has that family, else the type of config.json."""
     return model.family if isinstance(model, PublishedModel) else FAMILIES.get(model.model_type, model.model_type)
 
 
-def shape(model: ModelFacts, draft: ModelFacts | None = None) -> str:
+def facts_hash(model: ModelFacts, draft: ModelFacts | None = None) -> str:
     """sha256 over all that the rules read of a model and its draft: models of one shape fit the same places.
 
     Left out are what names a model (id, path, revision) and what describes it to people.

@@ -10,23 +10,23 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.domain.rules import nearest_recipe as nearest
 from backend.domain.rules import rules
-from backend.domain.rules.plan import Verdict, plan
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.plan import Verdict, make_plan
+from backend.domain.rules.target_facts import TargetFacts
 
 
-def valid(model: ModelFacts, recipe: Recipe, facts: Facts) -> bool:
+def is_valid(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
     """Whether nothing stands against it, without the plan: for many models and places."""
-    return not rules.refused(model, recipe, facts)
+    return not rules.is_refused(model, recipe, facts)
 
 
-def check(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = True) -> Verdict:
+def check_recipe(model: ModelFacts, recipe: Recipe, facts: TargetFacts, *, suggest: bool = True) -> Verdict:
     """The plan, or every reason why not with the nearest valid recipe; without `suggest` the reasons alone."""
     reasons = rules.reasons(model, recipe, facts)
     if not reasons:
-        return Verdict(plan=plan(model, recipe, facts))
+        return Verdict(plan=make_plan(model, recipe, facts))
     if not suggest:
         return Verdict(plan=None, reasons=reasons)
-    suggestion, target = nearest.find(model, recipe, facts)
+    suggestion, target = nearest.find_nearest(model, recipe, facts)
     if suggestion is None and facts.place != "neuron":  # not even the original: say why, where that is another rule
         known = {reason.rule for reason in reasons}
         reasons += tuple(reason for reason in rules.reasons(model, ORIGINAL, facts) if reason.rule not in known)

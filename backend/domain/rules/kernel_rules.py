@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Literal
 
 from backend.domain.kernels import table
-from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, Layout
-from backend.domain.kernels.kernel_choice import Choice, choose, rounds_inputs
+from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, StoredLayout
+from backend.domain.kernels.kernel_choice import KernelChoice, choose_kernel, rounds_inputs
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import methods, precision
+from backend.domain.recipe.capability_table import BFLOAT16
 from backend.domain.recipe.recipe import Quantize, Recipe
-from backend.domain.recipe.techniques import BFLOAT16
-from backend.domain.rules.target_facts import Facts, Reason
+from backend.domain.rules.target_facts import Reason, TargetFacts
 
 RULES = {"compute-capability": "compute-capability", "group-size": "group-size"}
 """The rule that a condition belongs to; those that have none of their own are `kernel`."""
@@ -26,22 +26,22 @@ NAMES = ("query, key and value", "output", "up", "down")
 MULTIPLE = f"{table.VLLM}, kernels/linear/mixed_precision/cpu.py, CPUWNA16LinearKernel"
 
 
-def served(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def check_kernels(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """A reason for each layout of the recipe that no kernel takes on that hardware."""
     step = recipe.step("quantize")
     if facts.place not in {"local", "planned"} or facts.hardware == "neuron" or not isinstance(step, Quantize):
         return
-    if not (wanted := layouts(step, recipe, facts)):
+    if not (wanted := stored_layouts(step, recipe, facts)):
         return
-    if not (held := layers(model, step, recipe.serving.tensor_parallel)):
+    if not (held := served_layers(model, step, recipe.serving.tensor_parallel)):
         sizes = f"Every matrix of {model.id} has a size that is no multiple of {table.CPU_MULTIPLE}"
         message = f"{sizes}, so {step.method} would quantize nothing: leave the step out."
         yield Reason(rule="kernel", message=message, source=MULTIPLE)
         return
     for words, layout in wanted:
-        failed = next((each for layer in held if (each := refused(layout, layer, model, recipe, facts))), None)
+        failed = next((each for layer in held if (each := find_refusal(layout, layer, model, recipe, facts))), None)
         if failed is not None and failed.unmet is not None:
-            why, mend = f"{failed.title} {failed.unmet.words}", _mend(failed.unmet.condition, model, recipe, facts)
+            why, mend = f"{failed.title} {failed.unmet.words}", _remedy(failed.unmet.condition, model, recipe, facts)
             yield Reason(
                 rule=RULES.get(failed.unmet.condition, "kernel"),
                 message=f"vLLM has no kernel for {words} on {facts.where}, since {why}: {mend}.",
@@ -50,13 +50,15 @@ def served(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
             )
 
 
-def refused(layout: Layout, layer: Layer, model: ModelFacts, recipe: Recipe, facts: Facts) -> Choice | None:
+def find_refusal(
+    layout: StoredLayout, layer: Layer, model: ModelFacts, recipe: Recipe, facts: TargetFacts
+) -> KernelChoice | None:
     """What stands against the layer, if anything does.
 
-    An artifact that is made on a processor may be for a GPU, which `methods.unserved` says: there only a group size
+    An artifact that is made on a processor may be for a GPU, which `methods.unserved_reason` says: there only a group size
     that the processor's kernel does not take refuses the recipe.
     """
-    choice = choose(layout, layer, chip(model, recipe, facts))
+    choice = choose_kernel(layout, layer, chip(model, recipe, facts))
     if choice.unmet is None:
         return None
     if facts.hardware == "cpu" and (choice.unmet.condition != "group-size" or layer.experts):
@@ -64,24 +66,24 @@ def refused(layout: Layout, layer: Layer, model: ModelFacts, recipe: Recipe, fac
     return choice
 
 
-def unserved(model: ModelFacts, recipe: Recipe, facts: Facts) -> str | None:
+def find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str | None:
     """Why vLLM cannot serve there what the recipe stores, without a full stop; None where it can.
 
-    Experts on a processor are left to `methods.unserved`.
+    Experts on a processor are left to `methods.unserved_reason`.
     """
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or facts.hardware == "neuron":
         return None
     here = chip(model, recipe, facts)
-    for words, layout in layouts(step, recipe, facts):
-        for layer in layers(model, step, recipe.serving.tensor_parallel):
-            choice = choose(layout, layer, here)
+    for words, layout in stored_layouts(step, recipe, facts):
+        for layer in served_layers(model, step, recipe.serving.tensor_parallel):
+            choice = choose_kernel(layout, layer, here)
             if choice.unmet is not None and not (layer.experts and here.hardware == "cpu"):
                 return f"vLLM has no kernel for {words} there, since {choice.title} {choice.unmet.words}"
     return None
 
 
-def chip(model: ModelFacts, recipe: Recipe, facts: Facts) -> Chip:
+def chip(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Chip:
     """The hardware as the kernels see it, with the type of the inputs that vLLM settles on."""
     capability = facts.device.capability if facts.device else None
     dtype = recipe.serving.dtype if recipe.serving.dtype != "auto" else model.dtype
@@ -94,39 +96,39 @@ def chip(model: ModelFacts, recipe: Recipe, facts: Facts) -> Chip:
     return Chip("cuda" if facts.hardware == "cuda" else "cpu", capability, known, frozenset(facts.features or ()))
 
 
-def layouts(step: Quantize, recipe: Recipe, facts: Facts) -> list[tuple[str, Layout]]:
+def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[tuple[str, StoredLayout]]:
     """What the step stores, each with its words: its own layout, then those that groups of linears may get instead."""
-    if methods.of(step).scheme is None:
+    if methods.method_row(step).scheme is None:
         return []
-    own = layout_of(step)
+    own = stored_layout(step)
     every = [(f"{step.method} in {own.scales}" if own.scheme == "wNa16" else step.method, own)]
     if step.target_bits is None and not recipe.limits.fall_back:
         return every
-    eight: precision.Eight = step.eight_bits or ("w8a8" if facts.hardware == "cpu" else "int8")
-    for candidate in precision.candidates(methods.options(step), eight)[1:]:
+    eight: precision.EightBitForm = step.eight_bits or ("w8a8" if facts.hardware == "cpu" else "int8")
+    for candidate in precision.candidates(methods.engine_options(step), eight)[1:]:
         if candidate.method is not None:
             stored = _layout(candidate.method, candidate.bits, candidate.group_size, candidate.symmetric)
             every.append((candidate.words, stored))
     return every
 
 
-def layout_of(step: Quantize) -> Layout:
+def stored_layout(step: Quantize) -> StoredLayout:
     """The step's own layout; AutoAWQ's format always has zero points."""
-    own = _layout(step.method, methods.bits(step), methods.group(step), methods.symmetric(step))
-    own = own._replace(activations=methods.tuned(step, "activations") or own.activations)
+    own = _layout(step.method, methods.bits(step), methods.group_size(step), methods.symmetric(step))
+    own = own._replace(activations=methods.option_value(step, "activations") or own.activations)
     if step.format == "autoawq" or step.engine == "autoawq":
         return own._replace(format="autoawq", zero_points=True)
     return own
 
 
-def _layout(method: str, bits: int, group: int | None, symmetric: bool) -> Layout:
+def _layout(method: str, bits: int, group: int | None, symmetric: bool) -> StoredLayout:
     known = methods.QUANTIZE[method]
     assert known.scheme is not None
     activations: Literal["dynamic", "none"] = "dynamic" if known.activations else "none"
-    return Layout(known.scheme, bits, group or CHANNEL, known.scheme == "wNa16" and not symmetric, activations)
+    return StoredLayout(known.scheme, bits, group or CHANNEL, known.scheme == "wNa16" and not symmetric, activations)
 
 
-def layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer, ...]:
+def served_layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer, ...]:
     """The quantized matrices as vLLM holds them on each of `degree` devices.
 
     The native engine leaves matrices 16-bit that a processor's kernel could not take; the libraries quantize all.
@@ -134,7 +136,7 @@ def layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer, ...]:
     whole, cut = shapes.fused(model), shapes.fused(model, degree)
     held: list[Layer] = []
     for name, before, after in zip(NAMES, whole, cut, strict=True):
-        if step.engine == "native" and not fits(before):
+        if step.engine == "native" and not is_quantized(before):
             continue
         experts = bool(model.experts) and name in {"up", "down"}
         outputs = sum(shape.outputs * (1 if experts else shape.copies) for shape in after)
@@ -145,28 +147,28 @@ def layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer, ...]:
     return (*dense, *(layer._replace(name="experts'") for layer in down))
 
 
-def fits(matrices: tuple[shapes.Linear, ...]) -> bool:
+def is_quantized(matrices: tuple[shapes.Linear, ...]) -> bool:
     """Whether the native engine quantizes matrices that vLLM fuses into one: all their sizes are multiples of 32."""
     return all(size % table.CPU_MULTIPLE == 0 for shape in matrices for size in (shape.inputs, shape.outputs))
 
 
-def unquantized(model: ModelFacts, step: Quantize) -> list[str]:
+def unquantized_matrices(model: ModelFacts, step: Quantize) -> list[str]:
     """Names of the matrices that stay 16-bit."""
-    if step.engine != "native" or methods.of(step).scheme is None:
+    if step.engine != "native" or methods.method_row(step).scheme is None:
         return []
-    return [name for name, matrices in zip(NAMES, shapes.fused(model), strict=True) if not fits(matrices)]
+    return [name for name, matrices in zip(NAMES, shapes.fused(model), strict=True) if not is_quantized(matrices)]
 
 
-def title(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> str:
+def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: int) -> str:
     """`weight-only INT4 (Marlin)`: what serves the step's own layout; empty where nothing does."""
     step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or methods.of(step).scheme is None or facts.hardware == "neuron":
+    if not isinstance(step, Quantize) or methods.method_row(step).scheme is None or facts.hardware == "neuron":
         return ""
-    layout, here = layout_of(step), chip(model, recipe, facts)
-    what = _what(layout, here)
+    layout, here = stored_layout(step), chip(model, recipe, facts)
+    what = _arithmetic_words(layout, here)
     if here.hardware == "cuda" and here.capability is None:
         return what
-    choices = [(layer, choose(layout, layer, here).kernel) for layer in layers(model, step, degree)]
+    choices = [(layer, choose_kernel(layout, layer, here).kernel) for layer in served_layers(model, step, degree)]
     dense = list(dict.fromkeys(kernel.title for layer, kernel in choices if kernel and not layer.experts))
     experts = [kernel.title for layer, kernel in choices if kernel and layer.experts]
     if not dense or (model.experts and not experts):
@@ -175,7 +177,7 @@ def title(model: ModelFacts, recipe: Recipe, facts: Facts, degree: int) -> str:
     return f"{what} ({names})"
 
 
-def _what(layout: Layout, here: Chip) -> str:
+def _arithmetic_words(layout: StoredLayout, here: Chip) -> str:
     if layout.scheme == "wNa16":
         return f"weight-only INT{layout.bits}"
     if layout.scheme == "int8":
@@ -183,31 +185,31 @@ def _what(layout: Layout, here: Chip) -> str:
     return "FP8 W8A8" if here.hardware == "cpu" or rounds_inputs("fp8", here.capability) else "weight-only FP8"
 
 
-def only_here(model: ModelFacts, recipe: Recipe, facts: Facts) -> bool:
+def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
     """Whether a processor serves groups that no GPU does."""
     step = recipe.step("quantize")
-    if facts.hardware != "cpu" or not isinstance(step, Quantize) or methods.group(step) is None:
+    if facts.hardware != "cpu" or not isinstance(step, Quantize) or methods.group_size(step) is None:
         return False
-    layout, gpu = layout_of(step), Chip("cuda", (8, 0))
-    choices = [choose(layout, layer, gpu) for layer in layers(model, step, 1)]
+    layout, gpu = stored_layout(step), Chip("cuda", (8, 0))
+    choices = [choose_kernel(layout, layer, gpu) for layer in served_layers(model, step, 1)]
     return any(choice.unmet is not None and choice.unmet.condition == "group-size" for choice in choices)
 
 
-def nearest_group(model: ModelFacts, recipe: Recipe, facts: Facts) -> int | None:
+def nearest_group(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> int | None:
     """The usual group size nearest to the step's that divides every matrix and has a kernel; None where none has."""
     step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or (wanted := methods.group(step)) is None:
+    if not isinstance(step, Quantize) or (wanted := methods.group_size(step)) is None:
         return None
     for size in sorted(shapes.GROUPS, key=lambda size: abs(math.log(size / wanted))):
         changed = step.model_copy(update={"group_size": size})
-        held = layers(model, changed, recipe.serving.tensor_parallel)
-        failed = any(refused(layout_of(changed), layer, model, recipe, facts) for layer in held)
+        held = served_layers(model, changed, recipe.serving.tensor_parallel)
+        failed = any(find_refusal(stored_layout(changed), layer, model, recipe, facts) for layer in held)
         if not failed and not shapes.undivided(size, model):
             return size
     return None
 
 
-def _mend(condition: str, model: ModelFacts, recipe: Recipe, facts: Facts) -> str:
+def _remedy(condition: str, model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str:
     """What to change."""
     size = nearest_group(model, recipe, facts) if condition == "group-size" else None
     if size is not None:

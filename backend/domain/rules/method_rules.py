@@ -8,25 +8,25 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import recovery_needs
 from backend.domain.recipe import methods, quantization_engines, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.rules.target_facts import Facts, Reason
+from backend.domain.rules.target_facts import Reason, TargetFacts
 
 AUTOAWQ_FORMAT = "vLLM 0.32.0, AutoAWQConfig"
 MIXED = "docs/decisions/0013-mixed-precision.md"
 
 
-def takes_options(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def takes_options(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         if isinstance(step, Quantize) and step.method in methods.QUANTIZE:
-            for message in methods.misfits(step):
-                yield Reason(rule=f"{step.method}-options", message=message, source=methods.of(step).source)
+            for message in methods.option_problems(step):
+                yield Reason(rule=f"{step.method}-options", message=message, source=methods.method_row(step).source)
 
 
-def file_format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def file_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     step = recipe.step("quantize")
     if (
         isinstance(step, Quantize)
         and step.format == "autoawq"
-        and (methods.group(step) is None or methods.bits(step) != 4)
+        and (methods.group_size(step) is None or methods.bits(step) != 4)
     ):
         message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
         yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
@@ -35,7 +35,7 @@ def file_format(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
         yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
 
 
-def cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def cache_scales(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
         yield Reason(
             rule="cache-scales",
@@ -45,7 +45,7 @@ def cache_scales(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Re
         )
 
 
-def pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     step = recipe.step("prune")
     if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
         message = (
@@ -54,7 +54,7 @@ def pattern(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
         yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
 
 
-def one_pass(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Pruned and quantized weights are made together."""
     prune, quantize = recipe.step("prune"), recipe.step("quantize")
     if not isinstance(prune, Prune) or not isinstance(quantize, Quantize):
@@ -64,7 +64,7 @@ def one_pass(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
         yield Reason(rule="library", message=message, source="capability table")
 
 
-def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def mixed(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """What `target_bits` and a floor to fall back from need."""
     step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
     asked = getattr(step, "target_bits", None) is not None
@@ -91,16 +91,16 @@ def mixed(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         yield Reason(rule="mixed-precision", message=message, source=AUTOAWQ_FORMAT)
 
 
-def library(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def check_library(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         if isinstance(step, Quantize):
             for message, source in quantization_engines.refusals(step, model.id, model.model_type):
                 yield Reason(rule="library", message=message, source=source)
 
 
-def recovers(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def recovers(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """A recovery has no experts, and memory for the whole model where the job runs."""
-    step = recovery_needs.asked(recipe)
+    step = recovery_needs.find_recovery(recipe)
     if step is None:
         return
     if model.experts:
@@ -110,7 +110,7 @@ def recovers(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
     needed = recovery_needs.memory_bytes(model, recipe)
     if held is not None and needed > held:
         smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
-        sizes = f"about {recovery_needs.size(needed)}, and {where} has {recovery_needs.size(held)}"
+        sizes = f"about {recovery_needs.format_bytes(needed)}, and {where} has {recovery_needs.format_bytes(held)}"
         message = f"Recovery holds the whole model in memory, {sizes}"
         yield Reason(
             rule="recovery-memory",
@@ -119,7 +119,7 @@ def recovers(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
         )
 
 
-def _recovery_memory(facts: Facts) -> tuple[int | None, str]:
+def _recovery_memory(facts: TargetFacts) -> tuple[int | None, str]:
     """Of the one device that would hold it; None where that is not known."""
     if facts.hardware == "cuda" and facts.device is not None:
         return facts.device.memory_bytes, f"one accelerator of {facts.where}"
@@ -129,4 +129,4 @@ def _recovery_memory(facts: Facts) -> tuple[int | None, str]:
 
 
 COMMON = (takes_options, file_format, cache_scales, pattern, mixed)
-LIBRARY = (library, one_pass, recovers)
+LIBRARY = (check_library, one_pass, recovers)

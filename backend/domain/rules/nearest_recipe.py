@@ -15,10 +15,10 @@ from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import methods
+from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
-from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE
 from backend.domain.rules import kernel_rules, neuron_rules, rules, speculation_rules
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
     "llm-int8": ("smoothquant", "w8a8", "fp8"),
@@ -29,11 +29,11 @@ EXCHANGED, ADDED, LEFT_OUT = 2, 3, 4
 """Costs of a change; options set right are free, a smaller group costs 1."""
 SMALLER_GROUPS = (64, 32)
 
-Choice = tuple[int, Any]
+StepChoice = tuple[int, Any]
 """Cost, and a step or None."""
 
 
-def find(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None, str | None]:
+def find_nearest(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple[Recipe | None, str | None]:
     """(recipe, None), or a recipe for another target with that target's name, or (None, None) where nothing is known to
     work."""
     if facts.place == "neuron":
@@ -44,15 +44,15 @@ def find(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None
     return next((c for c in candidates(model, recipe, facts) if not rules.reasons(model, c, facts)), None), None
 
 
-def _managed_instead(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Recipe | None, str | None]:
+def _managed_instead(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple[Recipe | None, str | None]:
     if facts.instance is None:
         return None, None
     there = facts.model_copy(update={"place": "managed"})
-    found, _ = find(model, recipe.model_copy(update={"steps": (Compile(),)}), there)
+    found, _ = find_nearest(model, recipe.model_copy(update={"steps": (Compile(),)}), there)
     return (found, f"sagemaker:{facts.instance}") if found else (None, None)
 
 
-def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
+def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
     """Every change of the recipe that could make it valid, cheapest first; the original at the very end."""
     serving = _mend_serving(model, recipe, facts)
     kept: dict[str, Any] = {step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)}
@@ -65,11 +65,11 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reci
                 yield mended.model_copy(update={"serving": serving.model_copy(update={"tensor_parallel": degree})})
 
 
-def _cost(row: tuple[Choice, ...]) -> tuple[int, tuple[Any, ...]]:
+def _cost(row: tuple[StepChoice, ...]) -> tuple[int, tuple[Any, ...]]:
     return sum(cost for cost, _ in row), tuple(step for _, step in row if step is not None)
 
 
-def _choices(technique: str, step: Any) -> Iterator[Choice]:
+def _choices(technique: str, step: Any) -> Iterator[StepChoice]:
     if step is None:
         yield 0, None
         if technique == "quantize":
@@ -92,10 +92,10 @@ def _choices(technique: str, step: Any) -> Iterator[Choice]:
     yield LEFT_OUT, None
 
 
-def _quantize_choices(step: Quantize) -> Iterator[Choice]:
+def _quantize_choices(step: Quantize) -> Iterator[StepChoice]:
     if step.engine != "native":
         yield 1, step.model_copy(update={"engine": "native"})
-    group = methods.group(step)
+    group = methods.group_size(step)
     if group is not None:
         nearest = sorted(set(shapes.GROUPS) - {group}, key=lambda size: abs(math.log(size / group)))
         yield from ((1, step.model_copy(update={"group_size": size, "engine": "native"})) for size in nearest)
@@ -103,7 +103,7 @@ def _quantize_choices(step: Quantize) -> Iterator[Choice]:
     yield from ((EXCHANGED + 1, Quantize(method="awq", group_size=size)) for size in SMALLER_GROUPS)
 
 
-def _mend_serving(model: ModelFacts, recipe: Recipe, facts: Facts) -> Serving:
+def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serving:
     serving, changes = recipe.serving, dict[str, Any]()
     if serving.max_model_len and serving.max_model_len > model.max_positions:
         changes["max_model_len"] = model.max_positions
@@ -127,7 +127,7 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: Facts) -> Serving:
     return serving.model_copy(update=changes) if changes else serving
 
 
-def _mend_limits(recipe: Recipe, facts: Facts) -> Recipe:
+def _mend_limits(recipe: Recipe, facts: TargetFacts) -> Recipe:
     """Without a fall-back that has nothing to fall back from or to."""
     limits, step = recipe.limits, recipe.step("quantize")
     floor = limits.max_kl is not None or limits.max_perplexity_increase is not None
@@ -137,18 +137,18 @@ def _mend_limits(recipe: Recipe, facts: Facts) -> Recipe:
     return recipe.model_copy(update={"limits": limits.model_copy(update={"fall_back": False})})
 
 
-def _mend_step(model: ModelFacts, step: Any, facts: Facts) -> Any:
+def _mend_step(model: ModelFacts, step: Any, facts: TargetFacts) -> Any:
     if isinstance(step, Compile):
         return Compile()
     if isinstance(step, Prune):
         return step if step.pattern == "unstructured" else step.model_copy(update={"sparsity": 0.5})
     if isinstance(step, Speculate):
-        return speculation_rules.mended(step, facts)
+        return speculation_rules.mend_step(step, facts)
     return _mend_quantize(model, step, facts) if isinstance(step, Quantize) else step
 
 
-def _mend_quantize(model: ModelFacts, step: Quantize, facts: Facts) -> Quantize:
-    strange = [name for name in methods.TUNED if name not in methods.of(step).defaults]
+def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Quantize:
+    strange = [name for name in methods.TUNED if name not in methods.method_row(step).defaults]
     changes: dict[str, Any] = dict.fromkeys(strange)
     if model.model_type in methods.NO_CACHE_SCALES:
         changes["kv_cache"] = None
@@ -168,11 +168,11 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: Facts) -> Quantize:
         mended = mended.model_copy(update={"eight_bits": None})
     if mended.target_bits is None:
         return mended
-    inside = min(max(mended.target_bits, methods.lowest(mended)), float(methods.ORIGINAL_BITS))
+    inside = min(max(mended.target_bits, methods.lowest_average(mended)), float(methods.ORIGINAL_BITS))
     return mended.model_copy(update={"target_bits": inside, "engine": "native", "format": "compressed-tensors"})
 
 
-def _served(method: str, model: ModelFacts, facts: Facts) -> bool:
+def _served(method: str, model: ModelFacts, facts: TargetFacts) -> bool:
     """Whether the method by itself has a kernel there."""
     alone = Recipe(steps=(Quantize(method=method),))
-    return not any(reason.rule == "compute-capability" for reason in kernel_rules.served(model, alone, facts))
+    return not any(reason.rule == "compute-capability" for reason in kernel_rules.check_kernels(model, alone, facts))

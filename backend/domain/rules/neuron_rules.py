@@ -10,8 +10,8 @@ from backend.domain.needs import serving_memory
 from backend.domain.neuron import compile_plan, cores, software_stacks
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
-from backend.domain.rules.speculation_rules import fitting
-from backend.domain.rules.target_facts import MEMORY, Facts, Reason
+from backend.domain.rules.speculation_rules import check_head
+from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 FORMULA = (
     "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
@@ -27,7 +27,7 @@ def _step(recipe: Recipe) -> Compile:
     return found if isinstance(found, Compile) else Compile()
 
 
-def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """What a compile step says to a Neuron stack means nothing to vLLM's compilation and to the managed toolkit's."""
     given = [name for name in OPTIONS if getattr(_step(recipe), name) is not None]
     if given and facts.place != "neuron":
@@ -36,20 +36,20 @@ def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
 
 
-def compiled(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def compiled(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if not recipe.step("compile"):
         message = "Nothing runs on Inferentia and Trainium uncompiled: add `compile: {}`."
         yield Reason(rule="neuron-compile", message=message, source="docs/neuron.md")
 
 
-def family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Architectures by stack and accelerator."""
     device, asked = facts.device, _step(recipe).stack
     name = device.name if device else facts.where
-    if software_stacks.choose(name, model.model_type, asked) is not None:
+    if software_stacks.choose_stack(name, model.model_type, asked) is not None:
         return
-    rest = software_stacks.choose(name, model.model_type)
-    known = ", ".join(sorted(STACKS[asked].model_types) if asked else software_stacks.named(name))
+    rest = software_stacks.choose_stack(name, model.model_type)
+    known = ", ".join(sorted(STACKS[asked].model_types) if asked else software_stacks.named_model_types(name))
     if asked and name not in STACKS[asked].accelerators:
         message = f"{STACKS[asked].title} does not compile for {name}: leave `stack` out."
     elif rest is not None and asked:
@@ -61,13 +61,15 @@ def family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     yield Reason(rule="neuron-family", message=message, source="; ".join(sources) or "docs/neuron.md")
 
 
-def steps(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def steps(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """What the stack cannot, part by part."""
-    name = software_stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
+    name = software_stacks.choose_stack(
+        facts.device.name if facts.device else "", model.model_type, _step(recipe).stack
+    )
     if name is None:
         return
     stack = STACKS[name]
-    for part in compile_plan.parts(recipe):
+    for part in compile_plan.recipe_parts(recipe):
         if part not in stack.can:
             known = ", ".join(sorted(stack.can - {"compile"}))
             message = f"{stack.title} compiles no `{part}` ahead of time: leave it out, or use one of {known}."
@@ -77,10 +79,12 @@ def steps(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         yield Reason(rule="neuron-stack", message=message, source=stack.source)
 
 
-def speculation(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """What the vendor's documents and code refuse of drafts and EAGLE heads."""
     step = recipe.step("speculate")
-    name = software_stacks.choose(facts.device.name if facts.device else "", model.model_type, _step(recipe).stack)
+    name = software_stacks.choose_stack(
+        facts.device.name if facts.device else "", model.model_type, _step(recipe).stack
+    )
     if name is None or not isinstance(step, Speculate) or step.method not in STACKS[name].can:
         return
     stack = STACKS[name]
@@ -88,7 +92,7 @@ def speculation(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
         message = f"{stack.title} compiles speculation only where its device is: use `local:neuron` on that instance, or no draft."
         yield Reason(rule="neuron-speculation", message=message, source=ALONE)
     if step.method == "draft":
-        if name == "nxd-inference" and cores.batch(recipe) > 1:
+        if name == "nxd-inference" and cores.batch_size(recipe) > 1:
             message = f"{stack.title} speculates with a plain draft for one sequence: set `max_num_seqs: 1`, or use an EAGLE head."
             yield Reason(rule="neuron-speculation", message=message, source=ONE_SEQUENCE)
         return
@@ -96,10 +100,10 @@ def speculation(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
         known = ", ".join(sorted(stack.eagle))
         message = f"{stack.title} compiles EAGLE heads for {known}, not for {model.model_type}: leave the step out."
         yield Reason(rule="neuron-speculation", message=message, source=EAGLE)
-    yield from fitting(model, step.method, facts.draft, EAGLE)
+    yield from check_head(model, step.method, facts.draft, EAGLE)
 
 
-def degree(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def degree(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     device, asked = facts.device, recipe.serving.tensor_parallel
     if device is None or device.name not in cores.SILICON or asked in (possible := cores.degrees(device)):
         return
@@ -109,7 +113,7 @@ def degree(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     yield Reason(rule="tensor-parallel", message=message, source=cores.SILICON[device.name].source)
 
 
-def shapes(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def shapes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Buckets rise to the positions that are compiled for."""
     buckets, positions = _step(recipe).buckets, cores.positions(model, recipe)
     if buckets and (list(buckets) != sorted(set(buckets)) or buckets[-1] != positions):
@@ -121,7 +125,7 @@ def shapes(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         )
 
 
-def memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     device, asked = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes:
         return
@@ -131,26 +135,26 @@ def memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
     enough = [each for each in possible if cores.fits(model, recipe, device, each, draft)]
     if asked not in possible and enough:
         return
-    held = cores.logical(device).memory_bytes / 1e9
-    room = cores.room(model, recipe, device, asked, draft)
+    held = cores.logical_device(device).memory_bytes / 1e9
+    room = cores.core_memory(model, recipe, device, asked, draft)
     mend = (
         f"set `serving.tensor_parallel: {enough[0]}`"
         if enough
         else "use a larger instance, INT8 weights or fewer positions"
     )
-    tokens = f"{cores.batch(recipe)} x {cores.positions(model, recipe):,} tokens"
+    tokens = f"{cores.batch_size(recipe)} x {cores.positions(model, recipe):,} tokens"
     wants = f"{room.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
     message = (
         f"{model.id} does not fit on {facts.where} at tensor parallel {asked}: {wants} against {held:.0f} GB: {mend}."
     )
-    has = f"{cores.logical(device).units} x {held:.0f} GB"
+    has = f"{cores.logical_device(device).units} x {held:.0f} GB"
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
 
 
 RULES = (compiled, family, steps, speculation, degree, shapes, memory)
 
 
-def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Recipe]:
+def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
     """Recipes with a compile step, the least changed first: degree, positions, stack, then the steps that no stack
     has."""
     device = facts.device
@@ -163,7 +167,11 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reci
     )
     degrees = sorted(cores.degrees(device), key=lambda each: (each < recipe.serving.tensor_parallel, each))
     for stack in dict.fromkeys([own.stack, None, *software_stacks.ORDER.get(name, ())]):
-        can = STACKS[chosen].can if (chosen := software_stacks.choose(name, model.model_type, stack)) else frozenset()
+        can = (
+            STACKS[chosen].can
+            if (chosen := software_stacks.choose_stack(name, model.model_type, stack))
+            else frozenset()
+        )
         compile_step = own.model_copy(update={"stack": stack, "buckets": None, "optimize_level": None})
         kept = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
         narrow = (
@@ -178,10 +186,10 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reci
                     yield recipe.model_copy(update={"steps": (*steps_kept, compile_step), "serving": served})
 
 
-def notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
+def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     """What the plan says besides: the stack's age, padded heads."""
     assert facts.device is not None
-    name = software_stacks.choose(facts.device.name, model.model_type, _step(recipe).stack)
+    name = software_stacks.choose_stack(facts.device.name, model.model_type, _step(recipe).stack)
     degree = recipe.serving.tensor_parallel
     found = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
     heads, kv_heads = cores.padded_heads(model, degree)
@@ -189,7 +197,7 @@ def notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
         found.append(
             f"Padded for {degree} cores: {model.heads} heads to {heads}, {model.kv_heads} KV heads to {kv_heads}."
         )
-    held = cores.room(model, recipe, facts.device, degree, facts.serving_draft(recipe))
+    held = cores.core_memory(model, recipe, facts.device, degree, facts.serving_draft(recipe))
     weights, left = (
         f"{held.weights_per_device / 1e9:.2f} GB of weights",
         f"{held.cache[0] / 1e9:.1f} GB left for the cache",

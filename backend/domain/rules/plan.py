@@ -16,12 +16,12 @@ from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory
-from backend.domain.needs.parallel_layout import Layout
+from backend.domain.needs.parallel_layout import ParallelLayout
 from backend.domain.recipe import methods, sagemaker_toolkit
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules import kernel_rules, neuron_rules, processor_notes, speculation_rules
-from backend.domain.rules.target_facts import MEMORY, Facts, Reason
+from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 CUT_CACHE = (
     "vLLM 0.32 on processors cuts off what an FP8 cache cannot hold, where GPUs round to the nearest number: the rounding is "
@@ -76,35 +76,35 @@ class Verdict(Frozen):
         return "does-not-fit" if self.reasons and all(reason.rule == MEMORY for reason in self.reasons) else "refused"
 
 
-def plan(model: ModelFacts, recipe: Recipe, facts: Facts) -> Plan:
+def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
     """The steps in the order in which they run, for a recipe that no rule refuses."""
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
     moved = [a.technique for a, b in zip(ordered, recipe.steps, strict=True) if a is not b]
     notes = [f"Steps run in the order {', '.join(step.technique for step in ordered)}."] if moved else []
-    shared = layout_of(model, recipe, facts)
+    shared = planned_layout(model, recipe, facts)
     notes += _notes(model, recipe, facts, shared)
     degree, replicas = (shared.degree, shared.replicas) if shared else (recipe.serving.tensor_parallel, 1)
-    kernel = kernel_rules.title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
-    steps = tuple(_mixed(_planned(step, facts, kernel), recipe, facts) for step in ordered)
+    kernel = kernel_rules.kernel_title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
+    steps = tuple(_with_eight_bits(_planned(step, facts, kernel), recipe, facts) for step in ordered)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
 
 
-def layout_of(model: ModelFacts, recipe: Recipe, facts: Facts) -> Layout | None:
+def planned_layout(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> ParallelLayout | None:
     """As the recipe has it on this machine and where nothing fits, elsewhere what uses all accelerators; None where no
     size is known."""
     device, draft, asked = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
     if device is None:
         return None
-    tokens = serving_memory.cache_tokens(model, recipe)
+    tokens = serving_memory.required_cache_tokens(model, recipe)
     found = (
-        parallel_layout.default(model, recipe, device, draft, tokens=tokens)
+        parallel_layout.default_layout(model, recipe, device, draft, tokens=tokens)
         if facts.place not in {"local", "neuron"}
         else None
     )
-    return found or Layout(serving_memory.room(model, recipe, device, asked, draft), 1, device.units)
+    return found or ParallelLayout(serving_memory.device_memory(model, recipe, device, asked, draft), 1, device.units)
 
 
-def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
+def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:
     if facts.place == "neuron":
         return neuron_rules.notes(model, recipe, facts)
     rewrites = recipe.step("quantize") or recipe.step("prune")
@@ -112,13 +112,13 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | Non
     if shared is not None and recipe.serving.tensor_parallel not in {1, shared.degree}:
         notes.append(f"Tensor parallel degree {shared.degree}: the model does not fit on fewer.")
     if facts.place == "managed":
-        row, _ = sagemaker_toolkit.find(recipe, facts.hardware)
+        row, _ = sagemaker_toolkit.find_stack(recipe, facts.hardware)
         notes += [row.note] if row and row.note else []
     if facts.place == "planned":
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
-    notes += _shared(model, recipe, facts, shared) + _serving_notes(model, recipe, facts)
+    notes += _layout_notes(model, recipe, facts, shared) + _serving_notes(model, recipe, facts)
     notes += _context_note(model, recipe, facts, shared) + _capability_notes(model, recipe, facts)
-    needed = job_memory.needed(model, recipe, serving_memory.weights(model, Recipe()).total)
+    needed = job_memory.peak_bytes(model, recipe, serving_memory.weights(model, Recipe()).total)
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
         notes.append(
             f"Quantizing takes about {needed / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}: "
@@ -127,46 +127,46 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | Non
     return notes
 
 
-def _serving_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
+def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     """What the result does not give on that hardware."""
     if facts.place == "managed":
         return []
     step, experts = recipe.step("quantize"), bool(model.experts)
     amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
-    found = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
+    found = methods.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
     notes = [f"{found[0]}."] if found else []
     if facts.hardware == "cpu" and methods.caches_fp8(step):
         notes.append(CUT_CACHE)
     if (
         facts.hardware == "cpu"
         and facts.features is not None
-        and (told := processor_notes.note(model, recipe, facts.features))
+        and (told := processor_notes.processor_note(model, recipe, facts.features))
     ):
         notes.append(told)
     notes += _kernel_notes(model, recipe, facts)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
-    if recovery_needs.asked(recipe):
-        notes.append(recovery_needs.note(model, recipe))
+    if recovery_needs.find_recovery(recipe):
+        notes.append(recovery_needs.memory_note(model, recipe))
     return notes + speculation_rules.notes(recipe)
 
 
-def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
+def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     """Matrices that stay 16-bit, and groups that only a processor serves."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return []
     notes = []
-    if names := kernel_rules.unquantized(model, step):
+    if names := kernel_rules.unquantized_matrices(model, step):
         why = f"their sizes are no multiples of {CPU_MULTIPLE}, which vLLM's kernel for processors needs"
         notes.append(f"The {' and '.join(names)} matrices stay 16-bit: {why}.")
-    if kernel_rules.only_here(model, recipe, facts):
-        groups = f"groups of {methods.group(step)}"
+    if kernel_rules.is_processor_only(model, recipe, facts):
+        groups = f"groups of {methods.group_size(step)}"
         notes.append(f"No GPU kernel of vLLM takes {groups}: the artifact is for a processor alone.")
     return notes
 
 
-def _shared(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
+def _layout_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:
     """How the accelerators share the model, and what is left idle."""
     if facts.device is None or shared is None or shared.units == 1:
         return []
@@ -175,7 +175,7 @@ def _shared(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | No
     return [f"{shared.units} accelerators: {shared.words}{more}."]
 
 
-def _context_note(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layout | None) -> list[str]:
+def _context_note(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:
     if facts.place == "local" or shared is None or recipe.serving.max_model_len or not model.generates:
         return []
     tokens, _ = shared.room.tokens
@@ -186,20 +186,20 @@ def _context_note(model: ModelFacts, recipe: Recipe, facts: Facts, shared: Layou
     ]
 
 
-def _capability_notes(model: ModelFacts, recipe: Recipe, facts: Facts) -> list[str]:
+def _capability_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     capability = facts.device.capability if facts.device else None
     if capability is None:
         return []
     step, notes = recipe.step("quantize"), []
     if capability < (8, 0) and recipe.serving.dtype == "auto" and model.dtype == "bfloat16":
         notes.append("Served as float16: this GPU has no bfloat16.")
-    if isinstance(step, Quantize) and not rounds_inputs(methods.of(step).scheme, capability):
+    if isinstance(step, Quantize) and not rounds_inputs(methods.method_row(step).scheme, capability):
         has = f"{facts.where} has compute capability {capability[0]}.{capability[1]} and no FP8 arithmetic"
         notes.append(f"FP8 weights only: {has}, so it saves memory and traffic, not operations.")
     return notes
 
 
-def _planned(step: Any, facts: Facts, kernel: str) -> PlannedStep:
+def _planned(step: Any, facts: TargetFacts, kernel: str) -> PlannedStep:
     planned_step = _own(step)
     if facts.place == "neuron":
         return planned_step.model_copy(update={"engine": "neuron"})
@@ -208,7 +208,7 @@ def _planned(step: Any, facts: Facts, kernel: str) -> PlannedStep:
     return planned_step.model_copy(update={"kernel": kernel}) if isinstance(step, Quantize) else planned_step
 
 
-def _mixed(step: PlannedStep, recipe: Recipe, facts: Facts) -> PlannedStep:
+def _with_eight_bits(step: PlannedStep, recipe: Recipe, facts: TargetFacts) -> PlannedStep:
     """With the 8-bit form that this target serves, where groups of linears may differ."""
     if step.technique != "quantize" or not (step.options.get("target_bits") or recipe.limits.fall_back):
         return step
@@ -219,7 +219,7 @@ def _mixed(step: PlannedStep, recipe: Recipe, facts: Facts) -> PlannedStep:
 def _own(step: Any) -> PlannedStep:
     match step:
         case Quantize():
-            options = methods.options(step)
+            options = methods.engine_options(step)
             return PlannedStep(technique="quantize", engine=step.engine, title=methods.title(step), options=options)
         case Prune():
             options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}

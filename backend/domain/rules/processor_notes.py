@@ -31,7 +31,7 @@ EIGHT_NONE = (
 )
 
 
-def note(model: ModelFacts, recipe: Recipe, features: Collection[str]) -> str | None:
+def processor_note(model: ModelFacts, recipe: Recipe, features: Collection[str]) -> str | None:
     """None where the recipe quantizes nothing that depends on them."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or step.method == "kv_cache":

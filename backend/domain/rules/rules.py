@@ -14,30 +14,30 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving_memory
 from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, sagemaker_toolkit
+from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.recipe.techniques import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
-from backend.domain.rules.target_facts import MEMORY, Facts, Reason
+from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
-Rule = Callable[[ModelFacts, Recipe, Facts], Iterator[Reason]]
+Rule = Callable[[ModelFacts, Recipe, TargetFacts], Iterator[Reason]]
 PAGE = "AWS documentation, models that support inference optimization"
 
 
-def reasons(model: ModelFacts, recipe: Recipe, facts: Facts) -> tuple[Reason, ...]:
+def reasons(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple[Reason, ...]:
     """Every reason against the recipe, none twice, in the order of the rules."""
-    return tuple(dict.fromkeys(_each(model, recipe, facts)))
+    return tuple(dict.fromkeys(_all_reasons(model, recipe, facts)))
 
 
-def refused(model: ModelFacts, recipe: Recipe, facts: Facts) -> bool:
+def is_refused(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
     """Whether there is a reason against the recipe: the first ends it."""
-    return any(True for _ in _each(model, recipe, facts))
+    return any(True for _ in _all_reasons(model, recipe, facts))
 
 
-def _each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _all_reasons(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     return (reason for rule in RULES[facts.place] for reason in rule(model, recipe, facts))
 
 
-def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     methods = [step.method for step in recipe.steps if isinstance(step, Quantize)]
     if len(methods) > 1:
         yield Reason(
@@ -47,14 +47,14 @@ def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: Facts) ->
         )
 
 
-def _once_each(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _once_each(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for technique in ("prune", "speculate", "compile", "shard"):
         if sum(step.technique == technique for step in recipe.steps) > 1:
             source = "pruned once, the scores are gone" if technique == "prune" else "vLLM takes one"
             yield Reason(rule="once", message=f"The recipe has `{technique}` more than once: keep one.", source=source)
 
 
-def _already_quantized(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _already_quantized(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
     stored = model.stored if isinstance(model, ModelCard) else None
     head = f"{model.id} is already quantized ({stored.layout if stored else model.quantization})"
@@ -80,7 +80,7 @@ def _quantized(message: str) -> Reason:
     return Reason(rule="already-quantized", message=message, source="the headers of the weight files")
 
 
-def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _capabilities(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         method = getattr(step, "method", None)
         engine = getattr(step, "engine", "native")
@@ -89,7 +89,7 @@ def _capabilities(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[R
             yield Reason(rule="capability", message=row.reason, source=row.source)
 
 
-def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     steps = [step for step in recipe.steps if isinstance(step, Prune | Quantize) and step.engine == "native"]
     if steps and model.model_type not in NATIVE_FAMILIES:
         yield Reason(
@@ -100,7 +100,7 @@ def _family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
         )
 
 
-def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _no_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if facts.hardware == "neuron":
         yield Reason(
             rule="no-engine",
@@ -110,7 +110,7 @@ def _no_engine(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reas
         )
 
 
-def _serving_types(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     has = facts.device.capability if facts.device else None
     if has is None:
         return
@@ -124,7 +124,7 @@ def _serving_types(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[
         yield Reason(rule="compute-capability", message=message, source=FP8_CACHE[1])
 
 
-def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _group_size(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         if not isinstance(step, Quantize) or step.method not in methods.GROUP_SIZE:
             continue
@@ -140,7 +140,7 @@ def _group_size(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Rea
             )
 
 
-def _compiler(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _compiler(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if recipe.step("compile") and facts.hardware == "cpu" and not facts.compiler:
         yield Reason(
             rule="no-compiler",
@@ -149,7 +149,7 @@ def _compiler(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         )
 
 
-def _eager_compile(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _eager_compile(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if recipe.step("compile") and recipe.serving.enforce_eager:
         yield Reason(
             rule="eager-compile",
@@ -158,7 +158,7 @@ def _eager_compile(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[
         )
 
 
-def _context(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _context(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     wanted = recipe.serving.max_model_len
     if wanted is not None and wanted > model.max_positions:
         yield Reason(
@@ -168,7 +168,7 @@ def _context(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
         )
 
 
-def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     degree = recipe.serving.tensor_parallel
     if degree == 1:
         return
@@ -177,22 +177,22 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterato
             f"tensor_parallel {degree} needs {degree} devices and {facts.where} has {facts.device.units}: lower it."
         )
         yield Reason(rule="tensor-parallel", message=message, source="vLLM, --tensor-parallel-size")
-    chosen = serving_memory.format_of(model, recipe)
+    chosen = serving_memory.stored_format(model, recipe)
     if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.group if chosen else None):
         of = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
         message = f"tensor_parallel {degree} does not divide {of} into equal parts: use another degree."
         yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, ModelConfig and AutoAWQConfig")
 
 
-def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Weights and a cache must fit where the result is served; on this machine at the recipe's own degree."""
     device, asked = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes or asked > device.units:
         return
-    draft, tokens = facts.serving_draft(recipe), serving_memory.cache_tokens(model, recipe)
-    if serving_memory.room(model, recipe, device, asked, draft).holds(tokens):
+    draft, tokens = facts.serving_draft(recipe), serving_memory.required_cache_tokens(model, recipe)
+    if serving_memory.device_memory(model, recipe, device, asked, draft).holds(tokens):
         return
-    least = serving_memory.least_room(model, recipe, device, draft, tokens=tokens)
+    least = serving_memory.find_smallest_fit(model, recipe, device, draft, tokens=tokens)
     if least is not None and facts.place != "local":
         return
     wants = f"{serving_memory.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"
@@ -201,22 +201,22 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]
         if least is None
         else f"set `serving.tensor_parallel: {least.tensor_parallel}`"
     )
-    message = f"{model.id} does not fit on {facts.where}: {wants} against {_has(device)}: {mend}."
+    message = f"{model.id} does not fit on {facts.where}: {wants} against {_memory_words(device)}: {mend}."
     has = f"{device.units * device.memory_bytes / 1e9:.0f} GB"
     yield Reason(
         rule=MEMORY, message=message, source=serving_memory.FORMULA, brief=f"too large for {facts.where} ({has})"
     )
 
 
-def _has(device: Device) -> str:
+def _memory_words(device: Device) -> str:
     each = device.memory_bytes / 1e9
     if device.units == 1:
         return f"{each:.0f} GB"
     return f"{device.units} x {each:.0f} GB ({device.units * each:.0f} GB), cut so that the heads divide"
 
 
-def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    row, why = sagemaker_toolkit.find(recipe, facts.hardware)
+def _stacking(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    row, why = sagemaker_toolkit.find_stack(recipe, facts.hardware)
     if why is not None:
         yield Reason(
             rule="sagemaker-stacking",
@@ -228,8 +228,10 @@ def _stacking(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         yield Reason(rule="sagemaker-shard", message=message, source=sagemaker_toolkit.SDK)
 
 
-def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
-    if recipe.steps and not sagemaker_toolkit.accepts(facts.family or "", facts.optimization_job, facts.hardware):
+def _instance(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    if recipe.steps and not sagemaker_toolkit.accepts_instance(
+        facts.family or "", facts.optimization_job, facts.hardware
+    ):
         known = ", ".join(family for families in sagemaker_toolkit.FAMILIES.values() for family in families)
         message = (
             f"The SageMaker toolkit optimizes for the families {known}, and {facts.where} is none of them: choose one."
@@ -237,7 +239,7 @@ def _instance(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         yield Reason(rule="sagemaker-instance", message=message, source=sagemaker_toolkit.SDK)
 
 
-def _neuron_family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _neuron_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     known = software_stacks.families("sagemaker")
     if facts.hardware == "neuron" and model.model_type not in known:
         yield Reason(
@@ -248,7 +250,7 @@ def _neuron_family(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[
         )
 
 
-def _published(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def _published(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     cells = model.published if isinstance(model, PublishedModel) else None
     if cells is None:
         return
@@ -279,7 +281,7 @@ _OURS: tuple[Rule, ...] = (
     _capabilities,
     _family,
     *method_rules.LIBRARY,
-    kernel_rules.served,
+    kernel_rules.check_kernels,
     _compiler,
     *speculation_rules.OURS,
 )

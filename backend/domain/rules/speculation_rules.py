@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from backend.domain.model.facts import HeadOf, ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import OWN, SPECULATE
-from backend.domain.rules.target_facts import Facts, Place, Reason
+from backend.domain.rules.target_facts import Place, Reason, TargetFacts
 
 LEVIATHAN = "Leviathan et al. 2023, section 2.3: draft and target share one vocabulary"
 TRIED = "vLLM 0.32.0, docs/decisions/0033-speculation.md"
@@ -21,7 +21,7 @@ def _step(recipe: Recipe) -> Speculate | None:
     return found if isinstance(found, Speculate) else None
 
 
-def generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def generates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if _step(recipe) and not model.generates:
         yield Reason(
             rule="no-tokens",
@@ -30,7 +30,7 @@ def generates(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         )
 
 
-def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """What neither the managed toolkit nor Neuron's libraries take."""
     step = _step(recipe)
     if step is None or facts.place not in {"managed", "neuron"}:
@@ -44,7 +44,7 @@ def elsewhere(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reaso
         yield Reason(rule="speculation-options", message=message, source="docs/aws.md")
 
 
-def draft(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def draft(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """A whole model that drafts: it exists, is smaller, and reads and writes the same tokens or is told that it does
     not."""
     step = _step(recipe)
@@ -93,7 +93,7 @@ def other_vocabulary(model: ModelFacts, drafting: ModelFacts) -> bool:
     return drafting.vocabulary != model.vocabulary or bool(mine and its and mine != its)
 
 
-def head(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def head(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Of our own servers; `neuron_rules` has the vendor's."""
     step, found = _step(recipe), facts.draft
     if step is None or SPECULATE[step.method].needs != "head" or facts.place not in {"local", "planned"}:
@@ -107,25 +107,25 @@ def head(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
             else "a whole model and no head: use `method: draft`"
         )
         yield Reason(rule="head-method", message=f"{found.id} is {what}.", source=TRIED)
-    elif found is not None and (can := most(facts)) is not None and step.tokens > can:
+    elif found is not None and (can := most_head_tokens(facts)) is not None and step.tokens > can:
         message = f"{found.id} has heads for {can} tokens and `tokens` is {step.tokens}: set `tokens: {can}`."
         yield Reason(rule="head-tokens", message=message, source=TRIED)
-    yield from fitting(model, step.method, found, TRIED)
+    yield from check_head(model, step.method, found, TRIED)
 
 
-def most(facts: Facts) -> int | None:
+def most_head_tokens(facts: TargetFacts) -> int | None:
     """Tokens that the head can propose at once; None where any number."""
     own = _head_of(facts.draft)
     return own.tokens if own else None
 
 
-def mended(step: Speculate, facts: Facts) -> Speculate:
+def mend_step(step: Speculate, facts: TargetFacts) -> Speculate:
     """By the method of the head that there is, with no more tokens than it can propose."""
     kind = next((name for name in SPECULATE if facts.draft is not None and name == facts.draft.model_type), None)
     if _head_of(facts.draft) is None or kind is None or SPECULATE[step.method].needs != "head":
         return step
     schedule = step.tokens_by_batch if "tokens_by_batch" in SPECULATE[kind].options else None
-    tokens = min(step.tokens, most(facts) or step.tokens)
+    tokens = min(step.tokens, most_head_tokens(facts) or step.tokens)
     return step.model_copy(update={"method": kind, "tokens": tokens, "tokens_by_batch": schedule})
 
 
@@ -133,7 +133,7 @@ def _head_of(found: ModelFacts | None) -> HeadOf | None:
     return found.head_of if isinstance(found, ModelCard) else None
 
 
-def fitting(model: ModelFacts, method: str, found: ModelFacts | None, source: str) -> Iterator[Reason]:
+def check_head(model: ModelFacts, method: str, found: ModelFacts | None, source: str) -> Iterator[Reason]:
     """A head reads the model's hidden states and writes its tokens."""
     if found is None:
         message = (
@@ -148,7 +148,7 @@ def fitting(model: ModelFacts, method: str, found: ModelFacts | None, source: st
         yield Reason(rule="draft-vocabulary", message=message, source=source)
 
 
-def proposer(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def proposer(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Foreign code runs only where whoever runs this machine named its folder."""
     step = _step(recipe)
     if step is None or step.method != "custom":
@@ -172,7 +172,7 @@ def proposer(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason
     yield Reason(rule="proposer", message=message, source="vLLM 0.32.0, create_custom_proposer")
 
 
-def suffix(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def suffix(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     step = _step(recipe)
     if step is not None and step.method == "suffix" and facts.place == "local" and not facts.suffixes:
         message = (
@@ -181,7 +181,7 @@ def suffix(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
         yield Reason(rule="suffix", message=message, source="vLLM 0.32.0, SpeculativeConfig")
 
 
-def adaptive(model: ModelFacts, recipe: Recipe, facts: Facts) -> Iterator[Reason]:
+def adaptive(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Its class lies here, and in no container of a vendor's."""
     step = _step(recipe)
     if step is not None and step.method == "ngram_adaptive" and facts.place != "local":

@@ -32,7 +32,7 @@ class Reason(Frozen):
         return self.brief or self.message
 
 
-class Facts(Frozen):
+class TargetFacts(Frozen):
     """What the rules may know beside the model: the hardware, the resolved draft, and whether a C++ compiler exists.
 
     `device` is None where its size is not known. `provided_draft`: the managed toolkit brings a draft of its own.

@@ -9,20 +9,20 @@ from pathlib import Path
 
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import Shape
+from backend.domain.planner.draft_payoff import DraftShape
 
 TOKENIZER = ("tokenizer*", "special_tokens_map.json", "vocab.json", "merges.txt", "*.model", "generation_config.json")
 SPREAD = 0.02
 """Standard deviation of the weights, as transformers begins a model."""
 
 
-def make(folder: Path, target: ModelCard, hidden: int, layers: int) -> Shape:
+def make(folder: Path, target: ModelCard, hidden: int, layers: int) -> DraftShape:
     """A Llama of that size in `folder`, its embedding its output head, keys and values as wide as the target's: vLLM's
     cache has one page size. Takes the files of the tokenizer from the target's folder."""
     import torch
     from safetensors.torch import save_file
 
-    width, inner = target.kv_heads * target.head_dim, draft_payoff.intermediate(hidden)
+    width, inner = target.kv_heads * target.head_dim, draft_payoff.intermediate_size(hidden)
     shapes = {"model.embed_tokens": (target.vocabulary, hidden), "model.norm": (hidden,)}
     for layer in range(layers):
         at = f"model.layers.{layer}"
@@ -44,7 +44,7 @@ def make(folder: Path, target: ModelCard, hidden: int, layers: int) -> Shape:
     for path in {path for pattern in TOKENIZER for path in Path(target.path).glob(pattern)}:
         shutil.copyfile(path, folder / path.name)
     (folder / "config.json").write_text(json.dumps(_config(target, hidden, layers), indent=1))
-    return Shape(parameters=draft_payoff.draft_parameters(target.vocabulary, hidden, layers, width), layers=layers)
+    return DraftShape(parameters=draft_payoff.draft_parameters(target.vocabulary, hidden, layers, width), layers=layers)
 
 
 def _config(target: ModelCard, hidden: int, layers: int) -> dict[str, object]:
@@ -58,7 +58,7 @@ def _config(target: ModelCard, hidden: int, layers: int) -> dict[str, object]:
         "hidden_act": "silu",
         "vocab_size": target.vocabulary,
         "hidden_size": hidden,
-        "intermediate_size": draft_payoff.intermediate(hidden),
+        "intermediate_size": draft_payoff.intermediate_size(hidden),
         "num_hidden_layers": layers,
         "num_attention_heads": target.kv_heads,
         "num_key_value_heads": target.kv_heads,

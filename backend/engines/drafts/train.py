@@ -22,7 +22,7 @@ from pydantic import Field
 from backend.domain.errors import RequestError, WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe.draft_training import Kind, Training
+from backend.domain.recipe.draft_training import DraftKind, Training
 from backend.engines.drafts import acceptance
 from backend.engines.drafts.acceptance import Acceptance
 from backend.engines.drafts.losses import LOSSES
@@ -42,7 +42,7 @@ from backend.engines.native.recovery.recovery import WARM_UP, descend, sequence_
 from backend.layered.layer_passes import memory_errors
 from backend.layered.weight_source import weight_files
 
-PROPOSERS: dict[Kind, tuple[str, str]] = {
+PROPOSERS: dict[DraftKind, tuple[str, str]] = {
     "small": ("small_model", "Small"),
     "eagle3": ("eagle3", "Eagle3"),
     "medusa": ("medusa", "Medusa"),
@@ -116,7 +116,7 @@ class State(kept_state.Steps):
 
 
 class TrainResult(Frozen):
-    kind: Kind
+    kind: DraftKind
     best_step: int
     steps: int
     stopped: str

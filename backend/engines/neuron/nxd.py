@@ -60,7 +60,7 @@ def _model(request: CompileRequest) -> tuple[Any, Any]:
     from neuronx_distributed_inference.utils.hf_adapter import load_pretrained_config
 
     kind = MODEL_TYPES[request.plan.model_type]["causal-lm"]
-    wanted = options.nxd(request.plan)
+    wanted = options.nxd_options(request.plan)
     wanted |= {"quantized_checkpoints_path": str(request.out_dir / QUANTIZED)} if request.plan.weights else {}
     sampling = {"on_device_sampling_config": OnDeviceSamplingConfig(top_k=1)} if request.plan.draft_tokens else {}
 

@@ -24,7 +24,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
 
     more: dict[str, Any] = {} if plan.prefix_cache is None else {"enable_prefix_caching": plan.prefix_cache}
     if request.draft_dir is not None:
-        more["speculative_config"] = options.speculative(plan, str(request.draft_dir))
+        more["speculative_config"] = options.speculative_options(plan, str(request.draft_dir))
     progress.phase("compile", f"Compiling for {plan.accelerator} by starting vLLM once", weight=6.0)
     engine = LLM(
         model=str(request.model_dir),
@@ -34,7 +34,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
         max_num_batched_tokens=plan.positions,
         dtype=options.DTYPES[plan.dtype],
         kv_cache_dtype=plan.cache or "auto",
-        additional_config={"neuron_config": options.vllm(plan)},
+        additional_config={"neuron_config": options.vllm_options(plan)},
         **more,
     )
     proof = {}

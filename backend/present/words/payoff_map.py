@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.domain.figures import counted, figure, listed, streams, times
-from backend.domain.planner.draft_payoff import BreakEven, PayoffMap, Shape
+from backend.domain.planner.draft_payoff import BreakEven, DraftShape, PayoffMap
 
 
-def answers(found: PayoffMap, draft: Shape) -> list[str]:
+def answers(found: PayoffMap, draft: DraftShape) -> list[str]:
     """A sentence for each number of streams that was measured."""
     return [answer(found, draft, each) for each in found.streams]
 
 
-def answer(found: PayoffMap, draft: Shape, at: int) -> str:
+def answer(found: PayoffMap, draft: DraftShape, at: int) -> str:
     """`At 4 streams it pays from an acceptance of 47% on (95% 41% to 54%), at 2 tokens a guess.`"""
     least = found.break_even(at, draft)
     if least is None:
@@ -21,13 +21,13 @@ def answer(found: PayoffMap, draft: Shape, at: int) -> str:
     return f"At {streams(at)} it pays from an acceptance of {least.acceptance:.0%} on{_interval(least)}, at {_guess(least.tokens)}."
 
 
-def predictions(found: PayoffMap, draft: Shape, lengths: Sequence[float]) -> list[str]:
+def predictions(found: PayoffMap, draft: DraftShape, lengths: Sequence[float]) -> list[str]:
     """What a draft pays whose mean tokens a step at 1, 2, ... proposed were measured: a sentence for each number of
     streams."""
     return [prediction(found, draft, lengths, each) for each in found.streams]
 
 
-def prediction(found: PayoffMap, draft: Shape, lengths: Sequence[float], at: int) -> str:
+def prediction(found: PayoffMap, draft: DraftShape, lengths: Sequence[float], at: int) -> str:
     """`At 4 streams it will hardly pay: 0.95x (95% 0.82 to 1.1) at best, at 1 token a guess.`"""
     tokens, gain = found.best_known(at, draft, lengths)
     interval = found.interval(gain)
@@ -42,7 +42,7 @@ def measured(lengths: Sequence[float]) -> str:
     return f"On answers set aside from its training this draft gave {given} tokens a step, at {guessed} a guess:"
 
 
-def subject(found: PayoffMap, draft: Shape) -> str:
+def subject(found: PayoffMap, draft: DraftShape) -> str:
     """`A draft of 5.0 million parameters for smollm2`."""
     return f"A draft of {millions(draft.parameters)} parameters for {found.model}"
 
@@ -62,7 +62,7 @@ def _guess(tokens: int) -> str:
     return f"{counted(tokens, 'token')} a guess"
 
 
-def sureness(found: PayoffMap, draft: Shape) -> str:
+def sureness(found: PayoffMap, draft: DraftShape) -> str:
     """What the model's error is, and where it was stretched."""
     servers = len({(point.tokens, point.draft) for point in found.points if point.draft})
     if found.error is None:

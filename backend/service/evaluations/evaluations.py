@@ -20,7 +20,7 @@ from backend.domain.limits import fail_conditions
 from backend.domain.limits.fail_conditions import FailCondition
 from backend.domain.limits.option_rules import validate_options as check_together
 from backend.domain.roles import Action
-from backend.domain.validation import checked, readable
+from backend.domain.validation import readable_rows, validate_fields
 from backend.domain.workload import generators
 from backend.hardware import engine_status
 from backend.service import paths
@@ -62,7 +62,7 @@ class EvaluationTitle(Frozen):
 
 def read_options(**fields: object) -> EvaluateOptions:
     """Validate load options. Raises InvalidOptions with one sentence."""
-    chosen = checked(EvaluateOptions, {k: v for k, v in fields.items() if v is not None}, InvalidOptions)
+    chosen = validate_fields(EvaluateOptions, {k: v for k, v in fields.items() if v is not None}, InvalidOptions)
     check_together(chosen)
     return chosen
 
@@ -223,7 +223,7 @@ def listing(
 ) -> list[EvaluationView]:
     """Newest first; `baseline` keeps those measured against the variant of that name, `owner` theirs."""
     with workspace.store.read() as session:
-        return readable(
+        return readable_rows(
             history.list_evaluations(session, baseline=baseline, owner=owner, limit=limit, offset=offset), _view
         )
 

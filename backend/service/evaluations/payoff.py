@@ -45,12 +45,12 @@ def prepare(
     engine_status.server_python(workspace.settings, target)
     return PayoffSpec(
         variants=(target,),
-        probes=draft_payoff.probes(card),
+        probes=draft_payoff.make_probes(card),
         streams=tuple(sorted(set(streams))),
         rounds=rounds,
         prompts=str(workloads.find_file(workloads.CODE)),
         revision=card.revision,
-        weights=draft_payoff.weights_of(recipe),
+        weights=draft_payoff.weights_hash(recipe),
     )
 
 

@@ -10,7 +10,7 @@ from backend.catalog.cards.draft_head import read_head
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation, Variant
 from backend.domain.evaluation.evidence.speculation_gains import PredictedGain, PredictedGains, drafted_levels
-from backend.domain.planner.draft_payoff import PayoffMap, Shape, key, weights_of
+from backend.domain.planner.draft_payoff import DraftShape, PayoffMap, map_key, weights_hash
 from backend.domain.recipe.speculation import SPECULATE
 from backend.service.evaluations import payoff
 from backend.service.plans import payoff_maps
@@ -31,7 +31,7 @@ def predict(workspace: Workspace, document: Evaluation) -> PredictedGains:
     return gains
 
 
-def _find_map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[PayoffMap, Shape] | None:
+def _find_map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[PayoffMap, DraftShape] | None:
     """With the draft as it shapes a step."""
     if variant.speculation is None or variant.speculation.draft_path is None or variant.kind == "url":
         return None
@@ -44,6 +44,6 @@ def _find_map(workspace: Workspace, document: Evaluation, variant: Variant) -> t
         draft = read(Path(variant.speculation.draft_path))
     except WhetstoneError:  # the artifact or its draft is gone: nothing is predicted
         return None
-    wanted = key(card.revision, weights_of(recipe), variant.serving, document.versions, document.hardware)
+    wanted = map_key(card.revision, weights_hash(recipe), variant.serving, document.versions, document.hardware)
     found = payoff_maps.find_by_key(workspace, wanted)
-    return (found, Shape(parameters=draft.parameters, layers=draft.layers)) if found is not None else None
+    return (found, DraftShape(parameters=draft.parameters, layers=draft.layers)) if found is not None else None

@@ -132,7 +132,7 @@ def _disk_need(spec: str) -> int:
         job = OptimizeSpec.model_validate_json(spec)
     except ValidationError:
         return 0
-    return estimate.need(job.model, job.recipe, job.draft).disk_bytes
+    return estimate.estimate_needs(job.model, job.recipe, job.draft).disk_bytes
 
 
 class StorageUsage(Frozen):

@@ -15,7 +15,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest, read_manifest
 from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
-from backend.domain.validation import readable
+from backend.domain.validation import readable_rows
 from backend.service.jobs import artifact_storage
 from backend.service.workspace import Workspace
 from backend.store import artifact_contents, history
@@ -47,7 +47,9 @@ def listing(
 ) -> list[ArtifactView]:
     """Newest first."""
     with workspace.store.read() as session:
-        return readable(history.list_artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view)
+        return readable_rows(
+            history.list_artifacts(session, model=model, owner=owner, limit=limit, offset=offset), _view
+        )
 
 
 def list_ids(workspace: Workspace, *, model: str | None = None, limit: int = 100) -> list[str]:

@@ -33,7 +33,7 @@ def make_claim(spec: JobSpec, terms: Terms) -> Claim:
 
 
 def _optimize_claim(spec: OptimizeSpec, terms: Terms) -> Claim:
-    need = estimate.need(spec.model, spec.recipe, spec.draft)
+    need = estimate.estimate_needs(spec.model, spec.recipe, spec.draft)
     most = probe.total_memory() // GIB * GIB  # an estimate beyond the machine keeps nobody from trying
     gpus = () if spec.target == "local:cpu" or spec.neuron is not None else targets.gpu_numbers(spec.target)
     memory = terms.memory_bytes or min(-(-need.memory_bytes // GIB) * GIB, most)

@@ -13,8 +13,8 @@ from backend.domain.jobs import eta
 from backend.domain.jobs.eta import ProgressReading, TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
 from backend.domain.needs import job_duration, serving_memory
-from backend.domain.needs.hardware_rates import of_measured
-from backend.domain.validation import readable
+from backend.domain.needs.hardware_rates import processor_rates
+from backend.domain.validation import readable_rows
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.workspace import Workspace
@@ -22,7 +22,7 @@ from backend.store import history, job_statistics
 from backend.store.tables import JobRow
 
 MAX_POINTS = 500
-NOMINAL = of_measured(1e12)
+NOMINAL = processor_rates(1e12)
 DEFAULT_REQUESTS = 8
 """A stream, where an evaluation does not say how many it asks."""
 CLOCK_SLACK = timedelta(seconds=1)
@@ -104,7 +104,7 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
     if own is not None:
         return own
     specifications = [jobs.specification(workspace, job.id)] if job.kind == JobKind.OPTIMIZE else []
-    spec = next(iter(readable(specifications, OptimizeSpec.model_validate)), None)
+    spec = next(iter(readable_rows(specifications, OptimizeSpec.model_validate)), None)
     elapsed_s = (now - job.started_at).total_seconds()
     return expected_time(workspace, job.kind, job.title, spec=spec, elapsed_s=elapsed_s)
 
@@ -120,7 +120,7 @@ def expected_time(
         same = job_statistics.list_succeeded(session, kind, title)
         rows = same or job_statistics.list_succeeded(session, kind)
     if not same and isinstance(spec, OptimizeSpec):
-        timed = readable(rows, lambda row: (_run_seconds(row), OptimizeSpec.model_validate_json(row.spec)))
+        timed = readable_rows(rows, lambda row: (_run_seconds(row), OptimizeSpec.model_validate_json(row.spec)))
         paces = [seconds / _formula_seconds(other) for seconds, other in timed if seconds is not None]
         return eta.from_paces(paces, _formula_seconds(spec), elapsed_s)
     took = [seconds for row in rows if (seconds := _run_seconds(row)) is not None]

@@ -12,7 +12,7 @@ from typing import Any
 from backend.catalog.remote import sources
 from backend.domain.errors import TooMuch
 from backend.domain.jobs.jobs import LIVE, ImportSpec, JobKind, JobState
-from backend.domain.validation import readable
+from backend.domain.validation import readable_rows
 from backend.service.workspace import Workspace
 from backend.store import history
 from backend.store.history import JobFilter
@@ -29,7 +29,7 @@ ACTIVE = {*LIVE, JobState.QUEUED}
 def imported_bytes(workspace: Workspace, session: Any, owner: str) -> int:
     """Bytes on disk of all that the person's import jobs fetched, and those that jobs under way will add."""
     rows = history.list_jobs(session, JobFilter(kinds=(JobKind.IMPORT,), owner=owner), limit=IMPORT_JOBS_READ)
-    by_place = dict(readable(rows, lambda row: _import_bytes(workspace, row)))
+    by_place = dict(readable_rows(rows, lambda row: _import_bytes(workspace, row)))
     return sum(by_place.values())
 
 

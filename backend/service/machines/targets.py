@@ -13,8 +13,8 @@ from backend.domain.machine.device import Device, card_device
 from backend.domain.machine.price_list import InstancePrice
 from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts, PublishedModel
-from backend.domain.needs.hardware_rates import Rates, of_device, of_measured
-from backend.domain.rules.target_facts import Facts, Place
+from backend.domain.needs.hardware_rates import HardwareRates, accelerator_rates, processor_rates
+from backend.domain.rules.target_facts import Place, TargetFacts
 from backend.hardware import neuron, probe, processor_speed
 from backend.hardware.probe import Accelerator
 from backend.service.workspace import Workspace
@@ -123,11 +123,11 @@ def _neuron() -> Device:
     return base._replace(units=sum(device.cores * device.joined for device in neuron_devices), memory_bytes=memory)
 
 
-def rule_facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
+def rule_facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> TargetFacts:
     """What the rules may know of that target."""
     instance, attached = target.instance, target.kind == "local" and target.device.hardware == "neuron"
     cells = model.published if isinstance(model, PublishedModel) else None
-    return Facts(
+    return TargetFacts(
         hardware=target.device.hardware,
         draft=draft,
         device=target.device,
@@ -143,9 +143,9 @@ def rule_facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> F
     )
 
 
-def job_rates(target: Target) -> Rates | None:
+def job_rates(target: Target) -> HardwareRates | None:
     """What runs an optimize job there: its accelerators, or this machine's processor once it was measured; None where
     nothing is known of it."""
     if target.device.hardware != "cpu":
-        return of_device(target.device)
-    return of_measured(target.device.flops, probe.cores(), probe.probe()["flags"]) if target.device.flops else None
+        return accelerator_rates(target.device)
+    return processor_rates(target.device.flops, probe.cores(), probe.probe()["flags"]) if target.device.flops else None

@@ -15,8 +15,8 @@ from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells
 from backend.domain.planner.footprint import Footprint, footprints
 from backend.domain.rules import catalog_filter
-from backend.domain.rules.catalog_filter import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, Sort
-from backend.domain.validation import checked
+from backend.domain.rules.catalog_filter import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, CatalogOrder
+from backend.domain.validation import validate_fields
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models, technique_checks
 from backend.service.models.technique_checks import TechniqueCheck
@@ -132,7 +132,7 @@ def show(workspace: Workspace, name: str) -> CatalogEntry:
 def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
     """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises
     UnknownFilter."""
-    steps = catalog_filter.recipes()
+    steps = catalog_filter.technique_recipes()
     _check_values("technique", (kind,), [*steps])
     return footprints(
         model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()]
@@ -150,7 +150,7 @@ class CheapestInstance(Frozen):
 
 def cheapest_instance(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> CheapestInstance | None:
     """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
-    steps = catalog_filter.recipes()
+    steps = catalog_filter.technique_recipes()
     _check_values("technique", (kind,), [*steps])
     target = technique_checks.cheapest_target(workspace, model, steps[kind], catalog_sync.find_draft(workspace, model))
     if target is None or target.price_per_hour is None:
@@ -210,5 +210,5 @@ def make_filter(workspace: Workspace, **asked: Any) -> CatalogFilter:
     for field, known in (("families", families(workspace)), ("licences", licences(workspace))):
         names = {name.casefold(): name for name in known}
         asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
-    _check_values("order", (str(asked.get("sort", "catalog")),), get_args(Sort))
-    return checked(CatalogFilter, asked, UnknownFilter)
+    _check_values("order", (str(asked.get("sort", "catalog")),), get_args(CatalogOrder))
+    return validate_fields(CatalogFilter, asked, UnknownFilter)

@@ -19,7 +19,7 @@ from backend.domain.model import facts as model
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.hardware import probe
 from backend.service.machines import targets
 from backend.service.workspace import Workspace
@@ -197,7 +197,7 @@ def _check_rules(workspace: Workspace) -> None:
 
 def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target]]) -> set[tuple[str, str]]:
     """The (target, kind) pairs whose recipe is valid. Instances that the rules cannot tell apart are checked once."""
-    draft, kinds = find_draft(workspace, each), catalog.recipes()
+    draft, kinds = find_draft(workspace, each), catalog.technique_recipes()
     verdicts: dict[tuple[object, ...], list[str]] = {}
     found = set()
     for name, where in places:
@@ -205,12 +205,12 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
         managed_only = (facts.family, facts.optimization_job) if facts.place == "managed" else ()
         key = (facts.place, facts.hardware, facts.device, *managed_only)
         if key not in verdicts:
-            verdicts[key] = [kind for kind, steps in kinds.items() if check.valid(each, steps, facts)]
+            verdicts[key] = [kind for kind, steps in kinds.items() if check.is_valid(each, steps, facts)]
         found |= {(name, kind) for kind in verdicts[key]}
     return found
 
 
-def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> Facts:
+def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> TargetFacts:
     """What the rules may know. On this machine a model is held against its memory too: the weights may not even be
     here, so nothing else has refused it yet."""
     facts = targets.rule_facts(where, model, draft)

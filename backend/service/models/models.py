@@ -22,7 +22,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
-from backend.domain.validation import read_stored, readable
+from backend.domain.validation import read_stored, readable_rows
 from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.models import catalog_sync, preflight
@@ -115,7 +115,7 @@ def _artifact_parents(workspace: Workspace, limit: int) -> list[ModelCard]:
     """What artifacts were made from, latest first."""
     with workspace.store.read() as session:
         rows = history.latest_artifacts_by_model(session, limit=limit)
-        return readable(rows, lambda row: read_manifest(row.manifest).parent)
+        return readable_rows(rows, lambda row: read_manifest(row.manifest).parent)
 
 
 def check_name(workspace: Workspace, name: str, folder: str | None = None) -> str:
@@ -217,7 +217,7 @@ def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
 def list_remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
     """The imported folders, latest first."""
     with workspace.store.read() as session:
-        return readable(imported.list_rows(session, limit=limit), _known)
+        return readable_rows(imported.list_rows(session, limit=limit), _known)
 
 
 def _known(row: ModelRow) -> KnownModel:

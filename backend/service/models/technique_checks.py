@@ -8,13 +8,13 @@ from functools import lru_cache
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.methods import PRUNE, QUANTIZE
 from backend.domain.recipe.recipe import ORIGINAL, Recipe, Step
-from backend.domain.recipe.techniques import supported
 from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.service.machines import targets
 from backend.service.models import catalog_sync
 from backend.service.workspace import Workspace
@@ -52,7 +52,7 @@ class TechniqueCheck(Frozen):
 def kind_titles() -> dict[str, str]:
     """Kind -> title, one a row of the capability table and in its order."""
     return {
-        catalog.kind(technique, method, engine): _title(technique, method, engine)
+        catalog.technique_kind(technique, method, engine): _title(technique, method, engine)
         for technique, method, engine, _ in supported()
     }
 
@@ -60,7 +60,9 @@ def kind_titles() -> dict[str, str]:
 def technique_of(kind: str) -> str:
     """`quantize` of `awq`."""
     return next(
-        technique for technique, method, engine, _ in supported() if catalog.kind(technique, method, engine) == kind
+        technique
+        for technique, method, engine, _ in supported()
+        if catalog.technique_kind(technique, method, engine) == kind
     )
 
 
@@ -72,10 +74,10 @@ def check_all(workspace: Workspace, model: ModelFacts, target: str = "local") ->
     return _checks(lambda recipe: decide(workspace, model, recipe, facts))
 
 
-def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: Facts) -> Verdict:
+def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Verdict:
     """The verdict with the nearest valid recipe; where none is valid there, with the cheapest instance on which this
     one is."""
-    verdict = check.check(model, recipe, facts)
+    verdict = check.check_recipe(model, recipe, facts)
     if verdict.valid or verdict.suggestion is not None:
         return verdict
     there = cheapest_target(workspace, model, recipe, facts.draft, managed=facts.place == "managed")
@@ -89,7 +91,7 @@ def cheapest_target(
     valid."""
     places = [place for place in targets.hardwares(workspace).targets(managed) if place.price_per_hour is not None]
     ranked = sorted(places, key=lambda place: place.price_per_hour or 0.0)
-    return next((it for it in ranked if check.valid(model, chosen, targets.rule_facts(it, model, draft))), None)
+    return next((it for it in ranked if check.is_valid(model, chosen, targets.rule_facts(it, model, draft))), None)
 
 
 def check_quickly(workspace: Workspace, model: ModelFacts, where: Target) -> tuple[TechniqueCheck, ...]:
@@ -98,9 +100,9 @@ def check_quickly(workspace: Workspace, model: ModelFacts, where: Target) -> tup
 
 
 @lru_cache(maxsize=CHECKS_CACHED)
-def _check_facts(model: ModelFacts, facts: Facts) -> tuple[TechniqueCheck, ...]:
+def _check_facts(model: ModelFacts, facts: TargetFacts) -> tuple[TechniqueCheck, ...]:
     """Kept, since a list asks the same at every look at it."""
-    return tuple(_checks(lambda recipe: check.check(model, recipe, facts, suggest=False)))
+    return tuple(_checks(lambda recipe: check.check_recipe(model, recipe, facts, suggest=False)))
 
 
 def original_fits(model: ModelFacts, where: Target) -> bool:
@@ -109,15 +111,15 @@ def original_fits(model: ModelFacts, where: Target) -> bool:
 
 
 @lru_cache(maxsize=CHECKS_CACHED)
-def _fits(model: ModelFacts, facts: Facts) -> bool:
-    return check.valid(model, ORIGINAL, facts)
+def _fits(model: ModelFacts, facts: TargetFacts) -> bool:
+    return check.is_valid(model, ORIGINAL, facts)
 
 
 def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
     """One a row of the capability table, in its order. `decided`: the verdict on a recipe that is that row alone."""
-    steps, found = catalog.recipes(), []
+    steps, found = catalog.technique_recipes(), []
     for technique, method, engine, _ in supported():
-        kind = catalog.kind(technique, method, engine)
+        kind = catalog.technique_kind(technique, method, engine)
         verdict = decided(steps[kind])
         # the first of each rule
         reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]

@@ -125,8 +125,8 @@ def why_recipe_unserved(workspace: Workspace, model: ModelCard, recipe: Recipe) 
     facts = targets.rule_facts(targets.find(workspace, "local"), model, None)
     amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
     step, experts = recipe.step("quantize"), bool(model.experts)
-    why = methods.unserved(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
-    return why[0] if why else kernel_rules.unserved(model, recipe, facts)
+    why = methods.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
+    return why[0] if why else kernel_rules.find_unserved(model, recipe, facts)
 
 
 def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:

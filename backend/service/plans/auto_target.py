@@ -7,39 +7,49 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from backend.domain.frozen import Frozen
-from backend.domain.kernels.conditions import Chip, Layer, Layout
-from backend.domain.kernels.kernel_choice import choose as choose_kernel
+from backend.domain.kernels.conditions import Chip, Layer, StoredLayout
+from backend.domain.kernels.kernel_choice import choose_kernel as choose_kernel
 from backend.domain.machine import price_list
 from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import parallel_layout, serving_memory
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import Context
+from backend.domain.planner.estimate import EstimateContext
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.planner.target_choice import Candidate, Choice, Goal, best, choose
+from backend.domain.planner.target_choice import (
+    TargetCandidate,
+    TargetChoice,
+    TargetGoal,
+    choose_estimate,
+    rank_candidates,
+)
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.workspace import Workspace
 
 LAYOUTS = (
-    Layout("wNa16", 4, 128, zero_points=True),
-    Layout("wNa16", 8),
-    Layout("int8", activations="dynamic"),
-    Layout("fp8", activations="dynamic"),
+    StoredLayout("wNa16", 4, 128, zero_points=True),
+    StoredLayout("wNa16", 8),
+    StoredLayout("int8", activations="dynamic"),
+    StoredLayout("fp8", activations="dynamic"),
 )
 """What the methods store at their defaults."""
 
 
 def choose_target(
-    workspace: Workspace, model: ModelFacts, recipe: Recipe, goal: Goal | None = None, load: ExpectedLoad | None = None
-) -> Choice:
+    workspace: Workspace,
+    model: ModelFacts,
+    recipe: Recipe,
+    goal: TargetGoal | None = None,
+    load: ExpectedLoad | None = None,
+) -> TargetChoice:
     """The cheapest of the instances that fits and meets the goal, by our engines, with the others and why they lost."""
     draft = models.find_draft(workspace, model, recipe)
     return _choose(
-        _ChoiceInputs(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or Goal())
+        _ChoiceInputs(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or TargetGoal())
     )
 
 
@@ -57,8 +67,8 @@ def make_candidates(
     draft: ModelFacts | None,
     places: Sequence[Target],
     load: ExpectedLoad,
-    goal: Goal | None = None,
-) -> list[Candidate]:
+    goal: TargetGoal | None = None,
+) -> list[TargetCandidate]:
     """The recipe on each of these targets: valid with an estimate, or the reasons.
 
     With a goal, a recipe that states no tensor parallel degree is tried with every one the target has, and the best is
@@ -70,18 +80,22 @@ def make_candidates(
 
 
 def _make_candidate(
-    model: ModelFacts, recipe: Recipe, where: Target, facts: Facts, load: ExpectedLoad, goal: Goal | None
-) -> Candidate:
-    verdict = check.check(model, recipe, facts, suggest=False)
+    model: ModelFacts, recipe: Recipe, where: Target, facts: TargetFacts, load: ExpectedLoad, goal: TargetGoal | None
+) -> TargetCandidate:
+    verdict = check.check_recipe(model, recipe, facts, suggest=False)
     if verdict.plan is None:
-        return Candidate(target=where.name, verdict=verdict, estimate=None)
+        return TargetCandidate(target=where.name, verdict=verdict, estimate=None)
     about, shared = make_context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
     if goal and recipe.serving.tensor_parallel == 1:
-        tokens = serving_memory.cache_tokens(model, recipe)
-        layouts = parallel_layout.layouts(model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens)
+        tokens = serving_memory.required_cache_tokens(model, recipe)
+        layouts = parallel_layout.possible_layouts(
+            model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens
+        )
         shared = [(each.degree, each.replicas) for each in layouts] or shared
     estimates = [estimate.estimate(model, recipe, about, degree, replicas) for degree, replicas in shared]
-    return Candidate(target=where.name, verdict=verdict, estimate=best(estimates, goal) if goal else estimates[0])
+    return TargetCandidate(
+        target=where.name, verdict=verdict, estimate=choose_estimate(estimates, goal) if goal else estimates[0]
+    )
 
 
 class FittingInstance(Frozen):
@@ -97,7 +111,7 @@ def fitting_instances(workspace: Workspace, model: ModelFacts, recipe: Recipe, m
     """The cheapest instances on which our engines serve that recipe, those without a price last."""
     draft, found = models.find_draft(workspace, model, recipe), []
     for where in targets.hardwares(workspace).targets():
-        plan = check.check(model, recipe, targets.rule_facts(where, model, draft), suggest=False).plan
+        plan = check.check_recipe(model, recipe, targets.rule_facts(where, model, draft), suggest=False).plan
         if plan is not None:
             found.append(
                 FittingInstance(
@@ -120,7 +134,7 @@ class _ChoiceInputs:
         draft: ModelFacts | None,
         known: HardwareTables,
         load: ExpectedLoad,
-        goal: Goal,
+        goal: TargetGoal,
     ) -> None:
         self.model, self.recipe, self.draft, self.known, self.load, self.goal = model, recipe, draft, known, load, goal
         prices = tuple((row.name, row.sagemaker_usd_per_hour, row.price_as_of) for row in known.instances.values())
@@ -135,18 +149,20 @@ class _ChoiceInputs:
 
 
 @lru_cache(maxsize=64)
-def _choose(question: _ChoiceInputs) -> Choice:
+def _choose(question: _ChoiceInputs) -> TargetChoice:
     found = make_candidates(
         question.model, question.recipe, question.draft, question.known.targets(), question.load, question.goal
     )
-    return choose(found, question.goal)
+    return rank_candidates(found, question.goal)
 
 
-def make_context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour: float | None = None) -> Context:
+def make_context(
+    where: Target, facts: TargetFacts, load: ExpectedLoad, price_per_hour: float | None = None
+) -> EstimateContext:
     """What an estimate needs beside the model and the recipe. `price_per_hour` in USD takes the place of the target's
     own."""
     own = where.price_per_hour
-    return Context(
+    return EstimateContext(
         target=where.name,
         facts=facts,
         load=load,
@@ -156,7 +172,7 @@ def make_context(where: Target, facts: Facts, load: ExpectedLoad, price_per_hour
     )
 
 
-def shown_target(workspace: Workspace, found: Choice) -> Target:
+def shown_target(workspace: Workspace, found: TargetChoice) -> Target:
     """The instance that won; where none did, where to ask what would work instead: one that fits but misses the goal,
     else the one that can serve most methods, and of those the one with the most memory."""
     fits = [found.winner.target] if found.winner else [loser.target for loser in found.losers if loser.fits]

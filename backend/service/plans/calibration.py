@@ -63,8 +63,8 @@ def check_file(model: ModelCard, recipe: Recipe) -> str | None:
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     length = min(length, model.max_positions)
     calibration_text.check(given, Path(model.path), length)
-    if recovery_needs.asked(recipe):
-        calibration_text.check_spare(given, Path(model.path), *recovery_needs.calibration(recipe))
+    if recovery_needs.find_recovery(recipe):
+        calibration_text.check_spare(given, Path(model.path), *recovery_needs.calibration_size(recipe))
     return given
 
 

@@ -15,12 +15,12 @@ from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.preflight import Preflight
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.planner.target_choice import Choice, Goal
+from backend.domain.planner.target_choice import TargetChoice, TargetGoal
+from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
-from backend.domain.recipe.techniques import supported
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Facts, Reason
+from backend.domain.rules.target_facts import Reason, TargetFacts
 from backend.hardware import engine_status
 from backend.service.machines import targets
 from backend.service.models import models, preflight, technique_checks
@@ -41,10 +41,10 @@ class Case:
     recipe: Recipe
     asked: str
     target: Target
-    facts: Facts
+    facts: TargetFacts
     verdict: Verdict
-    goal: Goal | None = None
-    choice: Choice | None = None
+    goal: TargetGoal | None = None
+    choice: TargetChoice | None = None
 
     @property
     def draft(self) -> ModelFacts | None:
@@ -62,7 +62,7 @@ def resolve(
     model: ModelFacts,
     recipe: Recipe,
     target: str = "local",
-    goal: Goal | None = None,
+    goal: TargetGoal | None = None,
     load: ExpectedLoad | None = None,
     *,
     probe: bool = False,
@@ -111,7 +111,7 @@ def _with_preflight(workspace: Workspace, model: ModelFacts, recipe: Recipe, ver
     return verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"notes": notes})})
 
 
-def _with_speculation_facts(workspace: Workspace, recipe: Recipe, facts: Facts) -> Facts:
+def _with_speculation_facts(workspace: Workspace, recipe: Recipe, facts: TargetFacts) -> TargetFacts:
     """With what a `speculate` step needs beside model and draft: proposers of one's own, a library."""
     step = recipe.step("speculate")
     if isinstance(step, Speculate) and step.method == "suffix":
@@ -150,13 +150,15 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
     own = models.resolve_draft(workspace, model, "auto")
     facts = case.facts if case else targets.rule_facts(targets.find(workspace, "local"), model, own)
     beside = facts if facts.draft else facts.model_copy(update={"draft": own})
-    verdict = case.verdict if case else check.check(model, recipe, beside)
+    verdict = case.verdict if case else check.check_recipe(model, recipe, beside)
     known = {reason.message for reason in verdict.reasons}
     found = []
     for step in map(_plain_step, supported()):
         longer = recipe.model_copy(update={"steps": (*recipe.steps, step)})
         brought = [
-            r.message for r in check.check(model, longer, beside, suggest=False).reasons if r.message not in known
+            r.message
+            for r in check.check_recipe(model, longer, beside, suggest=False).reasons
+            if r.message not in known
         ]
         instead = (
             _alternative(model, recipe, verdict, step, facts.model_copy(update={"draft": own})) if brought else None
@@ -165,7 +167,7 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
     return found
 
 
-def _alternative(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, facts: Facts) -> Recipe | None:
+def _alternative(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, facts: TargetFacts) -> Recipe | None:
     """A valid recipe, other than the one there is with its `own` verdict, that has a step of this technique and
     method."""
     others = tuple(other for other in recipe.steps if other.technique != step.technique)
@@ -173,7 +175,7 @@ def _alternative(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, fa
         (number for number, other in enumerate(recipe.steps) if other.technique == step.technique), len(others)
     )
     swapped = recipe.model_copy(update={"steps": (*others[:place], step, *others[place:])})
-    verdict = own if swapped == recipe else check.check(model, swapped, facts)
+    verdict = own if swapped == recipe else check.check_recipe(model, swapped, facts)
     nearest = swapped if verdict.valid else verdict.suggestion
     if nearest is None or nearest == recipe:
         return None

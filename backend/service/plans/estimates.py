@@ -16,7 +16,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import serving_memory
 from backend.domain.planner import estimate, estimate_correction, roofline
 from backend.domain.planner.draft_payoff import PayoffMap
-from backend.domain.planner.estimate import Context, Estimate
+from backend.domain.planner.estimate import Estimate, EstimateContext
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Speculate
@@ -152,7 +152,9 @@ def _find_measured(workspace: Workspace, case: Case) -> MeasuredVariant | None:
     return find_evaluation(workspace, case.model, case.recipe)
 
 
-def _correction(case: Case, context: Context, measured: MeasuredVariant) -> tuple[Calibration, float | None] | None:
+def _correction(
+    case: Case, context: EstimateContext, measured: MeasuredVariant
+) -> tuple[Calibration, float | None] | None:
     """The correction and the measured acceptance for the load's streams; None where nothing is predicted."""
     concurrency = context.load.concurrency
     predicted = ((_predict(case.model, case.recipe, context, level), level) for level in measured.levels)
@@ -171,7 +173,7 @@ def _acceptance(recipe: Recipe, level: Level) -> float | None:
     step = recipe.step("speculate")
     if not isinstance(step, Speculate) or level.acceptance_rate is None:
         return None
-    return roofline.acceptance_of(level.acceptance_rate, step.tokens)
+    return roofline.acceptance_from_rate(level.acceptance_rate, step.tokens)
 
 
 def _trained_acceptance(workspace: Workspace, case: Case) -> float | None:
@@ -180,10 +182,10 @@ def _trained_acceptance(workspace: Workspace, case: Case) -> float | None:
     if not isinstance(step, Speculate) or draft is None:
         return None
     tokens = min(step.tokens, len(draft.lengths))
-    return roofline.acceptance_of((draft.lengths[tokens - 1] - 1) / tokens, tokens)
+    return roofline.acceptance_from_rate((draft.lengths[tokens - 1] - 1) / tokens, tokens)
 
 
-def _predict(model: ModelFacts, recipe: Recipe, context: Context, level: Level) -> Speed | None:
+def _predict(model: ModelFacts, recipe: Recipe, context: EstimateContext, level: Level) -> Speed | None:
     """What would have been predicted for the load that was measured."""
     facts = context.facts
     assert facts.device is not None
@@ -193,8 +195,10 @@ def _predict(model: ModelFacts, recipe: Recipe, context: Context, level: Level) 
         concurrency=level.concurrency,
     )
     degree, draft = recipe.serving.tensor_parallel, facts.serving_draft(recipe)
-    held = serving_memory.sequences(
-        serving_memory.room(model, recipe, facts.device, degree, draft), recipe, load.input_tokens + load.output_tokens
+    held = serving_memory.concurrent_sequences(
+        serving_memory.device_memory(model, recipe, facts.device, degree, draft),
+        recipe,
+        load.input_tokens + load.output_tokens,
     )
     acceptance, gains = _acceptance(recipe, level), context.gains(recipe)
     return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance, held, gains)

@@ -12,7 +12,7 @@ from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.machine import price_list
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron import compile_cache, compile_plan, cores
-from backend.domain.neuron.compile_cache import Lookup
+from backend.domain.neuron.compile_cache import CacheLookup
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.planner import estimate
@@ -50,7 +50,7 @@ class CompilationPreview(Frozen):
     discount: float = 0.0
     """The share that is off it already."""
     notes: tuple[str, ...]
-    lookup: Lookup
+    lookup: CacheLookup
     """Whether the cache of compiled results has it at this moment."""
 
     @property
@@ -88,25 +88,25 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
         raise ImpossibleStack(refusal_text(case.verdict))
     device = case.target.device
     draft = case.facts.serving_draft(case.recipe)
-    first = compile_plan.plan(case.model, case.recipe, device, draft)
+    first = compile_plan.make_compile_plan(case.model, case.recipe, device, draft)
     stack = STACKS[first.stack]
     installed = (engine_status.read_marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
     plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
-    room = cores.room(case.model, case.recipe, device, plan.tensor_parallel, draft)
+    room = cores.core_memory(case.model, case.recipe, device, plan.tensor_parallel, draft)
     return CompilationPreview(
         target=case.asked,
         stack=stack.title,
         key=plan.key,
         plan=plan,
-        cores=cores.logical(device).units,
-        core_memory_bytes=cores.logical(device).memory_bytes,
+        cores=cores.logical_device(device).units,
+        core_memory_bytes=cores.logical_device(device).memory_bytes,
         weights_bytes=room.weights_per_device,
         cache_bytes=plan.batch * plan.positions * room.kv_bytes_per_token,
         runtime_bytes=room.runtime[1],
         price_per_hour=case.target.price_per_hour,
         discount=case.target.discount,
         notes=(*case.verdict.plan.notes, *([] if plan.compiler else [NO_COMPILER])),
-        lookup=compile_cache.look(plan, compiled_results.open_cache(workspace.settings).entries()),
+        lookup=compile_cache.look_up(plan, compiled_results.open_cache(workspace.settings).entries()),
     )
 
 
@@ -123,7 +123,7 @@ def prepare(
     assert case.verdict.plan is not None
     if found.lookup.state == "miss":
         engine_status.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
-    need = estimate.need(model, case.recipe, case.draft)
+    need = estimate.estimate_needs(model, case.recipe, case.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(

@@ -8,8 +8,8 @@ from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import Need
-from backend.domain.planner.target_choice import Deployment, Goal
+from backend.domain.planner.estimate import JobNeeds
+from backend.domain.planner.target_choice import Deployment, TargetGoal
 from backend.domain.recipe import quantization_engines
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
@@ -30,7 +30,7 @@ class PreparedOptimize(Frozen):
     """All that is known before the start."""
 
     spec: OptimizeSpec
-    need: Need
+    need: JobNeeds
 
 
 class OptimizePreview(Frozen):
@@ -38,7 +38,7 @@ class OptimizePreview(Frozen):
     on."""
 
     plan: Plan
-    need: Need
+    need: JobNeeds
     spec: OptimizeSpec | None
     deployment: Deployment | None
     where: str
@@ -54,7 +54,7 @@ def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> OptimizePrevi
         placed, spec = make_deployment(case), None
         if case.verdict.plan is None:
             raise ImpossibleStack(refusal_text(case.verdict))
-        plan, need = case.verdict.plan, estimate.need(case.model, case.recipe, case.draft)
+        plan, need = case.verdict.plan, estimate.estimate_needs(case.model, case.recipe, case.draft)
     return OptimizePreview(
         plan=plan, need=need, spec=spec, deployment=placed, where=where_text(case.model, placed, case.recipe)
     )
@@ -86,7 +86,12 @@ def make_deployment(case: Case) -> Deployment | None:
     choice = case.choice
     if choice is None:
         return made
-    chosen = {"why": choice.why, "goal": case.goal or Goal(), "job": choice.job, "losers": choice.losers[:RUNNERS_UP]}
+    chosen = {
+        "why": choice.why,
+        "goal": case.goal or TargetGoal(),
+        "job": choice.job,
+        "losers": choice.losers[:RUNNERS_UP],
+    }
     return made.model_copy(update=chosen)
 
 
@@ -137,14 +142,14 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
     here = case if placed is None else cases.resolve(workspace, model, recipe)
     planned = here.verdict.plan
     if planned is None and placed is not None and here.verdict.outcome == "does-not-fit":
-        planned = rules_plan.plan(model, recipe, here.facts)  # what is served elsewhere need not fit here
+        planned = rules_plan.make_plan(model, recipe, here.facts)  # what is served elsewhere need not fit here
     if planned is None:
         raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{refusal_text(here.verdict)}")
     if recipe.step("compile"):
         engine_status.engine_python(workspace.settings, "serve")
     for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
         engine_status.engine_python(workspace.settings, str(environment))
-    need = estimate.need(model, recipe, here.draft)
+    need = estimate.estimate_needs(model, recipe, here.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)
     spec = OptimizeSpec(

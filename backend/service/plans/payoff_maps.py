@@ -10,7 +10,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState, PayoffSpec
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Shape
+from backend.domain.planner.draft_payoff import DraftShape, MapKey, PayoffMap
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.hardware import engine_status, probe
 from backend.service.jobs import artifacts, jobs
@@ -35,9 +35,9 @@ def map_of_job(job: JobView) -> PayoffMap | None:
 def find_map(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | None:
     """The newest map of this model with these weights under these settings, by this vLLM on this machine; None without
     one."""
-    wanted = draft_payoff.key(
+    wanted = draft_payoff.map_key(
         model.revision,
-        draft_payoff.weights_of(recipe),
+        draft_payoff.weights_hash(recipe),
         recipe.serving,
         engine_status.list_versions(workspace.settings),
         probe.probe(),
@@ -49,7 +49,7 @@ class TrainedDraft(NamedTuple):
     """A draft that `train` made. `lengths`: its mean tokens a step at 1, 2, ... proposed, measured as it was
     trained."""
 
-    shape: Shape
+    shape: DraftShape
     lengths: tuple[float, ...]
 
 
@@ -63,7 +63,11 @@ def find_trained_draft(workspace: Workspace, model: ModelFacts, recipe: Recipe) 
         draft = models.find_draft(workspace, model, recipe)
     except WhetstoneError:  # what is said of the recipe says it
         return None
-    return TrainedDraft(Shape(parameters=draft.parameters, layers=draft.layers), lengths) if draft and lengths else None
+    return (
+        TrainedDraft(DraftShape(parameters=draft.parameters, layers=draft.layers), lengths)
+        if draft and lengths
+        else None
+    )
 
 
 def with_best_tokens(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
@@ -81,7 +85,7 @@ def with_best_tokens(workspace: Workspace, model: ModelCard, recipe: Recipe) -> 
 def find_for_spec(workspace: Workspace, spec: PayoffSpec) -> PayoffMap | None:
     """The newest map that such a job would measure again."""
     serving, versions = spec.variants[0].serving, engine_status.list_versions(workspace.settings)
-    found = find_by_key(workspace, draft_payoff.key(spec.revision, spec.weights, serving, versions, probe.probe()))
+    found = find_by_key(workspace, draft_payoff.map_key(spec.revision, spec.weights, serving, versions, probe.probe()))
     return found if found and set(spec.streams) <= set(found.streams) else None
 
 

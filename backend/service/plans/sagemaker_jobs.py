@@ -11,8 +11,8 @@ from backend.domain.jobs.jobs import ManagedSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import price_list
 from backend.domain.managed import iam_policy, optimization_requests
-from backend.domain.managed.aws_settings import AwsSettings, read
-from backend.domain.managed.optimization_requests import Requests
+from backend.domain.managed.aws_settings import AwsSettings, read_settings
+from backend.domain.managed.optimization_requests import OptimizationRequests
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
@@ -53,7 +53,7 @@ def preview(workspace: Workspace, case: Case, given: Sequence[str]) -> ManagedPr
     return ManagedPreview(
         model=case.model.id,
         target=case.asked,
-        requests=tuple(optimization_requests.named(each, name) for each in found.create),
+        requests=tuple(optimization_requests.with_name(each, name) for each in found.create),
         notes=found.notes,
         price_per_hour=case.target.price_per_hour,
         price=PRICE.replace("USD an hour", f"USD an hour{price_list.discount_text(case.target.discount)}", 1),
@@ -83,7 +83,7 @@ def submit(
     (request,) = found.create
     parent = _parent(case, settings)
     if parent is not None:
-        artifact_storage.check_quota(workspace, estimate.need(parent, case.recipe, case.draft).disk_bytes)
+        artifact_storage.check_quota(workspace, estimate.estimate_needs(parent, case.recipe, case.draft).disk_bytes)
     spec = ManagedSpec(
         model=case.model.id,
         recipe=case.recipe,
@@ -127,16 +127,18 @@ def _steps_around(case: Case, settings: AwsSettings) -> list[str]:
     return [*found, f"The result stays in S3, {why}."]
 
 
-def _requests(workspace: Workspace, case: Case, given: Sequence[str]) -> tuple[Requests, AwsSettings | None]:
+def _requests(
+    workspace: Workspace, case: Case, given: Sequence[str]
+) -> tuple[OptimizationRequests, AwsSettings | None]:
     """And the settings; None where no job is needed."""
     if case.verdict.plan is None:
         raise ImpossibleStack(refusal_text(case.verdict))
     degree, hardware = case.verdict.plan.tensor_parallel, case.target.device.hardware
     if not optimization_requests.needs_job(case.recipe):
-        return Requests(create=(), notes=optimization_requests.notes(case.recipe, hardware)), None
-    settings = read(given, workspace.settings.aws, here=isinstance(case.model, ModelCard))
+        return OptimizationRequests(create=(), notes=optimization_requests.notes(case.recipe, hardware)), None
+    settings = read_settings(given, workspace.settings.aws, here=isinstance(case.model, ModelCard))
     assert case.target.instance is not None
-    made = optimization_requests.requests(
+    made = optimization_requests.build_requests(
         case.recipe, case.target.instance.name, hardware, settings, tensor_parallel=degree
     )
     return made.model_copy(update={"notes": (*made.notes, *_steps_around(case, settings))}), settings

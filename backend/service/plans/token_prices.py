@@ -10,7 +10,7 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.presets import load
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.planner.target_choice import Goal
+from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.service.machines import targets
 from backend.service.plans import auto_target, cases, estimates
@@ -95,5 +95,7 @@ def estimate_tokens(
 ) -> Estimate | None:
     """There, or where its tokens are cheapest; None where no instance will do."""
     if target is None:
-        return auto_target.choose_target(workspace, model, recipe, Goal(wanted="throughput"), expected_load).winner
+        return auto_target.choose_target(
+            workspace, model, recipe, TargetGoal(wanted="throughput"), expected_load
+        ).winner
     return estimates.estimate_one(workspace, cases.resolve(workspace, model, recipe, target), expected_load)

@@ -8,7 +8,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.frozen import Frozen
 from backend.domain.planner import preset_titles, presets
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.preset_titles import Entry, Standing, standings
+from backend.domain.planner.preset_titles import PresetRow, PresetTitle, title_presets
 from backend.domain.planner.presets import Preset
 from backend.domain.recipe import methods
 from backend.domain.recipe.recipe import ORIGINAL, Quantize, Recipe
@@ -26,10 +26,10 @@ class PresetComparison(Frozen):
 
     concurrency: int
     original: Estimate | None
-    rows: tuple[Standing, ...]
+    rows: tuple[PresetTitle, ...]
     estimates: tuple[Estimate | None, ...]
 
-    def row(self, preset_id: str) -> Standing | None:
+    def row(self, preset_id: str) -> PresetTitle | None:
         return next((each for each in self.rows if each.key == preset_id), None)
 
 
@@ -40,8 +40,10 @@ def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) ->
     ]
     here = bool(chosen) and all(preset.target.startswith("local") for preset in chosen)
     original = _estimate_original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
-    entries = [Entry(p.id, p.goal, recipe_title(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)]
-    rows = tuple(standings(entries, original))
+    entries = [
+        PresetRow(p.id, p.goal, recipe_title(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)
+    ]
+    rows = tuple(title_presets(entries, original))
     return PresetComparison(concurrency=concurrency, original=original, rows=rows, estimates=tuple(found))
 
 
@@ -61,7 +63,7 @@ def short_names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
     titles = []
     for preset in chosen:
         rows = [row for beside in neighbours if (row := beside[preset.model].row(preset.id))]
-        titles.append(preset_titles.at_all_loads(rows, recipe_title(preset.recipe)))
+        titles.append(preset_titles.title_at_all_loads(rows, recipe_title(preset.recipe)))
     return presets.labels(chosen, titles)
 
 

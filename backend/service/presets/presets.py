@@ -17,7 +17,7 @@ from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
-from backend.domain.validation import first_flaw, read_stored, readable
+from backend.domain.validation import first_flaw, read_stored, readable_rows
 from backend.present.preset_figures import Estimated, Measurement
 from backend.service.machines import targets
 from backend.service.models import models
@@ -125,7 +125,7 @@ def listing(
     _sync_if_writable(workspace)
     where = _conditions(workspace, chosen or PresetFilter())
     with workspace.store.read() as session:
-        return readable(kept.list_rows(session, where, limit=limit, offset=offset), _known)
+        return readable_rows(kept.list_rows(session, where, limit=limit, offset=offset), _known)
 
 
 def count(workspace: Workspace, chosen: PresetFilter | None = None) -> int:

@@ -144,7 +144,7 @@ def _make_deployment(workspace: Workspace, artifact_id: str, wanted: DeploymentR
             f"{artifact_id} is compiled for Neuron, and these containers serve on NVIDIA GPUs: choose another."
         )
     step = shown.manifest.recipe.step("quantize")
-    if why := methods.unserved(step, "cuda", model_type=shown.manifest.parent.model_type):
+    if why := methods.unserved_reason(step, "cuda", model_type=shown.manifest.parent.model_type):
         raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
     parallel = wanted.tensor_parallel or variant.serving.tensor_parallel
     _check_instance(_instance(workspace, wanted.instance), parallel, variant.bytes_on_disk or 0)
@@ -199,7 +199,7 @@ def _check_kernels(workspace: Workspace, manifest: Manifest, instance: str, para
     where = targets.find(workspace, instance)
     serving = manifest.recipe.serving.model_copy(update={"tensor_parallel": parallel})
     recipe = manifest.recipe.model_copy(update={"serving": serving})
-    if why := kernel_rules.unserved(manifest.parent, recipe, targets.rule_facts(where, manifest.parent, None)):
+    if why := kernel_rules.find_unserved(manifest.parent, recipe, targets.rule_facts(where, manifest.parent, None)):
         raise ImpossibleStack(f"{manifest.id} cannot be served there: {why}.")
 
 

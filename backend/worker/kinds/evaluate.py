@@ -30,7 +30,7 @@ from backend.domain.limits.quality_loss import floor_problem
 from backend.domain.load.prompt_lines import GREEDY_STREAMS
 from backend.domain.model.shapes import sizes
 from backend.domain.model.stored_weights import StoredWeights
-from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
+from backend.domain.needs.kv_cache_tokens import peak_tokens as cache_tokens
 from backend.domain.needs.serving_memory import BYTES, kv_bytes
 from backend.domain.workload.workload import parse_workload
 from backend.hardware import engine_status, probe, processor_speed

@@ -20,11 +20,11 @@ from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
 from backend.domain.limits.quality_loss import floor_problem
 from backend.domain.needs import job_duration, serving_memory
-from backend.domain.needs.hardware_rates import of_measured
+from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.domain.recipe import precision_allocation, quantization_engines
 from backend.domain.recipe.methods import TUNED, reads_text
-from backend.domain.recipe.recovery import Recover, gained
+from backend.domain.recipe.recovery import Recover, gain_sentence
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engine_status, probe, processor_speed
 from backend.worker.optimizing import neuron_compile, recovery
@@ -208,11 +208,11 @@ class Optimization:
             folder, quantized = self.channel.resume(), self._planned("quantize") is not None
             found = recovery.score_stages(folder, self.facts["quality"], self._scored, quantized=quantized)
             self.facts["recovery"]["quality"] = found
-            self.progress.note(gained(found))
+            self.progress.note(gain_sentence(found))
         # beside what was predicted, which leaves out how errors meet, so it is too low
         if self.facts.get("bits") is not None:
             self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
-        if missed := precision_allocation.missed(self.spec.recipe.limits, self.facts["quality"]):
+        if missed := precision_allocation.missed_limit(self.spec.recipe.limits, self.facts["quality"]):
             raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")
         if ruined := floor_problem(self.facts["quality"], configuration.load().quality_floor):
             self.facts["quality"]["below_floor"] = ruined
@@ -227,7 +227,7 @@ def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
         return {}
     measured = processor_speed.find_measured(configuration.load().cache)
     flops = measured.speed.flops if measured else NOMINAL_FLOPS * probe.cores()
-    rates = of_measured(flops, probe.cores(), probe.probe()["flags"])
+    rates = processor_rates(flops, probe.cores(), probe.probe()["flags"])
     moved = spec.model.weights_bytes + serving_memory.weights(spec.model, spec.recipe).total
     least, most = (job_duration.job_phases(spec.model, spec.recipe, rates, moved, end) for end in (0, 1))
     return {name: (least[name] * most[name]) ** 0.5 for name in least}

@@ -30,9 +30,9 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import Disturbance, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import factor_ci95
 from backend.domain.model.facts import ModelCard
-from backend.domain.needs.kv_cache_tokens import tokens as cache_tokens
+from backend.domain.needs.kv_cache_tokens import peak_tokens as cache_tokens
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import MapKey, PayoffMap, Point, Probe, Shape
+from backend.domain.planner.draft_payoff import DraftProbe, DraftShape, MapKey, PayoffMap, PayoffPoint
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.domain.workload.workload import parse_workload
 from backend.engines.drafts import random_draft as random_drafts
@@ -64,8 +64,8 @@ class Server(NamedTuple):
     """`shape` and `probe` None: without speculation."""
 
     variant: Variant
-    shape: Shape | None = None
-    probe: Probe | None = None
+    shape: DraftShape | None = None
+    probe: DraftProbe | None = None
 
     @property
     def answer(self) -> float:
@@ -93,7 +93,7 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
             progress,
             cache_tokens(workload.prompts, options, measured.longest),
         )
-        key = draft_payoff.key(
+        key = draft_payoff.map_key(
             spec.revision, spec.weights, target.serving, engine_status.list_versions(settings), probe.probe()
         )
         with pool:
@@ -148,7 +148,7 @@ class SlotMeasurement:
             self.slots[place] = self._kept(place) or self._measure(place, pool)
             self._progress.advance(done, variant=self.servers[server].variant.name, concurrency=place[1], block=block)
 
-    def points(self) -> Iterator[Point]:
+    def points(self) -> Iterator[PayoffPoint]:
         """Of each server at each number of streams, those without speculation first."""
         for number, server in enumerate(self.servers):
             for streams in self.spec.streams:
@@ -157,7 +157,7 @@ class SlotMeasurement:
                 relative = [each.step_s / base.step_s for each, base in zip(own, plain, strict=True)]
                 tokens = [each.token_s / base.token_s for each, base in zip(own, plain, strict=True)]
                 accepted = [each.accepted for each in own if each.accepted is not None]
-                yield Point(
+                yield PayoffPoint(
                     streams=streams,
                     tokens=server.probe.tokens if server.probe else 0,
                     draft=server.shape,
@@ -270,8 +270,8 @@ def _map(key: MapKey, target: Variant, card: ModelCard, measured: SlotMeasuremen
         model=target.source,
         parameters=card.parameters,
         points=points,
-        costs=draft_payoff.fit(points),
-        error=draft_payoff.error_factor(draft_payoff.held_out(points)),
+        costs=draft_payoff.fit_costs(points),
+        error=draft_payoff.error_factor(draft_payoff.cross_validate(points)),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 1),
         hardware=json.loads(json.dumps(probe.probe())),

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import QualityFloorMissed
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe import precision, precision_allocation
-from backend.domain.recipe.precision import Measured
-from backend.domain.recipe.precision_allocation import MOST_TRIES, Attempt, Chosen
+from backend.domain.recipe.precision import MeasuredGroup
+from backend.domain.recipe.precision_allocation import MOST_TRIES, Allocation, AllocationTry
 from backend.domain.recipe.recipe import Limits
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class PrecisionSearch:
         self.request, self.limits, self.folder, self.progress = request, limits, folder, progress
         self.target: float | None = options.get("target_bits")
         self.candidates = precision.candidates(options, options["eight_bits"])
-        self.missed: list[Attempt] = []
+        self.missed: list[AllocationTry] = []
         self._path = folder / "attempts.json"
 
     def run(self, score: Score) -> tuple[QuantizeResult, dict[str, Any] | None]:
@@ -56,37 +56,39 @@ class PrecisionSearch:
             if not self.limits.fall_back:
                 return quantize, self._told(chosen, [])
             quality = score()
-            if precision_allocation.missed(self.limits, quality) is None:
+            if precision_allocation.missed_limit(self.limits, quality) is None:
                 return quantize, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
             self._keep(quality)
             chosen = self._next(chosen, quality)
 
     @cached_property
-    def groups(self) -> list[Measured]:
+    def groups(self) -> list[MeasuredGroup]:
         from backend.engines import native
 
         quantize = self.request.model_copy(update={"work_dir": self.folder / "probe"})
         return native.measure(quantize, self.candidates, self.progress)
 
-    def _first(self) -> Chosen | None:
+    def _first(self) -> Allocation | None:
         """The allocation within the average; None, every group as the step makes it, where none is asked for."""
         if self.target is None:
             return None
-        chosen = precision_allocation.within(self.groups, self.candidates, self.target)
-        bits, kinds = precision.average(self.groups, chosen), len(set(chosen))
+        chosen = precision_allocation.allocate(self.groups, self.candidates, self.target)
+        bits, kinds = precision.average_bits(self.groups, chosen), len(set(chosen))
         self.progress.note(
             f"{bits:.2f} bits a weight on average in {kinds} precisions, at most {self.target:g} were asked for."
         )
         return chosen
 
-    def _next(self, last: Chosen | None, quality: Mapping[str, Any]) -> Chosen:
+    def _next(self, last: Allocation | None, quality: Mapping[str, Any]) -> Allocation:
         """What to try after the last attempt missed. Raises QualityFloorMissed where there is nothing more to try."""
         before = [self.candidates[0]] * len(self.groups) if last is None else last
-        attempt, excess = self._attempt(before, quality), precision_allocation.excess(self.limits, quality)
+        attempt, excess = self._attempt(before, quality), precision_allocation.limit_excess(self.limits, quality)
         self.missed.append(attempt)
         tries = len(self.missed)
         chosen = (
-            precision_allocation.raised(self.groups, self.candidates, before, excess) if tries < MOST_TRIES else None
+            precision_allocation.raise_precisions(self.groups, self.candidates, before, excess)
+            if tries < MOST_TRIES
+            else None
         )
         if chosen is None:
             said = str(attempt.missed)
@@ -94,7 +96,7 @@ class PrecisionSearch:
                 f"{said[:1].upper()}{said[1:]}, after {tries} tries of at most {MOST_TRIES}, the last with "
                 f"{attempt.average_bits:.2f} bits a weight: nothing was registered. Loosen the limit or keep the original."
             )
-        bits = precision.average(self.groups, chosen)
+        bits = precision.average_bits(self.groups, chosen)
         self.progress.phase(
             "raise",
             f"Try {tries + 1} of at most {MOST_TRIES}: {bits:.2f} bits a weight, since {attempt.missed}",
@@ -102,32 +104,34 @@ class PrecisionSearch:
         )
         return chosen
 
-    def _quantize(self, chosen: Chosen | None) -> QuantizeResult:
+    def _quantize(self, chosen: Allocation | None) -> QuantizeResult:
         from backend.engines import native
 
         shutil.rmtree(self.request.out_dir, ignore_errors=True)
         return native.quantize(self.request.model_copy(update={"precisions": self._others(chosen)}), self.progress)
 
-    def _others(self, chosen: Chosen | None) -> dict[str, precision.Precision]:
+    def _others(self, chosen: Allocation | None) -> dict[str, precision.Precision]:
         """By group, what differs from the step's own."""
         if chosen is None:
             return {}
         pairs = zip(self.groups, chosen, strict=True)
         return {group.name: each for group, each in pairs if each != self.candidates[0]}
 
-    def _attempt(self, chosen: Chosen, quality: Mapping[str, Any]) -> Attempt:
-        return Attempt(
-            average_bits=precision.average(self.groups, chosen),
+    def _attempt(self, chosen: Allocation, quality: Mapping[str, Any]) -> AllocationTry:
+        return AllocationTry(
+            average_bits=precision.average_bits(self.groups, chosen),
             kl_mean=quality["kl_mean"],
-            perplexity_increase=precision_allocation.increase(quality),
-            missed=precision_allocation.missed(self.limits, quality),
+            perplexity_increase=precision_allocation.perplexity_increase(quality),
+            missed=precision_allocation.missed_limit(self.limits, quality),
             raised={name: each.name for name, each in self._others(chosen).items()},
         )
 
-    def _told(self, chosen: Chosen | None, attempts: list[Attempt]) -> dict[str, Any] | None:
+    def _told(self, chosen: Allocation | None, attempts: list[AllocationTry]) -> dict[str, Any] | None:
         if chosen is None:
             return None
-        return precision_allocation.record(self.groups, chosen, self.candidates[0], self.target, self.missed + attempts)
+        return precision_allocation.precision_record(
+            self.groups, chosen, self.candidates[0], self.target, self.missed + attempts
+        )
 
     @property
     def _key(self) -> str:

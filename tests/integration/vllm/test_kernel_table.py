@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backend.domain.kernels import kernel_choice
-from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, Layout
+from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, StoredLayout
 from backend.settings import CHECKOUT
 
 PYTHON = Path(os.environ.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines") / "serve/bin/python"
@@ -24,16 +24,16 @@ GROUPS = (CHANNEL, 8, 16, 32, 64, 96, 128, 256, 384, 768)
 SHAPES = ((768, 768, 768), (768, 1152, 768), (384, 768, 768), (96, 64, 768), (768, 100, 768), (512, 1536, 4096))
 """Inputs and outputs of a device, and the inputs before the cut."""
 INTEGERS = (
-    *(Layout("wNa16", 4, group, zero_points=True) for group in GROUPS),
-    *(Layout("wNa16", bits, group) for group in GROUPS for bits in (4, 8)),
+    *(StoredLayout("wNa16", 4, group, zero_points=True) for group in GROUPS),
+    *(StoredLayout("wNa16", bits, group) for group in GROUPS for bits in (4, 8)),
 )
 BOTH_SIDES = (
-    Layout("int8", activations="dynamic"),
-    Layout("int8", activations="static"),
-    Layout("fp8", activations="dynamic"),
-    Layout("fp8", activations="static"),
+    StoredLayout("int8", activations="dynamic"),
+    StoredLayout("int8", activations="static"),
+    StoredLayout("fp8", activations="dynamic"),
+    StoredLayout("fp8", activations="static"),
 )
-Case = tuple[Layout, Layer, Chip]
+Case = tuple[StoredLayout, Layer, Chip]
 
 pytestmark = [pytest.mark.vllm, pytest.mark.campaign]
 
@@ -49,7 +49,7 @@ def cases() -> Iterator[Case]:
         yield from itertools.product(layouts, [Layer("experts", inputs, outputs, whole, experts=True)], gpus)
 
 
-def asked(layout: Layout, layer: Layer, chip: Chip) -> dict[str, Any]:
+def asked(layout: StoredLayout, layer: Layer, chip: Chip) -> dict[str, Any]:
     """The case for vLLM."""
     sizes = {"inputs": layer.inputs, "outputs": layer.outputs, "all_inputs": layer.all_inputs, "group": layout.group}
     where = {"capability": chip.capability, "dtype": chip.dtype, "experts": layer.experts}
@@ -63,7 +63,7 @@ def test_the_table_takes_the_kernel_that_vllm_takes() -> None:
     found = subprocess.run([PYTHON, CHOOSER], input=sent, env=environment, capture_output=True, text=True, timeout=240)
     assert found.returncode == 0, found.stderr[-2000:]
     answer = json.loads(found.stdout.splitlines()[-1])
-    ours = [kernel.name if (kernel := kernel_choice.preferred(*case)) else None for case in every]
+    ours = [kernel.name if (kernel := kernel_choice.preferred_kernel(*case)) else None for case in every]
     both = zip(every, ours, answer["kernels"], strict=True)
     apart = [(case, mine, its) for case, mine, its in both if mine != its]
     assert not apart, (len(apart), apart[:5])
@@ -72,5 +72,6 @@ def test_the_table_takes_the_kernel_that_vllm_takes() -> None:
     assert len(answer["errors"]) == 10 and all(error < 0.01 for error in answer["errors"].values()), answer["errors"]
     layer = Layer("up", 192, 64, 192)
     assert all(
-        kernel_choice.choose(Layout("wNa16", 4, int(size)), layer, Chip("cpu")).kernel for size in answer["errors"]
+        kernel_choice.choose_kernel(StoredLayout("wNa16", 4, int(size)), layer, Chip("cpu")).kernel
+        for size in answer["errors"]
     )

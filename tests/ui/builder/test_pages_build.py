@@ -22,7 +22,7 @@ from backend.domain.recipe.recipe import Quantize, Recipe, read
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules import check as rules
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.models import models
@@ -450,13 +450,13 @@ def test_a_rerun_decides_once_whether_the_recipe_is_valid(
 ) -> None:
     """Other recipes are tried on purpose: those with one step more, and what could be had instead."""
     at = studio.open_page("build", model="starter", recipe=text, target=target)
-    decided, decide = [], rules.check
+    decided, decide = [], rules.check_recipe
 
-    def counted(model: ModelFacts, recipe: Recipe, facts: Facts, *, suggest: bool = True) -> Verdict:
+    def counted(model: ModelFacts, recipe: Recipe, facts: TargetFacts, *, suggest: bool = True) -> Verdict:
         decided.append(recipe.steps)
         return decide(model, recipe, facts, suggest=suggest)
 
-    monkeypatch.setattr(rules, "check", counted)
+    monkeypatch.setattr(rules, "check_recipe", counted)
     at.run()
     studio.check(at)
     assert decided.count(recipe_files.read_text(text).steps) == times and len(decided) > times

@@ -25,15 +25,15 @@ def measured(home: Workspace) -> tuple[JobView, PayoffMap]:
     """A job that has measured a map of the starter on this machine, its costs made up."""
     serving = recipe_files.read_file(Path("draft")).serving
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter", serving=serving)
-    weights = draft_payoff.weights_of(ORIGINAL)
+    weights = draft_payoff.weights_hash(ORIGINAL)
     spec = PayoffSpec(
         variants=(target,),
-        probes=draft_payoff.probes(card),
+        probes=draft_payoff.make_probes(card),
         prompts="prompts.jsonl",
         revision=card.revision,
         weights=weights,
     )
-    key = draft_payoff.key(
+    key = draft_payoff.map_key(
         card.revision, weights, target.serving, engine_status.list_versions(settings.load()), probe.probe()
     )
     found = payoffs.payoff_map(key, model="starter")
@@ -53,7 +53,7 @@ def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(home: Wor
     said, card = studio.says(at), models.resolve(home, "starter")
     draft = models.resolve_draft(home, card, "auto")
     assert draft is not None
-    shape = draft_payoff.Shape(parameters=draft.parameters, layers=draft.layers)
+    shape = draft_payoff.DraftShape(parameters=draft.parameters, layers=draft.layers)
     assert all(each in said for each in words.answers(found, shape))
     assert "What speculation costs was measured here on 2026-11-23 (payoff map)" in said
     assert "of the payoff map measured here on 2026-11-23" in said
@@ -62,10 +62,10 @@ def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(home: Wor
 def test_the_jobs_page_answers_for_a_draft_of_any_size_and_leads_on_to_build(home: Workspace) -> None:
     job, found = measured(home)
     at = studio.open_page("job", id=job.id)
-    assert all(each in studio.says(at) for each in words.answers(found, draft_payoff.shape_of(5_000_000)))
+    assert all(each in studio.says(at) for each in words.answers(found, draft_payoff.draft_shape(5_000_000)))
     at.number_input(key="job_payoff-size").set_value(40.0).run()
     studio.check(at)
-    assert all(each in studio.says(at) for each in words.answers(found, draft_payoff.shape_of(40_000_000)))
+    assert all(each in studio.says(at) for each in words.answers(found, draft_payoff.draft_shape(40_000_000)))
     assert "Build with a draft" in [button.label for button in at.button]
     recipe = recipe_files.read_text(way_on(home, job, jobs.specification(home, job.id)).params["recipe"])
     assert recipe.serving.enforce_eager and recipe.step("speculate") is not None, "the settings that the map holds for"

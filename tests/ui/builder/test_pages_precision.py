@@ -8,8 +8,8 @@ from app.builder import recipe_options
 from app.jobs import precision as bits_view
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobState
-from backend.domain.recipe.precision import Measured, candidates
-from backend.domain.recipe.precision_allocation import Attempt, record
+from backend.domain.recipe.precision import MeasuredGroup, candidates
+from backend.domain.recipe.precision_allocation import AllocationTry, precision_record
 from backend.domain.recipe.recipe import read
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -19,7 +19,7 @@ from tests import studio
 
 CANDIDATES = candidates({"method": "awq", "bits": 4, "group_size": 128, "symmetric": False}, "w8a8")
 GROUPS = [
-    Measured(
+    MeasuredGroup(
         name=f"model.layers.{number}.self_attn.q_proj",
         linears=[f"model.layers.{number}.self_attn.{name}_proj" for name in "qkv"],
         shapes=[(512, 512), (128, 512), (128, 512)],
@@ -30,12 +30,12 @@ GROUPS = [
 MISSED = "mean KL divergence is 0.0032, above the recipe's max_kl 0.002"
 
 
-def bits(*attempts: Attempt, target: float | None = None) -> dict[str, object]:
-    return record(GROUPS, [CANDIDATES[2], CANDIDATES[0]], CANDIDATES[0], target, attempts)
+def bits(*attempts: AllocationTry, target: float | None = None) -> dict[str, object]:
+    return precision_record(GROUPS, [CANDIDATES[2], CANDIDATES[0]], CANDIDATES[0], target, attempts)
 
 
-def attempt(average: float, kl: float, missed: str | None) -> Attempt:
-    return Attempt(average_bits=average, kl_mean=kl, perplexity_increase=0.002, missed=missed, raised={})
+def attempt(average: float, kl: float, missed: str | None) -> AllocationTry:
+    return AllocationTry(average_bits=average, kl_mean=kl, perplexity_increase=0.002, missed=missed, raised={})
 
 
 def test_each_group_says_why_it_has_its_precision() -> None:

@@ -63,7 +63,7 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
         and "Cost 2.00 USD" in said
     )
     assert "Import it as a model" in studio.links(at)
-    assert [link.proto.url for link in at.get("link_button")][1] == optimization_job_status.console(
+    assert [link.proto.url for link in at.get("link_button")][1] == optimization_job_status.console_url(
         ARN, "s3://made/here/n/"
     )
     listed = studio.open_page("jobs")
@@ -93,12 +93,12 @@ def test_what_became_an_artifact_is_evaluated_and_deployed_next(home: Workspace)
 )
 def test_the_console_is_that_of_the_partition(partition: str, region: str, host: str) -> None:
     arn = ARN.replace("arn:aws:", f"arn:{partition}:").replace("us-east-1", region)
-    assert optimization_job_status.console(arn) == f"https://{region}.{host}/sagemaker/home?region={region}"
+    assert optimization_job_status.console_url(arn) == f"https://{region}.{host}/sagemaker/home?region={region}"
     assert (
-        optimization_job_status.console(arn, "s3://b/p q/")
+        optimization_job_status.console_url(arn, "s3://b/p q/")
         == f"https://{region}.{host}/s3/buckets/b?region={region}&prefix=p+q%2F"
     )
-    assert optimization_job_status.region("optimization job n of SageMaker") is None
+    assert optimization_job_status.arn_region("optimization job n of SageMaker") is None
 
 
 def _ended(home: Workspace, result: dict[str, object]) -> str:

@@ -136,21 +136,25 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
     job, made = trained(home)
     assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
-    key = draft_payoff.key(
+    key = draft_payoff.map_key(
         card.revision,
-        draft_payoff.weights_of(ORIGINAL),
+        draft_payoff.weights_hash(ORIGINAL),
         target.serving,
         engine_status.list_versions(home.settings),
         probe.probe(),
     )
     kept = payoffs.payoff_map(key, model="starter")
     asked = PayoffSpec(
-        variants=(target,), probes=draft_payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
+        variants=(target,),
+        probes=draft_payoff.make_probes(card),
+        prompts="p",
+        revision=card.revision,
+        weights=key.weights,
     )
     studio.put(home, asked, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
     draft = models.resolve_draft(home, card, made)
     assert draft is not None
-    shape = draft_payoff.Shape(parameters=draft.parameters, layers=draft.layers)
+    shape = draft_payoff.DraftShape(parameters=draft.parameters, layers=draft.layers)
     (tokens, _), said = kept.best_known(1, shape, (1.7, 2.1)), payoff_words.predictions(kept, shape, (1.7, 2.1))
     at = studio.open_page("job", id=job.id)
     assert all(each in studio.says(at) for each in said)

@@ -71,11 +71,11 @@ def put(cache: CompiledCache, path: Path, plan: CompilePlan = PLAN) -> None:
 def test_what_is_put_is_looked_up_fetched_whole_and_a_miss_names_its_field(
     cache: CompiledCache, tmp_path: Path
 ) -> None:
-    assert compile_cache.look(PLAN, cache.entries()).nearest is None
+    assert compile_cache.look_up(PLAN, cache.entries()).nearest is None
     put(cache, folder(tmp_path / "made"))
-    assert compile_cache.look(PLAN, cache.entries()).state == "hit"
+    assert compile_cache.look_up(PLAN, cache.entries()).state == "hit"
     other = PLAN.model_copy(update={"tensor_parallel": 24})
-    assert [each.field for each in compile_cache.look(other, cache.entries()).differs] == ["tensor_parallel"]
+    assert [each.field for each in compile_cache.look_up(other, cache.entries()).differs] == ["tensor_parallel"]
     entry = cache.fetch(PLAN.key, tmp_path / "got")
     assert entry is not None and entry.versions == {"neuronx-cc": "2.21"}
     for name in ("model.pt", WEIGHTS, "neuron_config.json"):

@@ -136,7 +136,7 @@ def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for
     """Nothing says here which instance it is: eight cores and 96 GiB are a Trainium2's alone."""
     install(tmp_path, monkeypatch, f"echo '{json.dumps([row(0), row(1)])}'")
     target = targets.find(home, "local:neuron")
-    logical = cores.logical(target.device)
+    logical = cores.logical_device(target.device)
     assert (target.device.name, logical.units, logical.memory_bytes) == (
         "Trainium2",
         8,

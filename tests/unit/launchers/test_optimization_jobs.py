@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.errors import DiskFull
 from backend.domain.jobs.jobs import Handle, JobState
-from backend.domain.managed.optimization_job_status import Pace
+from backend.domain.managed.optimization_job_status import PollingPace
 from backend.launchers import sagemaker
 from backend.launchers.sagemaker import SageMakerLauncher
 from backend.supervisor.supervisor import Supervisor
@@ -104,7 +104,7 @@ def test_another_home_has_it_stopped_before_it_gives_it_up(studio: Studio, aws: 
     handle = Handle.model_validate_json(studio.row.handle or "")
     aws.faults.append(Fault("ThrottlingException", "StopOptimizationJob", times=4))
     other = SageMakerLauncher(
-        open_home(tmp_path / "other").settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S)
+        open_home(tmp_path / "other").settings, pace=lambda: PollingPace(BETWEEN_S, BETWEEN_S, BETWEEN_S)
     )
     assert not other.ended_elsewhere(studio.row.spec, handle)
     studio.until(lambda: other.ended_elsewhere(studio.row.spec, handle), "the stop")
@@ -188,7 +188,7 @@ def test_what_a_dead_supervisor_has_not_recorded_is_found_by_name_and_stopped(
     follower.poll()
     while not follower._known:
         time.sleep(0.01)
-    launcher = SageMakerLauncher(studio.workspace.settings, pace=lambda: Pace(BETWEEN_S, BETWEEN_S, BETWEEN_S))
+    launcher = SageMakerLauncher(studio.workspace.settings, pace=lambda: PollingPace(BETWEEN_S, BETWEEN_S, BETWEEN_S))
     launcher.sweep(JOB, None)
     assert len(aws.asked("StopOptimizationJob")) >= 1
     aws.clock.advance(60)

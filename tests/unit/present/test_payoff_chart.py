@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as graph
 import pytest
 
-from backend.domain.planner.draft_payoff import Costs, Shape
+from backend.domain.planner.draft_payoff import DraftShape, StepCosts
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.present.charts import alt_text
 from backend.present.charts.drafts import payoff as chart
@@ -13,7 +13,7 @@ from backend.present.charts.theme import Theme
 from backend.present.words import payoff_map as words
 from tests.payoffs import COSTS, SMALL, payoff_map
 
-HUGE = Shape(parameters=10**9, layers=30)
+HUGE = DraftShape(parameters=10**9, layers=30)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -55,7 +55,7 @@ def test_a_draft_that_cannot_pay_has_no_line_and_the_words_say_so() -> None:
 
 
 def test_one_number_of_streams_makes_one_panel() -> None:
-    one = payoff_map(costs=Costs(base=COSTS.base[:1], coefficients=COSTS.coefficients))
+    one = payoff_map(costs=StepCosts(base=COSTS.base[:1], coefficients=COSTS.coefficients))
     drawn = chart.payoff_map(one, SMALL)
     graph.Figure(drawn["data"], drawn["layout"])
     assert sum(trace["type"] == "heatmap" for trace in drawn["data"]) == 1

@@ -15,7 +15,7 @@ from backend.domain.errors import ImpossibleStack, InvalidRecipe, NotEnoughDisk,
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner import estimate_correction
 from backend.domain.planner.roofline import ExpectedLoad, Speed
-from backend.domain.planner.target_choice import Goal, for_job
+from backend.domain.planner.target_choice import TargetGoal, choose_job_target
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import processor_speed
@@ -121,9 +121,14 @@ def test_a_perfect_prediction_is_left_alone() -> None:
 
 
 def test_auto_is_the_target_of_the_result_and_the_job_runs_here(opened: Workspace) -> None:
-    spec = homes.prepare(opened, "starter", W8A8, "auto", Goal(wanted="latency")).spec
-    assert spec.target == "local" and spec.deployment is not None and spec.deployment.goal == Goal(wanted="latency")
-    assert spec.deployment.target == cases.resolve(opened, spec.model, W8A8, "auto", Goal(wanted="latency")).target.name
+    spec = homes.prepare(opened, "starter", W8A8, "auto", TargetGoal(wanted="latency")).spec
+    assert (
+        spec.target == "local" and spec.deployment is not None and spec.deployment.goal == TargetGoal(wanted="latency")
+    )
+    assert (
+        spec.deployment.target
+        == cases.resolve(opened, spec.model, W8A8, "auto", TargetGoal(wanted="latency")).target.name
+    )
     assert spec.deployment.losers and type(spec).model_validate_json(spec.model_dump_json()) == spec
     stated = homes.prepare(opened, "starter", W8A8, "ml.g5.xlarge").spec
     assert stated.target == "local" and stated.deployment is not None and stated.deployment.target == "ml.g5.xlarge"
@@ -131,7 +136,7 @@ def test_auto_is_the_target_of_the_result_and_the_job_runs_here(opened: Workspac
 
 
 def test_a_preview_of_published_facts_has_a_plan_and_no_job(opened: Workspace) -> None:
-    found = optimize.preview(opened, cases.resolve(opened, known(LLAMA), AWQ, "auto", Goal(wanted="latency")))
+    found = optimize.preview(opened, cases.resolve(opened, known(LLAMA), AWQ, "auto", TargetGoal(wanted="latency")))
     assert found.spec is None and found.deployment is not None and found.deployment.tensor_parallel > 1
     assert "whetstone models import meta-llama/Meta-Llama-3-70B" in found.where and found.plan.steps
     with pytest.raises(UnknownModel, match="whetstone models import"):
@@ -142,13 +147,13 @@ def test_a_preview_of_published_facts_has_a_plan_and_no_job(opened: Workspace) -
     ("target", "goal", "error", "said"),
     [
         ("sagemaker:ml.g5.12xlarge", None, InvalidRecipe, "runs the job itself"),
-        ("auto", Goal(max_tpot_ms=0.0001), ImpossibleStack, "No instance fits"),
+        ("auto", TargetGoal(max_tpot_ms=0.0001), ImpossibleStack, "No instance fits"),
         ("ml.inf2.48xlarge", None, ImpossibleStack, "do not run on Inferentia"),
         ("ml.g5.13xlarge", None, InvalidRecipe, "There is no target"),
     ],
 )
 def test_what_no_job_can_be_for_is_refused_with_the_way_on(
-    opened: Workspace, target: str, goal: Goal | None, error: type[Exception], said: str
+    opened: Workspace, target: str, goal: TargetGoal | None, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         homes.prepare(opened, "starter", W8A8, target, goal)
@@ -166,7 +171,7 @@ def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opene
     assert native.winner.job_seconds is not None
     row = targets.hardwares(opened).instances[found.job.target]
     assert row.ram_gib * 2**30 >= found.winner.memory_bytes
-    assert for_job([]) is None and auto_target.choose_target(opened, known(LLAMA), Recipe()).job is None
+    assert choose_job_target([]) is None and auto_target.choose_target(opened, known(LLAMA), Recipe()).job is None
 
 
 def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(opened: Workspace) -> None:
@@ -177,7 +182,7 @@ def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(o
     dear = targets.hardwares(opened)
     row = dear.instances[first.winner.target].model_copy(update={"sagemaker_usd_per_hour": 1000.0})
     other = dear._replace(instances={**dear.instances, row.name: row})
-    asked = auto_target._ChoiceInputs(known(LLAMA), AWQ, None, other, ExpectedLoad(), Goal())
+    asked = auto_target._ChoiceInputs(known(LLAMA), AWQ, None, other, ExpectedLoad(), TargetGoal())
     assert auto_target._choose(asked).winner != first.winner
 
 

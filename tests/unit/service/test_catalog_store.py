@@ -23,7 +23,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.rules import catalog_filter as words
 from backend.domain.rules import check as compat
-from backend.domain.rules.catalog_filter import CatalogFilter, Sort
+from backend.domain.rules.catalog_filter import CatalogFilter, CatalogOrder
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
@@ -227,13 +227,13 @@ def test_a_demonstration_has_the_catalog_although_it_is_read_only(tmp_path: Path
 
 @pytest.mark.parametrize("target", [G5, "sagemaker:ml.g5.12xlarge", "ml.inf2.48xlarge", "accelerator:rtx4090"])
 def test_what_fits_is_what_the_rules_say_of_each_model(home: Workspace, target: str) -> None:
-    where, steps = targets.find(home, target), words.recipes()
+    where, steps = targets.find(home, target), words.technique_recipes()
     for kind in (words.ORIGINAL_KIND, "awq", "draft"):
         fitting = ids(home, target=target, techniques=() if kind == words.ORIGINAL_KIND else (kind,))
         for line in catalog.listing(home, CatalogFilter()):
             model = line.entry.model
             facts = targets.rule_facts(where, model, catalog_sync.find_draft(home, model))
-            assert (line.entry.id in fitting) == compat.check(model, steps[kind], facts, suggest=False).valid, (
+            assert (line.entry.id in fitting) == compat.check_recipe(model, steps[kind], facts, suggest=False).valid, (
                 kind,
                 line.entry.id,
             )
@@ -321,10 +321,10 @@ def holds(entry: catalog.CatalogEntry, asked: CatalogFilter) -> bool:
     )
 
 
-@pytest.mark.parametrize("sort", get_args(Sort))
+@pytest.mark.parametrize("sort", get_args(CatalogOrder))
 @pytest.mark.parametrize("descending", [False, True])
 def test_every_order_has_every_model_once_and_pages_without_a_gap(
-    home: Workspace, sort: Sort, descending: bool
+    home: Workspace, sort: CatalogOrder, descending: bool
 ) -> None:
     asked = CatalogFilter(sort=sort, descending=descending)
     whole = catalog.listing(home, asked)
@@ -372,7 +372,7 @@ def test_families_and_licences_are_found_in_any_case(home: Workspace) -> None:
 
 def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None:
     found = published.published()
-    shapes = {name: words.shape(model) for name, model in found.items()}
+    shapes = {name: words.facts_hash(model) for name, model in found.items()}
     assert shapes["meta-textgeneration-llama-3-8b"] == shapes["meta-textgeneration-llama-3-8b-instruct"]
     model = found["meta-textgeneration-llama-3-8b"]
     for change in (
@@ -382,8 +382,8 @@ def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None
         {"generates": False},
         {"max_positions": 1},
     ):
-        assert words.shape(model.model_copy(update=change)) != words.shape(model)
-    assert words.shape(model, found["meta-textgeneration-llama-3-70b"]) != words.shape(model)
+        assert words.facts_hash(model.model_copy(update=change)) != words.facts_hash(model)
+    assert words.facts_hash(model, found["meta-textgeneration-llama-3-70b"]) != words.facts_hash(model)
 
 
 def test_other_rules_make_the_fits_anew(home: Workspace) -> None:

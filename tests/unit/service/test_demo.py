@@ -8,7 +8,7 @@ import pytest
 
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.hardware import probe
 from backend.service.evaluations import evaluations, workloads
 from backend.service.models import models
@@ -34,8 +34,8 @@ AMX, VNNI, PLAIN = ("avx512_vnni", "amx_int8", "amx_bf16"), ("avx2", "avx512_vnn
 def test_what_is_tried_depends_on_the_processor(features: tuple[str, ...], gpu: bool, tried: tuple[str, ...]) -> None:
     names = demo.candidate_names(starter=False, gpu=gpu, features=features)
     assert names[: demo.MOST] == tried
-    facts = Facts(hardware="cuda" if gpu else "cpu", features=features)
-    assert all(check.check(SMOLLM2, demo.RECIPES[name], facts).valid for name in names if not gpu)
+    facts = TargetFacts(hardware="cuda" if gpu else "cpu", features=features)
+    assert all(check.check_recipe(SMOLLM2, demo.RECIPES[name], facts).valid for name in names if not gpu)
 
 
 @pytest.mark.parametrize("features", [AMX, VNNI, PLAIN])

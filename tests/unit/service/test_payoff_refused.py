@@ -69,4 +69,4 @@ def test_what_is_no_number_of_parameters_is_refused(written: str) -> None:
 
 def test_a_map_of_anything_else_is_not_found(home: Workspace) -> None:
     assert payoff_maps.find_by_key(home, KEY) is None
-    assert draft_payoff.key(KEY.model, KEY.weights, KEY.serving, {}, {}).vllm == "unknown"
+    assert draft_payoff.map_key(KEY.model, KEY.weights, KEY.serving, {}, {}).vllm == "unknown"

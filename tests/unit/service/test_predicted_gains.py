@@ -39,12 +39,16 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
     ]
     document = made.model_copy(update={"variants": results})
     assert predicted_gains.predict(home, document) == {}, "no map yet"
-    key = draft_payoff.key(
-        card.revision, draft_payoff.weights_of(ORIGINAL), target.serving, document.versions, document.hardware
+    key = draft_payoff.map_key(
+        card.revision, draft_payoff.weights_hash(ORIGINAL), target.serving, document.versions, document.hardware
     )
     kept = payoffs.payoff_map(key)
     spec = PayoffSpec(
-        variants=(target,), probes=draft_payoff.probes(card), prompts="p", revision=card.revision, weights=key.weights
+        variants=(target,),
+        probes=draft_payoff.make_probes(card),
+        prompts="p",
+        revision=card.revision,
+        weights=key.weights,
     )
     studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
     ((name, load), found), *others = predicted_gains.predict(home, document).items()

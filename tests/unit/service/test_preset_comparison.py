@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.catalog.bundled import presets as bundled
-from backend.domain.planner.preset_titles import Entry, standings
+from backend.domain.planner.preset_titles import PresetRow, title_presets
 from backend.domain.planner.presets import CONCURRENCIES, GOALS
 from backend.domain.recipe import recipe
 from backend.service import Workspace
@@ -79,11 +79,12 @@ def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
         )
         for made in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
     )
-    rows = standings(
-        [Entry("dear", "lower-cost", "as it was", original), Entry("cheap", "lower-cost", "AWQ", cheap)], original
+    rows = title_presets(
+        [PresetRow("dear", "lower-cost", "as it was", original), PresetRow("cheap", "lower-cost", "AWQ", cheap)],
+        original,
     )
     assert [(row.title, row.holds) for row in rows] == [("as it was", False), ("Lowest cost", True)]
-    (unknown,) = standings([Entry("none", "lower-cost", "AWQ", None)], original)
+    (unknown,) = title_presets([PresetRow("none", "lower-cost", "AWQ", None)], original)
     assert unknown.holds is None and unknown.title == "AWQ"
 
 

@@ -14,14 +14,14 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import Probe, Shape
+from backend.domain.planner.draft_payoff import DraftProbe, DraftShape
 from backend.engines.drafts import random_draft as random_drafts
 from backend.worker.kinds.payoff import Server, Slot, SlotMeasurement
 from backend.worker.measuring.server_pool import ServerPool
 from backend.worker.progress import ChannelProgress
 from tests.payoffs import TARGET
 
-PROBE = Probe(hidden=64, layers=2, tokens=3, acceptance=0.5)
+PROBE = DraftProbe(hidden=64, layers=2, tokens=3, acceptance=0.5)
 PLAIN = Variant(name="without", source="m", kind="model", model_path="/m")
 
 
@@ -34,7 +34,7 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
     )
     servers = [
         Server(PLAIN),
-        Server(PLAIN.model_copy(update={"name": "drafted"}), Shape(parameters=10**6, layers=2), PROBE),
+        Server(PLAIN.model_copy(update={"name": "drafted"}), DraftShape(parameters=10**6, layers=2), PROBE),
     ]
     kept = channel.resume("slots")
     kept.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
         and points[2].token_relative == 1
     )
     assert points[0].relative == 1 and points[0].factor is None
-    assert draft_payoff.fit(points).step(1, 3, Shape(parameters=10**6, layers=2)) == pytest.approx(
+    assert draft_payoff.fit_costs(points).step(1, 3, DraftShape(parameters=10**6, layers=2)) == pytest.approx(
         2 * points[0].step_s, rel=0.01
     )
 

@@ -12,7 +12,7 @@ from backend.channel import FLUSH_S, Channel, JobChannel
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.recipe import recipe
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.worker.kinds.optimize import predicted_seconds
 from backend.worker.progress import ChannelProgress
 
@@ -68,7 +68,7 @@ def test_a_job_reckons_its_phases_before_it_starts() -> None:
     card = models.card("starter")
     assert card is not None
     chosen = recipe.read({"name": "r", "steps": [{"quantize": {"method": "awq"}}]})
-    plan = check.check(card, chosen, Facts()).plan
+    plan = check.check_recipe(card, chosen, TargetFacts()).plan
     assert plan is not None
     found = predicted_seconds(OptimizeSpec(model=card, recipe=chosen, plan=plan, target="local"))
     assert set(found) == {"load", "optimize", "quality", "write"}

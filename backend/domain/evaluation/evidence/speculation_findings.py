@@ -12,7 +12,7 @@ from backend.domain.evaluation.evidence.engine_log import EngineLog
 from backend.domain.evaluation.evidence.schema import Drafting, Finding
 from backend.domain.evaluation.evidence.served_variant import ServedVariant
 from backend.domain.figures import listed
-from backend.domain.recipe.speculation import SPECULATE, at
+from backend.domain.recipe.speculation import SPECULATE, scheduled_tokens
 
 DRAFT = "draft-model"
 """What a server that was started here finds its draft as (`serving.vllm_options.DRAFT_LINK`)."""
@@ -79,7 +79,11 @@ def speculation_finding(case: ServedVariant) -> Finding | None:
     told = [(level, level.drafting) for level in case.levels if level.drafting is not None]
     if not told:
         return wrong or _uncounted(case)
-    due = [pair for pair in told if asked.tokens_by_batch is None or at(asked.tokens_by_batch, pair[0].concurrency)]
+    due = [
+        pair
+        for pair in told
+        if asked.tokens_by_batch is None or scheduled_tokens(asked.tokens_by_batch, pair[0].concurrency)
+    ]
     if not due:
         words = "The schedule of the recipe turns it off at every load that was measured."
         return Finding(what="speculation", proven=True, words=words)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe.precision import SIXTEEN, Measured, Precision
+from backend.domain.recipe.precision import SIXTEEN, MeasuredGroup, Precision
 from backend.engines.attempt_state import AttemptState
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import calibration
@@ -45,7 +45,7 @@ ROWS = 128
 
 
 class SensitivityState(AttemptState):
-    groups: list[Measured]
+    groups: list[MeasuredGroup]
 
 
 class Slot(NamedTuple):
@@ -56,7 +56,7 @@ class Slot(NamedTuple):
     precision: Precision
 
 
-def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> list[Measured]:
+def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> list[MeasuredGroup]:
     """The groups of the model of `request`, in order, with what each loses at each candidate. Phases: load, sensitivity
     (unit: layer).
 
@@ -108,7 +108,7 @@ class _Probe:
         described = {**asked, "candidates": [each.model_dump() for each in self.candidates], "versions": versions()}
         return request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
 
-    def run(self, work: WorkFolder) -> list[Measured]:
+    def run(self, work: WorkFolder) -> list[MeasuredGroup]:
         count, windows = self.outline.count, len(self.tokens)
         self.progress.phase(
             "sensitivity", "Measuring what each group of linears costs", total=count, unit="layers", weight=2.0
@@ -214,9 +214,9 @@ class _Probe:
                     totals[place] += _kl(reference, logits(hidden.entering[row]))
         return [max(0.0, float(total)) for total in totals / self.tokens.numel()]
 
-    def _measured(self, number: int, group: str, losses: dict[Slot, float]) -> Measured:
+    def _measured(self, number: int, group: str, losses: dict[Slot, float]) -> MeasuredGroup:
         layer, name_of, linears = self.outline.layers[number], self.outline.stored_name, self.linears[group]
-        return Measured(
+        return MeasuredGroup(
             name=name_of(number, group),
             linears=[name_of(number, name) for name in linears],
             shapes=[tuple(layer.get_submodule(name).weight.shape) for name in linears],

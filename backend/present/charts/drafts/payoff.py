@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.domain.figures import figure, streams
-from backend.domain.planner.draft_payoff import LENGTHS, PayoffMap, Shape
-from backend.domain.planner.roofline import acceptance_of
+from backend.domain.planner.draft_payoff import LENGTHS, DraftShape, PayoffMap
+from backend.domain.planner.roofline import acceptance_from_rate
 from backend.present.charts.theme import COLOURS, Figure, Theme, layout, text
 from backend.present.words.payoff_map import provenance, subject
 
@@ -26,7 +26,7 @@ NAME, BAR, BELOW = 20, 56, 124
 """Pixels of a panel's name, from the panels to the bar of colours, and from them to the lower edge."""
 
 
-def payoff_map(found: PayoffMap, draft: Shape, theme: Theme = "light", lengths: Sequence[float] = ()) -> Figure:
+def payoff_map(found: PayoffMap, draft: DraftShape, theme: Theme = "light", lengths: Sequence[float] = ()) -> Figure:
     """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is
     neither.
 
@@ -67,7 +67,7 @@ def _axis(end: int) -> dict[str, Any]:
     return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.5, 1]}
 
 
-def _cells(found: PayoffMap, draft: Shape, at: int, number: str) -> dict[str, Any]:
+def _cells(found: PayoffMap, draft: DraftShape, at: int, number: str) -> dict[str, Any]:
     gains = [[found.gain(at, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
     return {
         "type": "heatmap",
@@ -84,7 +84,7 @@ def _cells(found: PayoffMap, draft: Shape, at: int, number: str) -> dict[str, An
     }
 
 
-def _line(found: PayoffMap, draft: Shape, at: int, number: str, theme: Theme, *, first: bool) -> dict[str, Any]:
+def _line(found: PayoffMap, draft: DraftShape, at: int, number: str, theme: Theme, *, first: bool) -> dict[str, Any]:
     each = [(found.break_even_at(at, tokens, draft), tokens) for tokens in LENGTHS]
     paying = [(acceptance, tokens) for acceptance, tokens in each if acceptance is not None]
     ink = COLOURS[theme].ink
@@ -109,11 +109,11 @@ def _line(found: PayoffMap, draft: Shape, at: int, number: str, theme: Theme, *,
 
 
 def _own(
-    found: PayoffMap, draft: Shape, at: int, number: str, lengths: Sequence[float], theme: Theme, *, first: bool
+    found: PayoffMap, draft: DraftShape, at: int, number: str, lengths: Sequence[float], theme: Theme, *, first: bool
 ) -> dict[str, Any]:
     """The draft itself, at the acceptance by which tokens alike would give as many a step."""
     guesses = range(1, len(lengths) + 1)
-    x = [acceptance_of((length - 1) / k, k) for k, length in zip(guesses, lengths, strict=True)]
+    x = [acceptance_from_rate((length - 1) / k, k) for k, length in zip(guesses, lengths, strict=True)]
     gains = [found.gain_at(at, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
     marker = {
         "color": COLOURS[theme].panel,

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.kernels import table
-from backend.domain.kernels.conditions import CHANNEL, Chip, Conditions, Layer, Layout, unmet
-from backend.domain.kernels.kernel_choice import choose, order, preferred, rounds_inputs
+from backend.domain.kernels.conditions import CHANNEL, Chip, Conditions, Layer, StoredLayout, unmet_conditions
+from backend.domain.kernels.kernel_choice import choose_kernel, kernel_order, preferred_kernel, rounds_inputs
 from backend.settings import CHECKOUT
 
 A10G, T4, H100, B200 = (Chip("cuda", capability) for capability in ((8, 6), (7, 5), (9, 0), (10, 0)))
 HALF_T4 = T4._replace(dtype="float16")
 AMX = Chip("cpu", features=frozenset({"amx_int8"}))
 WIDE = Layer("up", 4096, 14336, 4096)
-AWQ = Layout("wNa16", 4, 128, zero_points=True)
+AWQ = StoredLayout("wNa16", 4, 128, zero_points=True)
 
 GROUPS = (CHANNEL, 2, 6, 8, 16, 32, 64, 96, 128, 192, 256)
 CAPABILITIES = st.sampled_from([(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)])
@@ -29,7 +29,7 @@ CHIPS = st.one_of(
 )
 LAYOUTS = st.one_of(
     st.builds(
-        Layout,
+        StoredLayout,
         st.just("wNa16"),
         st.sampled_from([4, 8]),
         st.sampled_from(GROUPS),
@@ -37,8 +37,8 @@ LAYOUTS = st.one_of(
         st.just("none"),
         st.sampled_from(["compressed-tensors", "autoawq"]),
     ),
-    st.sampled_from([Layout("int8", activations="dynamic"), Layout("int8", activations="static")]),
-    st.sampled_from([Layout("fp8", activations="dynamic"), Layout("fp8", activations="static")]),
+    st.sampled_from([StoredLayout("int8", activations="dynamic"), StoredLayout("int8", activations="static")]),
+    st.sampled_from([StoredLayout("fp8", activations="dynamic"), StoredLayout("fp8", activations="static")]),
 )
 LAYERS = st.builds(
     lambda inputs, outputs, cut, experts: Layer("up", inputs * 32 // cut, outputs * 4, inputs * 32, experts),
@@ -55,19 +55,21 @@ LAYERS = st.builds(
         (AWQ, A10G, table.MARLIN),
         (AWQ._replace(group=32), H100, table.HUMMING),
         (AWQ, H100, table.MACHETE),
-        (Layout("wNa16", 8), A10G, table.MARLIN),
-        (Layout("wNa16", 4, 256), A10G, table.TRITON_W4A16),
-        (Layout("int8", activations="dynamic"), T4, table.CUTLASS_INT8),
-        (Layout("fp8", activations="dynamic"), Chip("cuda", (8, 9)), table.CUTLASS_FP8),
-        (Layout("fp8", activations="static"), B200, table.FLASHINFER_FP8),
-        (Layout("fp8", activations="dynamic"), A10G, table.HUMMING_FP8),
+        (StoredLayout("wNa16", 8), A10G, table.MARLIN),
+        (StoredLayout("wNa16", 4, 256), A10G, table.TRITON_W4A16),
+        (StoredLayout("int8", activations="dynamic"), T4, table.CUTLASS_INT8),
+        (StoredLayout("fp8", activations="dynamic"), Chip("cuda", (8, 9)), table.CUTLASS_FP8),
+        (StoredLayout("fp8", activations="static"), B200, table.FLASHINFER_FP8),
+        (StoredLayout("fp8", activations="dynamic"), A10G, table.HUMMING_FP8),
         (AWQ._replace(group=16), Chip("cpu"), table.CPU_W4A16),
         (AWQ, AMX, table.CPU_W4A8),
-        (Layout("int8", activations="dynamic"), Chip("cpu"), table.CPU_INT8),
+        (StoredLayout("int8", activations="dynamic"), Chip("cpu"), table.CPU_INT8),
     ],
 )
-def test_each_layout_gets_the_first_kernel_that_takes_it(layout: Layout, chip: Chip, kernel: table.Kernel) -> None:
-    assert choose(layout, WIDE, chip).kernel == kernel
+def test_each_layout_gets_the_first_kernel_that_takes_it(
+    layout: StoredLayout, chip: Chip, kernel: table.Kernel
+) -> None:
+    assert choose_kernel(layout, WIDE, chip).kernel == kernel
 
 
 @pytest.mark.parametrize(
@@ -75,24 +77,24 @@ def test_each_layout_gets_the_first_kernel_that_takes_it(layout: Layout, chip: C
     [
         (AWQ._replace(group=16), WIDE, A10G, "Marlin", "group-size"),
         (AWQ._replace(group=8), WIDE, A10G, "Marlin", "group-size"),
-        (Layout("wNa16", 4, 16), WIDE, HALF_T4, "Exllama", "group-size"),
+        (StoredLayout("wNa16", 4, 16), WIDE, HALF_T4, "Exllama", "group-size"),
         (AWQ._replace(group=16, format="autoawq"), WIDE, A10G, "vLLM", "group-size"),
-        (Layout("wNa16", 8, 128, zero_points=True), WIDE, A10G, "Marlin", "zero-points"),
+        (StoredLayout("wNa16", 8, 128, zero_points=True), WIDE, A10G, "Marlin", "zero-points"),
         (AWQ, WIDE, A10G._replace(dtype="float32"), "Marlin", "dtype"),
         (AWQ, WIDE, Chip("cuda", (7, 0)), "vLLM", "compute-capability"),
-        (Layout("int8", activations="dynamic"), WIDE, B200, "CUTLASS", "compute-capability"),
-        (Layout("int8", activations="static"), WIDE._replace(experts=True), A10G, "vLLM", "activations"),
-        (Layout("wNa16", 8), WIDE._replace(experts=True), H100, "Humming", "group-size"),
+        (StoredLayout("int8", activations="dynamic"), WIDE, B200, "CUTLASS", "compute-capability"),
+        (StoredLayout("int8", activations="static"), WIDE._replace(experts=True), A10G, "vLLM", "activations"),
+        (StoredLayout("wNa16", 8), WIDE._replace(experts=True), H100, "Humming", "group-size"),
         (AWQ, WIDE._replace(inputs=2080), A10G, "Marlin", "group-size"),
         (AWQ, WIDE._replace(outputs=100), Chip("cpu"), "vLLM's CPU kernel", "shape"),
-        (Layout("wNa16", 4, 192), WIDE, AMX, "vLLM's AMX kernel, W4A8", "group-size"),
-        (Layout("wNa16", 8), WIDE, Chip("cpu"), "KleidiAI W4A8", "bits"),
+        (StoredLayout("wNa16", 4, 192), WIDE, AMX, "vLLM's AMX kernel, W4A8", "group-size"),
+        (StoredLayout("wNa16", 8), WIDE, Chip("cpu"), "KleidiAI W4A8", "bits"),
     ],
 )
 def test_what_no_kernel_computes_right_is_refused_by_its_condition(
-    layout: Layout, layer: Layer, chip: Chip, title: str, condition: str
+    layout: StoredLayout, layer: Layer, chip: Chip, title: str, condition: str
 ) -> None:
-    choice = choose(layout, layer, chip)
+    choice = choose_kernel(layout, layer, chip)
     assert choice.kernel is None and choice.unmet is not None
     assert (choice.title, choice.unmet.condition) == (title, condition), choice
     assert choice.source and choice.unmet.words
@@ -100,28 +102,28 @@ def test_what_no_kernel_computes_right_is_refused_by_its_condition(
 
 @given(LAYOUTS, LAYERS, CHIPS)
 def test_a_kernel_that_serves_meets_every_condition_and_is_the_one_that_vllm_takes(
-    layout: Layout, layer: Layer, chip: Chip
+    layout: StoredLayout, layer: Layer, chip: Chip
 ) -> None:
-    choice = choose(layout, layer, chip)
+    choice = choose_kernel(layout, layer, chip)
     if choice.kernel is None:
         assert choice.unmet is not None and choice.title and choice.source
         return
     kernel = choice.kernel
-    assert kernel == preferred(layout, layer, chip)
-    assert not unmet(kernel.asks, layout, layer, chip, table.INSTALLED)
-    assert not unmet(kernel.needs, layout, layer, chip, table.INSTALLED)
-    own = [each for each in order(layout, layer, chip) if not each.optional]
-    assert any(not unmet(each.asks, layout, layer, chip, table.INSTALLED) for each in own)
+    assert kernel == preferred_kernel(layout, layer, chip)
+    assert not unmet_conditions(kernel.asks, layout, layer, chip, table.INSTALLED)
+    assert not unmet_conditions(kernel.needs, layout, layer, chip, table.INSTALLED)
+    own = [each for each in kernel_order(layout, layer, chip) if not each.optional]
+    assert any(not unmet_conditions(each.asks, layout, layer, chip, table.INSTALLED) for each in own)
 
 
 LISTS = (*table.LINEAR.values(), *table.EXPERTS.values())
 KERNELS = sorted({kernel for kernels in LISTS for kernel in kernels}, key=repr)
 
 
-Case = tuple[Layout, Layer, Chip]
+Case = tuple[StoredLayout, Layer, Chip]
 
 
-def changed_layouts(asked: Conditions, layout: Layout) -> list[Layout]:
+def changed_layouts(asked: Conditions, layout: StoredLayout) -> list[StoredLayout]:
     """The layout with one thing changed, once for each condition on it."""
     own = [layout._replace(bits=3)] if asked.types else []
     own += [layout._replace(activations="none")] if asked.activations else []
@@ -156,7 +158,7 @@ def changed_chips(asked: Conditions, chip: Chip) -> list[Chip]:
     return own + ([chip._replace(capability=asked.below)] if asked.below else [])
 
 
-def broken(asked: Conditions, layout: Layout, layer: Layer, chip: Chip) -> list[Case]:
+def broken(asked: Conditions, layout: StoredLayout, layer: Layer, chip: Chip) -> list[Case]:
     """The case with one thing changed, once for each condition of a kernel that takes it."""
     cases: list[Case] = [(each, layer, chip) for each in changed_layouts(asked, layout)]
     cases += [(layout, each, chip) for each in changed_layers(asked, layer, layout.group)]
@@ -165,22 +167,22 @@ def broken(asked: Conditions, layout: Layout, layer: Layer, chip: Chip) -> list[
 
 @given(st.sampled_from(KERNELS), LAYOUTS, LAYERS, CHIPS)
 def test_changing_one_thing_that_a_kernel_asks_for_ends_that_it_takes_the_layer(
-    kernel: table.Kernel, layout: Layout, layer: Layer, chip: Chip
+    kernel: table.Kernel, layout: StoredLayout, layer: Layer, chip: Chip
 ) -> None:
     for asked in (kernel.asks, kernel.needs):
-        if unmet(asked, layout, layer, chip, table.INSTALLED):
+        if unmet_conditions(asked, layout, layer, chip, table.INSTALLED):
             continue
         for case in broken(asked, layout, layer, chip):
-            assert unmet(asked, *case, table.INSTALLED), case
+            assert unmet_conditions(asked, *case, table.INSTALLED), case
         if asked.package:
-            assert unmet(asked, layout, layer, chip, frozenset())
+            assert unmet_conditions(asked, layout, layer, chip, frozenset())
 
 
 def test_an_unknown_gpu_is_refused_for_nothing_that_only_its_capability_decides() -> None:
     unknown = Chip("cuda")
-    for layout in (AWQ, Layout("int8", activations="dynamic"), Layout("fp8", activations="static")):
-        assert choose(layout, WIDE, unknown).kernel is not None
-    assert choose(AWQ._replace(group=16), WIDE, unknown).kernel is None
+    for layout in (AWQ, StoredLayout("int8", activations="dynamic"), StoredLayout("fp8", activations="static")):
+        assert choose_kernel(layout, WIDE, unknown).kernel is not None
+    assert choose_kernel(AWQ._replace(group=16), WIDE, unknown).kernel is None
     assert rounds_inputs("fp8", None) and rounds_inputs("fp8", (8, 9)) and not rounds_inputs("fp8", (8, 6))
 
 

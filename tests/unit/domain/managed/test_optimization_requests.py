@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from backend.domain.errors import ImpossibleStack, InvalidOptions, InvalidRecipe
 from backend.domain.machine.device import Hardware
 from backend.domain.managed import instance_types, optimization_requests
-from backend.domain.managed.aws_settings import AwsSettings, read
-from backend.domain.managed.optimization_requests import Requests, named
+from backend.domain.managed.aws_settings import AwsSettings, read_settings
+from backend.domain.managed.optimization_requests import OptimizationRequests, with_name
 from backend.domain.recipe import recipe, sagemaker_toolkit
 from tests.fakes.sagemaker import shapes
 from tests.properties import examples
@@ -60,14 +60,16 @@ REFUSED: dict[str, tuple[list[Any], str, str]] = {
 }
 
 
-def made(steps: list[Any], instance: str = GPU, *given: str, **serving: Any) -> Requests:
+def made(steps: list[Any], instance: str = GPU, *given: str, **serving: Any) -> OptimizationRequests:
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
     hardware: Hardware = "neuron" if "inf" in instance else "cuda"
-    return optimization_requests.requests(chosen, instance, hardware, read((*GIVEN, *given), {}), tensor_parallel=4)
+    return optimization_requests.build_requests(
+        chosen, instance, hardware, read_settings((*GIVEN, *given), {}), tensor_parallel=4
+    )
 
 
-def validated(found: Requests) -> list[dict[str, Any]]:
-    whole = [named(each, optimization_requests.job_name("j-0123456789", 1)) for each in found.create]
+def validated(found: OptimizationRequests) -> list[dict[str, Any]]:
+    whole = [with_name(each, optimization_requests.job_name("j-0123456789", 1)) for each in found.create]
     for each in whole:
         shapes.check(each, shapes.model("sagemaker", "CreateOptimizationJob").input_shape)
     return whole
@@ -156,18 +158,20 @@ def test_every_setting_arrives() -> None:
 )
 def test_a_setting_that_is_wrong_is_one_sentence(wrong: str, words: str) -> None:
     with pytest.raises(InvalidOptions, match=words) as found:
-        read((*GIVEN, wrong), {})
+        read_settings((*GIVEN, wrong), {})
     assert "\n" not in str(found.value)
 
 
 def test_options_count_before_the_environment_and_there_are_25_variables_at_most() -> None:
-    found = read(("source=s3://b/m",), {"role": GIVEN[0].partition("=")[2], "output": "s3://a", "max-runtime": "1h"})
+    found = read_settings(
+        ("source=s3://b/m",), {"role": GIVEN[0].partition("=")[2], "output": "s3://a", "max-runtime": "1h"}
+    )
     assert (found.output, found.max_runtime_s) == ("s3://a", 3600)
-    assert read((*GIVEN, "output=s3://c"), {"output": "s3://a"}).output == "s3://c"
+    assert read_settings((*GIVEN, "output=s3://c"), {"output": "s3://a"}).output == "s3://c"
     many = tuple(f"env.OPTION_{number}=1" for number in range(26))
-    assert len(read((*GIVEN, *many[:25]), {}).environment) == 25
+    assert len(read_settings((*GIVEN, *many[:25]), {}).environment) == 25
     with pytest.raises(InvalidOptions, match="at most 25"):
-        read((*GIVEN, *many), {})
+        read_settings((*GIVEN, *many), {})
 
 
 def test_the_instances_are_botocores() -> None:
@@ -191,11 +195,11 @@ def test_any_stack_is_refused_with_a_sentence_or_valid(steps: list[Any], neuron:
 
 def test_a_name_has_63_characters_at_most() -> None:
     (request,) = made([AWQ]).create
-    assert named(request, "a" * 63)["OptimizationJobName"] == "a" * 63
+    assert with_name(request, "a" * 63)["OptimizationJobName"] == "a" * 63
     for wrong in ("a" * 64, "-a", "a_b", ""):
         with pytest.raises(InvalidOptions, match="up to 63"):
-            named(request, wrong)
+            with_name(request, wrong)
 
 
 def test_settings_are_plain() -> None:
-    assert AwsSettings.model_validate_json(read(GIVEN, {}).model_dump_json()) == read(GIVEN, {})
+    assert AwsSettings.model_validate_json(read_settings(GIVEN, {}).model_dump_json()) == read_settings(GIVEN, {})

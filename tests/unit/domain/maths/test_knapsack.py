@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.maths.knapsack import KnapsackChoice, allocate, least_budget
-from backend.domain.recipe.precision import SIXTEEN, Measured, Precision, average, candidates
+from backend.domain.recipe.precision import SIXTEEN, MeasuredGroup, Precision, average_bits, candidates
 
 LOSSES = st.one_of(st.integers(0, 20).map(float), st.floats(0, 1e3, allow_subnormal=False))
 CHOICES = st.lists(st.builds(KnapsackChoice, st.integers(0, 30), LOSSES), min_size=1, max_size=4)
@@ -94,5 +94,5 @@ def test_candidates_and_what_they_cost() -> None:
     ]
     assert [p.name for p in candidates({**four, "group_size": 32}, "w8a8")] == ["int4-g32", "w8a8", "16-bit"]
     assert [p.name for p in candidates({"method": "fp8", "bits": 8, "symmetric": True}, "w8a8")] == ["fp8", "16-bit"]
-    group = Measured(name="a", linears=["a"], shapes=[(2, 256)], losses={})
-    assert average([group, group], [SIXTEEN, Precision(method="int8", bits=8)]) == (16 + 8 + 16 / 256) / 2
+    group = MeasuredGroup(name="a", linears=["a"], shapes=[(2, 256)], losses={})
+    assert average_bits([group, group], [SIXTEEN, Precision(method="int8", bits=8)]) == (16 + 8 + 16 / 256) / 2

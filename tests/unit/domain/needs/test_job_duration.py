@@ -13,12 +13,12 @@ from backend.catalog.bundled import instances
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import hardware_rates, job_duration, job_memory
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import Context
+from backend.domain.planner.estimate import EstimateContext
 from backend.service.machines import targets
 from backend.settings import ASSETS
 from tests.unit.domain.needs.test_job_memory import LLAMA_70B, facts, quantizing
 
-HERE = hardware_rates.of_measured(0.95e12, 2, ("avx512_bf16",))
+HERE = hardware_rates.processor_rates(0.95e12, 2, ("avx512_bf16",))
 STARTER, WIDE = facts(), facts(intermediate_size=24576, parameters=117_313_024)
 SMOLLM2 = facts(
     layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152
@@ -97,14 +97,14 @@ def test_scoring_grows_with_parameters_windows_and_vocabulary() -> None:
 
     large = SMOLLM2.model_copy(update={"vocabulary": 128_256, "parameters": SMOLLM2.parameters + 79_104 * 576})
     assert scoring(STARTER) < scoring(SMOLLM2) < scoring(large)
-    assert job_duration.windows(SMOLLM2) == 24 and job_duration.windows(LLAMA_70B) == 8
+    assert job_duration.scored_windows(SMOLLM2) == 24 and job_duration.scored_windows(LLAMA_70B) == 8
 
 
 def test_an_accelerator_is_counted_where_there_is_one() -> None:
     """AWQ of Llama 3 70B on ml.g6e.xlarge was 170,617 to 854,453 s and 124 to 620 USD: the processor's."""
     where = instances.load().find("ml.g6e.xlarge")
     assert where is not None
-    context = Context(
+    context = EstimateContext(
         target=where.name,
         facts=targets.rule_facts(where, LLAMA_70B, None),
         runs=targets.job_rates(where),
@@ -118,8 +118,10 @@ def test_an_accelerator_is_counted_where_there_is_one() -> None:
 
 def test_a_layer_must_fit_on_the_accelerator() -> None:
     where = instances.load().find("ml.g5.xlarge")
-    assert where is not None and job_memory.on_device(LLAMA_70B, quantizing(method="awq")) > where.device.memory_bytes
-    context = Context(
+    assert (
+        where is not None and job_memory.device_bytes(LLAMA_70B, quantizing(method="awq")) > where.device.memory_bytes
+    )
+    context = EstimateContext(
         target=where.name,
         facts=targets.rule_facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
         runs=targets.job_rates(where),
@@ -130,7 +132,7 @@ def test_a_layer_must_fit_on_the_accelerator() -> None:
 
 def test_fp32_is_a_smaller_share_where_16_bit_has_instructions_of_its_own() -> None:
     full = [
-        hardware_rates.of_measured(1e12, 2, features).full[0]
+        hardware_rates.processor_rates(1e12, 2, features).full[0]
         for features in (("amx_bf16", "avx512_bf16"), ("avx512_bf16",), ())
     ]
     assert full == sorted(full)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import job_memory
-from backend.domain.planner.estimate import need, original_bytes
+from backend.domain.planner.estimate import estimate_needs, original_bytes
 from backend.domain.recipe.recipe import Recipe
 from tests.unit.domain.planner.test_planner_sizes import model
 
@@ -40,7 +40,7 @@ WIDE = facts(intermediate_size=24576, parameters=117_313_024)
 )
 def test_it_is_near_the_peaks_that_were_measured(measured: float, of: ModelFacts, options: dict[str, Any]) -> None:
     """Above the 450 MB that the imports took: docs/decisions/0015."""
-    assert need(of, quantizing(**options)).memory_bytes == pytest.approx(450e6 + measured, rel=0.2)
+    assert estimate_needs(of, quantizing(**options)).memory_bytes == pytest.approx(450e6 + measured, rel=0.2)
 
 
 SMOLLM2 = facts(
@@ -62,17 +62,17 @@ SMOLLM2 = facts(
 )
 def test_it_is_near_the_peaks_of_whole_jobs(peak: float, of: ModelFacts, options: dict[str, Any]) -> None:
     """VmHWM of workers, 2026-11-22 and 23 (benchmarks/job_costs.py); the last where 0.83 GB was told."""
-    assert need(of, quantizing(**options)).memory_bytes == pytest.approx(peak, rel=0.2)
+    assert estimate_needs(of, quantizing(**options)).memory_bytes == pytest.approx(peak, rel=0.2)
 
 
 def test_a_70b_model_needs_what_a_layer_needs_not_eight_bytes_a_parameter() -> None:
     chosen = quantizing(method="awq")
-    found = need(LLAMA_70B, chosen).memory_bytes
+    found = estimate_needs(LLAMA_70B, chosen).memory_bytes
     layer = 4 * (LLAMA_70B.parameters - 2 * LLAMA_70B.vocabulary * LLAMA_70B.hidden_size) / LLAMA_70B.layers
     assert 6 * layer < found < 9 * layer < LLAMA_70B.parameters
-    library = need(LLAMA_70B, quantizing(method="awq", engine="llm-compressor")).memory_bytes
+    library = estimate_needs(LLAMA_70B, quantizing(method="awq", engine="llm-compressor")).memory_bytes
     assert library == found + original_bytes(LLAMA_70B)
-    assert need(LLAMA_70B, chosen).formulas["memory"] == job_memory.FORMULA
+    assert estimate_needs(LLAMA_70B, chosen).formulas["memory"] == job_memory.FORMULA
 
 
 @given(times=st.integers(2, 40), tokens=st.integers(1, 4096))
@@ -82,4 +82,6 @@ def test_it_does_not_grow_with_the_number_of_layers(times: int, tokens: int) -> 
     outside = one.vocabulary * one.hidden_size
     deep = facts(layers=3 * times, parameters=(one.parameters - outside) * times + outside)
     chosen = quantizing(method="gptq", samples=tokens, length=8)
-    assert need(deep, chosen).memory_bytes == pytest.approx(need(one, chosen).memory_bytes, rel=0.01)
+    assert estimate_needs(deep, chosen).memory_bytes == pytest.approx(
+        estimate_needs(one, chosen).memory_bytes, rel=0.01
+    )

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from backend.domain.load.options import LevelOptions
-from backend.domain.needs.kv_cache_tokens import BLOCK, MARGIN, tokens
+from backend.domain.needs.kv_cache_tokens import BLOCK, MARGIN, peak_tokens
 from backend.domain.workload.workload import Prompt
 
 
 def held(prompts: Sequence[Prompt], answer: int = 64, **options: object) -> int | None:
-    return tokens(prompts, LevelOptions.model_validate(options), answer)
+    return peak_tokens(prompts, LevelOptions.model_validate(options), answer)
 
 
 def test_the_longest_prompts_of_as_many_streams_with_their_answers() -> None:

@@ -13,11 +13,11 @@ from backend.domain.machine import compile_keys
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.neuron import compile_plan, cores, software_stacks
-from backend.domain.planner.estimate import Context, estimate
+from backend.domain.planner.estimate import EstimateContext, estimate
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.service.machines import targets
 from tests.properties import examples
 
@@ -54,7 +54,7 @@ def known(name: str) -> ModelFacts:
     return found
 
 
-def facts(name: str, model: ModelFacts) -> Facts:
+def facts(name: str, model: ModelFacts) -> TargetFacts:
     target = instances.load().find(f"neuron:{name}")
     assert target is not None
     return targets.rule_facts(target, model, published.find(model.draft) if model.draft else None)
@@ -81,9 +81,9 @@ def test_a_core_holds_the_heads_as_they_are_compiled(model: ModelFacts, degree: 
     device, chosen = facts("ml.inf2.48xlarge", model).device, recipe.read({"steps": [{"compile": {}}]})
     assert device is not None
     _, heads = cores.padded_heads(model, degree)
-    found = cores.room(model, chosen, device, degree)
+    found = cores.core_memory(model, chosen, device, degree)
     assert found.kv_bytes_per_token == 2 * model.layers * heads // degree * model.head_dim * 2
-    compiled, before = (shapes.sizes(each) for each in (cores.as_compiled(model, degree), model))
+    compiled, before = (shapes.sizes(each) for each in (cores.pad_model(model, degree), model))
     assert compiled.embedding == before.embedding and compiled.linears >= before.linears
 
 
@@ -92,7 +92,7 @@ def test_copied_heads_are_counted_where_the_degree_is_no_multiple_of_them() -> N
     model = known(LLAMA).model_copy(update={"heads": 40, "kv_heads": 10})
     device = facts("ml.inf2.48xlarge", model).device
     assert device is not None
-    room = cores.room(model, recipe.read({"steps": [{"compile": {}}]}), device, 4)
+    room = cores.core_memory(model, recipe.read({"steps": [{"compile": {}}]}), device, 4)
     assert room.kv_bytes_per_token == 2 * model.layers * 10 * model.head_dim * 2
 
 
@@ -103,14 +103,14 @@ def test_whatever_is_valid_is_planned_on_cores_that_hold_it_and_else_the_nearest
 ) -> None:
     card = known(model)
     there = facts(name, card)
-    verdict = compat.check(card, chosen, there)
+    verdict = compat.check_recipe(card, chosen, there)
     if verdict.plan is None:
         assert all(reason.message.endswith(".") and reason.source for reason in verdict.reasons)
-        assert verdict.suggestion is None or compat.check(card, verdict.suggestion, there).valid
+        assert verdict.suggestion is None or compat.check_recipe(card, verdict.suggestion, there).valid
         return
     device, draft = there.device, there.serving_draft(chosen)
     assert device is not None
-    plan = compile_plan.plan(card, chosen, device, draft)
+    plan = compile_plan.make_compile_plan(card, chosen, device, draft)
     assert (
         device.name in software_stacks.STACKS[plan.stack].accelerators
         and card.model_type in software_stacks.STACKS[plan.stack].model_types
@@ -140,7 +140,7 @@ def test_two_plans_have_one_key_only_where_no_field_differs(
     model, device = known(LLAMA), facts("ml.trn1.32xlarge", known(LLAMA)).device
     assert device is not None
     first, second = (
-        compile_plan.plan(model, recipe.read({"steps": [{"compile": {}}], "serving": each}), device)
+        compile_plan.make_compile_plan(model, recipe.read({"steps": [{"compile": {}}], "serving": each}), device)
         for each in (one, other)
     )
     second = second.model_copy(update={"model": "another name"}) if named else second
@@ -153,9 +153,9 @@ def test_an_estimate_promises_no_more_than_what_is_compiled_for(place: str, tota
     model, there = known(LLAMA), facts(place, known(LLAMA))
     serving = {"tensor_parallel": 8, "max_num_seqs": 4, "max_model_len": 2048}
     chosen = recipe.read({"steps": [{"compile": {}}], "serving": serving})
-    found = estimate(model, chosen, Context(target=place, facts=there), 8)
+    found = estimate(model, chosen, EstimateContext(target=place, facts=there), 8)
     assert (found.max_batch, found.max_context, found.devices) == (4, 2048, total)
-    assert there.device is not None and found.device_bytes == cores.logical(there.device).memory_bytes
+    assert there.device is not None and found.device_bytes == cores.logical_device(there.device).memory_bytes
 
 
 @pytest.mark.parametrize("place", ["ml.g5.12xlarge", "ml.p5.48xlarge"])

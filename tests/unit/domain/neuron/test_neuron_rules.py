@@ -40,9 +40,9 @@ def check(
     assert target is not None
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
     facts = targets.rule_facts(target, card, draft).model_copy(update={"attached": attached})
-    verdict = compat.check(card, chosen, facts)
+    verdict = compat.check_recipe(card, chosen, facts)
     if verdict.suggestion is not None:
-        assert compat.check(card, verdict.suggestion, facts).valid
+        assert compat.check_recipe(card, verdict.suggestion, facts).valid
     return verdict
 
 
@@ -65,7 +65,7 @@ def rules(verdict: Verdict) -> set[str]:
 def test_cores_memory_a_core_and_degrees_of_each_instance(where: str, cores_there: int, gib: int, degrees: Any) -> None:
     target = instances.load().find(f"neuron:{where}")
     assert target is not None
-    device = cores.logical(target.device)
+    device = cores.logical_device(target.device)
     assert (device.units, device.memory_bytes) == (cores_there, gib << 30) and cores.degrees(target.device) == degrees
 
 
@@ -94,7 +94,7 @@ def test_the_planner_checks_architectures_for_neuron(where: str, model_type: str
     verdict = check(where, [COMPILE], model, tensor_parallel=8)
     assert ("neuron-family" not in rules(verdict)) == (stack is not None) == verdict.valid
     target = instances.load().find(where)
-    assert target is not None and software_stacks.choose(target.device.name, model_type) == stack
+    assert target is not None and software_stacks.choose_stack(target.device.name, model_type) == stack
     if stack is None:
         reason = verdict.reasons[0]
         assert "MODEL_TYPES" in reason.source and "GPU instance" in reason.message
@@ -207,12 +207,12 @@ def test_a_head_of_ones_own_is_not_for_sagemaker_which_trains_one() -> None:
 def test_trainium3_is_planned_by_one_accelerator_since_no_instance_of_it_is_published() -> None:
     target = instances.load().find("neuron:trainium3")
     assert target is not None
-    device = cores.logical(target.device)
+    device = cores.logical_device(target.device)
     assert (device.units, device.memory_bytes, cores.degrees(target.device)) == (4, 36 << 30, (1, 2, 4))
     assert check("neuron:trainium3", [COMPILE], tensor_parallel=4).valid
     assert (
-        software_stacks.choose("Trainium3", "qwen3") is None
-        and software_stacks.choose("Trainium3", "llama") == "vllm-neuron"
+        software_stacks.choose_stack("Trainium3", "qwen3") is None
+        and software_stacks.choose_stack("Trainium3", "llama") == "vllm-neuron"
     )
     with pytest.raises(Exception, match=r"No source names a SageMaker instance with Trainium3.*`neuron:trainium3`"):
         instances.load().find("neuron:ml.trn3.48xlarge")
@@ -246,7 +246,7 @@ def plan(**serving: Any) -> compile_plan.CompilePlan:
     chosen = recipe.read(
         {"steps": [INT8, COMPILE], "serving": {"tensor_parallel": 8, "max_model_len": 1024, **serving}}
     )
-    return compile_plan.plan(known(LLAMA), chosen, target.device, compiler="2.21")
+    return compile_plan.make_compile_plan(known(LLAMA), chosen, target.device, compiler="2.21")
 
 
 def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
@@ -278,5 +278,5 @@ def test_the_key_changes_with_each_field_and_not_with_the_name() -> None:
 
 
 def test_buckets_double_and_end_at_the_positions() -> None:
-    assert compile_plan.doubled(128, 1000) == [128, 256, 512, 1000] and compile_plan.doubled(1, 1) == [1]
+    assert compile_plan.doubling_sizes(128, 1000) == [128, 256, 512, 1000] and compile_plan.doubling_sizes(1, 1) == [1]
     assert plan(max_model_len=64).context_buckets == (64,)

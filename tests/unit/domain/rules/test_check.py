@@ -14,12 +14,12 @@ from backend.domain.model.shapes import sizes
 from backend.domain.model.stored_weights import StoredWeights
 from backend.domain.needs import job_duration
 from backend.domain.needs import serving_memory as memory
-from backend.domain.needs.hardware_rates import of_measured
+from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.planner import estimate
 from backend.domain.recipe import methods, recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 
 
 def card(**changes: Any) -> ModelCard:
@@ -47,9 +47,9 @@ def card(**changes: Any) -> ModelCard:
     return ModelCard(**{**fields, **changes})
 
 
-def refusals(model: ModelCard, steps: list[Any], facts: Facts | None = None, **serving: Any) -> list[str]:
+def refusals(model: ModelCard, steps: list[Any], facts: TargetFacts | None = None, **serving: Any) -> list[str]:
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
-    return [reason.rule for reason in check.check(model, chosen, facts or Facts(draft=card())).reasons]
+    return [reason.rule for reason in check.check_recipe(model, chosen, facts or TargetFacts(draft=card())).reasons]
 
 
 def test_a_family_is_refused_only_by_the_engine_that_does_not_know_it() -> None:
@@ -72,7 +72,9 @@ PRUNE = {"prune": {"method": "wanda", "pattern": "2:4"}}
 
 def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
     def told(step: dict[str, Any], hardware: str) -> bool:
-        plan = check.check(card(), recipe.read({"name": "r", "steps": [step]}), Facts(hardware=hardware)).plan  # type: ignore[arg-type]
+        plan = check.check_recipe(
+            card(), recipe.read({"name": "r", "steps": [step]}), TargetFacts(hardware=hardware)
+        ).plan  # type: ignore[arg-type]
         assert plan is not None
         return any("cuts off what an FP8 cache cannot hold" in note for note in plan.notes)
 
@@ -104,7 +106,7 @@ def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
 )
 def test_every_technique_of_the_native_engine_is_valid_alone_and_stacked(steps: list[Any]) -> None:
     assert refusals(card(), steps) == []
-    assert refusals(card(), steps, Facts(draft=card(), hardware="cuda")) == []
+    assert refusals(card(), steps, TargetFacts(draft=card(), hardware="cuda")) == []
 
 
 @pytest.mark.parametrize(
@@ -134,13 +136,13 @@ def test_every_technique_of_the_native_engine_is_valid_alone_and_stacked(steps: 
 )
 def test_options_that_a_method_does_not_take_are_refused(rule: str, steps: list[Any]) -> None:
     assert refusals(card(), steps) == [rule]
-    verdict = check.check(card(), recipe.read({"steps": steps}), Facts())
-    assert verdict.suggestion is not None and check.check(card(), verdict.suggestion, Facts()).valid
+    verdict = check.check_recipe(card(), recipe.read({"steps": steps}), TargetFacts())
+    assert verdict.suggestion is not None and check.check_recipe(card(), verdict.suggestion, TargetFacts()).valid
 
 
 def test_average_bits_out_of_reach_name_the_nearest() -> None:
     def said(**options: Any) -> str:
-        verdict = check.check(card(), recipe.read({"steps": [quantize("awq", **options)]}), Facts())
+        verdict = check.check_recipe(card(), recipe.read({"steps": [quantize("awq", **options)]}), TargetFacts())
         assert verdict.suggestion is not None
         return f"{verdict.reasons[0].message} {verdict.suggestion.steps[0].model_dump()['quantize']['target_bits']}"
 
@@ -155,11 +157,11 @@ def test_average_bits_out_of_reach_name_the_nearest() -> None:
 def test_average_bits_are_planned_for_the_target_and_sized() -> None:
     chosen = recipe.read({"steps": [quantize("awq", target_bits=5)]})
     for hardware, served in (("cpu", "w8a8"), ("cuda", "int8")):
-        plan = check.check(card(), chosen, Facts(hardware=hardware)).plan  # type: ignore[arg-type]
+        plan = check.check_recipe(card(), chosen, TargetFacts(hardware=hardware)).plan  # type: ignore[arg-type]
         assert plan is not None and plan.steps[0].options["eight_bits"] == served
         assert plan.steps[0].title == "Quantize to INT4 (AWQ), 5 bits on average"
     stored, plain = (memory.weights(card(), each) for each in (chosen, recipe.read({"steps": [AWQ]})))
-    quick = of_measured(1e12)
+    quick = processor_rates(1e12)
     work = [job_duration.job_seconds(card(), each, quick, 0) for each in (recipe.read({"steps": [AWQ]}), chosen)]
     assert work[1][0] > work[0][0] and work[1][1] > work[0][1]
     floored = recipe.read({"steps": [AWQ], "limits": {"max_kl": 0.01, "fall_back": True}})
@@ -183,12 +185,12 @@ def test_falling_back_needs_a_floor_and_something_to_raise(
     rule: str | None, steps: list[Any], floor: dict[str, Any]
 ) -> None:
     chosen = recipe.read({"steps": steps, "limits": {**floor, "fall_back": True}})
-    verdict = check.check(card(), chosen, Facts())
+    verdict = check.check_recipe(card(), chosen, TargetFacts())
     assert [reason.rule for reason in verdict.reasons] == ([rule] if rule else [])
     if verdict.plan is not None:
         assert verdict.plan.steps[0].options["eight_bits"] == "w8a8"
     else:
-        assert verdict.suggestion is not None and check.check(card(), verdict.suggestion, Facts()).valid
+        assert verdict.suggestion is not None and check.check_recipe(card(), verdict.suggestion, TargetFacts()).valid
 
 
 def test_recipes_without_a_fall_back_keep_the_hash_they_had() -> None:
@@ -206,9 +208,9 @@ def test_recipes_without_a_fall_back_keep_the_hash_they_had() -> None:
     ],
 )
 def test_what_this_machine_cannot_serve_or_gain_from_is_said_in_the_plan(step: dict[str, Any], note: str) -> None:
-    plan = check.check(card(), recipe.read({"steps": [step]}), Facts(hardware="cpu")).plan
+    plan = check.check_recipe(card(), recipe.read({"steps": [step]}), TargetFacts(hardware="cpu")).plan
     assert plan is not None and note in " ".join(plan.notes)
-    there = check.check(card(), recipe.read({"steps": [step]}), Facts(hardware="cuda")).plan
+    there = check.check_recipe(card(), recipe.read({"steps": [step]}), TargetFacts(hardware="cuda")).plan
     assert there is not None and (note in " ".join(there.notes)) == (step is PRUNE)
 
 
@@ -223,7 +225,7 @@ def test_a_model_that_this_machine_cannot_serve_quantized_is_told_in_the_plan(
     changes: dict[str, Any], step: dict[str, Any], note: str
 ) -> None:
     for hardware in ("cpu", "cuda"):
-        plan = check.check(card(**changes), recipe.read({"steps": [step]}), Facts(hardware=hardware)).plan
+        plan = check.check_recipe(card(**changes), recipe.read({"steps": [step]}), TargetFacts(hardware=hardware)).plan
         assert plan is not None and (note in " ".join(plan.notes)) == (hardware == "cpu")
 
 
@@ -239,14 +241,14 @@ def test_a_model_that_this_machine_cannot_serve_quantized_is_told_in_the_plan(
     ],
 )
 def test_experts_are_served_with_amx_where_vllms_kernels_are(step: dict[str, Any], served: bool) -> None:
-    facts = Facts(hardware="cpu", features=("amx_int8", "amx_bf16", "avx512_vnni"))
-    plan = check.check(card(model_type="mixtral", experts=8), recipe.read({"steps": [step]}), facts).plan
+    facts = TargetFacts(hardware="cpu", features=("amx_int8", "amx_bf16", "avx512_vnni"))
+    plan = check.check_recipe(card(model_type="mixtral", experts=8), recipe.read({"steps": [step]}), facts).plan
     assert plan is not None and ("for experts quantized so on this processor" in " ".join(plan.notes)) != served
 
 
 def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
     def options(step: dict[str, Any]) -> dict[str, Any]:
-        plan = check.check(card(), recipe.read({"steps": [step]}), Facts()).plan
+        plan = check.check_recipe(card(), recipe.read({"steps": [step]}), TargetFacts()).plan
         assert plan is not None
         return plan.steps[0].options
 
@@ -285,7 +287,7 @@ def test_a_family_whose_cache_scales_no_server_reads_is_refused() -> None:
 
 @pytest.mark.parametrize("method", ["llm-int8", "kvquant"])
 def test_techniques_that_no_server_runs_are_refused_with_the_reason_and_what_to_use(method: str) -> None:
-    verdict = check.check(card(), recipe.read({"steps": [quantize(method)]}), Facts())
+    verdict = check.check_recipe(card(), recipe.read({"steps": [quantize(method)]}), TargetFacts())
     assert [reason.rule for reason in verdict.reasons] == ["capability"]
     assert "arXiv" in verdict.reasons[0].source and "vLLM 0.32.0" in verdict.reasons[0].message
     assert verdict.suggestion is not None and verdict.suggestion.steps[0].method in {"smoothquant", "kv_cache"}  # type: ignore[union-attr]
@@ -333,12 +335,12 @@ def test_a_stack_that_cannot_work_is_refused_by_its_rule(rule: str, steps: list[
 
 
 def test_a_draft_with_another_vocabulary_is_refused() -> None:
-    assert refusals(card(), [DRAFT], Facts(draft=card(tokenizer_hash="other"))) == ["draft-vocabulary"]
-    assert refusals(card(), [DRAFT], Facts(draft=None)) == ["no-draft"]
+    assert refusals(card(), [DRAFT], TargetFacts(draft=card(tokenizer_hash="other"))) == ["draft-vocabulary"]
+    assert refusals(card(), [DRAFT], TargetFacts(draft=None)) == ["no-draft"]
 
 
 def test_compile_without_a_compiler_and_a_quantized_model_are_refused() -> None:
-    assert refusals(card(), [{"compile": {}}], Facts(compiler=False)) == ["no-compiler"]
+    assert refusals(card(), [{"compile": {}}], TargetFacts(compiler=False)) == ["no-compiler"]
     assert refusals(card(quantization="awq"), [W8A8]) == ["already-quantized"]
 
 
@@ -348,25 +350,27 @@ def test_quantized_weights_are_a_source_where_they_are_read_exactly() -> None:
         layout="bitsandbytes 4-bit", method="bitsandbytes", bits=4, refusal="there is no reader here for it"
     )
     readable, other = (card(quantization=each.method, stored=each) for each in (fp8, nf4))
-    verdict = check.check(readable, recipe.read({"steps": [W8A8]}), Facts())
+    verdict = check.check_recipe(readable, recipe.read({"steps": [W8A8]}), TargetFacts())
     assert verdict.plan is not None and fp8.sentence in verdict.plan.notes
-    assert check.check(readable, recipe.read({"steps": [{"compile": {}}]}), Facts()).plan.notes == ()
+    assert check.check_recipe(readable, recipe.read({"steps": [{"compile": {}}]}), TargetFacts()).plan.notes == ()
     assert refusals(other, [W8A8]) == ["already-quantized"]
     library = {"quantize": {"method": "w8a8", "engine": "llm-compressor"}}
     recovered = {"prune": {"method": "wanda", "recover": {"steps": 10}}}
     for step, words in ((library, "use `engine: native`"), (recovered, "leave `recover` out")):
-        reasons = check.check(readable, recipe.read({"steps": [step]}), Facts()).reasons
+        reasons = check.check_recipe(readable, recipe.read({"steps": [step]}), TargetFacts()).reasons
         assert any(reason.rule == "already-quantized" and words in reason.message for reason in reasons)
-    managed = check.check(readable, recipe.read({"steps": [W8A8]}), Facts(place="managed", hardware="cuda")).reasons
+    managed = check.check_recipe(
+        readable, recipe.read({"steps": [W8A8]}), TargetFacts(place="managed", hardware="cuda")
+    ).reasons
     assert any(reason.rule == "already-quantized" for reason in managed), "the toolkit does not read by our reader"
-    compiled = check.check(
-        readable, recipe.read({"steps": [{"compile": {}}]}), Facts(place="neuron", hardware="neuron")
+    compiled = check.check_recipe(
+        readable, recipe.read({"steps": [{"compile": {}}]}), TargetFacts(place="neuron", hardware="neuron")
     ).reasons
     assert any("Neuron's libraries do not read" in reason.message for reason in compiled)
 
 
 def test_steps_out_of_order_are_put_in_order_with_a_note() -> None:
-    verdict = check.check(card(), recipe.read({"steps": [{"compile": {}}, W8A8]}), Facts())
+    verdict = check.check_recipe(card(), recipe.read({"steps": [{"compile": {}}, W8A8]}), TargetFacts())
     assert verdict.plan is not None
     assert [step.technique for step in verdict.plan.steps] == ["quantize", "compile"] and verdict.plan.notes
 
@@ -421,12 +425,12 @@ RECIPES = st.builds(
 def test_every_refusal_has_a_reason_and_its_suggestion_is_valid(
     chosen: Recipe, draft: bool, compiler: bool, hidden: int
 ) -> None:
-    model, facts = card(hidden_size=hidden), Facts(draft=card() if draft else None, compiler=compiler)
-    verdict = check.check(model, chosen, facts)
+    model, facts = card(hidden_size=hidden), TargetFacts(draft=card() if draft else None, compiler=compiler)
+    verdict = check.check_recipe(model, chosen, facts)
     assert verdict.valid == (not verdict.reasons)
     if not verdict.valid:
         assert all(reason.message.endswith(".") and reason.source for reason in verdict.reasons)
-        assert verdict.suggestion is not None and check.check(model, verdict.suggestion, facts).valid
+        assert verdict.suggestion is not None and check.check_recipe(model, verdict.suggestion, facts).valid
 
 
 @given(RECIPES)
@@ -465,7 +469,7 @@ def test_the_weights_estimate_follows_the_precision() -> None:
 
 def test_an_fp8_cache_of_the_artifact_halves_the_bytes_of_a_token() -> None:
     wide, narrow = (
-        memory.kv_bytes(card(), memory.serving_of(recipe.read({"steps": steps})))
+        memory.kv_bytes(card(), memory.effective_serving(recipe.read({"steps": steps})))
         for steps in ([W8A8], [quantize("w8a8", kv_cache="fp8")])
     )
     assert wide == 2 * narrow
@@ -473,4 +477,4 @@ def test_an_fp8_cache_of_the_artifact_halves_the_bytes_of_a_token() -> None:
 
 def test_an_artifact_needs_more_disk_than_its_weights() -> None:
     sizes = [estimate.optimized_weights(card(), recipe.read({"steps": steps})) for steps in ([], [W8A8])]
-    assert estimate.need(card(), recipe.read({"steps": [W8A8]})).disk_bytes > sizes[1]
+    assert estimate.estimate_needs(card(), recipe.read({"steps": [W8A8]})).disk_bytes > sizes[1]

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.catalog.bundled import instances, published
-from backend.domain.kernels.conditions import Layer, Layout
-from backend.domain.kernels.kernel_choice import choose
+from backend.domain.kernels.conditions import Layer, StoredLayout
+from backend.domain.kernels.kernel_choice import choose_kernel
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import methods, recipe
 from backend.domain.recipe.recipe import Quantize
 from backend.domain.rules import check, kernel_rules
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.service.machines import targets
 
 LLAMA, MIXTRAL = "meta-textgeneration-llama-3-8b", "huggingface-llm-mixtral-8x7b"
@@ -30,7 +30,7 @@ def known(name: str) -> ModelFacts:
     return found
 
 
-def facts(where: str, model: ModelFacts) -> Facts:
+def facts(where: str, model: ModelFacts) -> TargetFacts:
     found = instances.load().find(where)
     assert found is not None
     return targets.rule_facts(found, model, None)
@@ -39,7 +39,7 @@ def facts(where: str, model: ModelFacts) -> Facts:
 def verdict(where: str, step: dict[str, Any], model: str | ModelFacts = LLAMA, **serving: Any) -> Verdict:
     card = known(model) if isinstance(model, str) else model
     chosen = recipe.read({"name": "r", "steps": [{"quantize": step}], "serving": serving})
-    return check.check(card, chosen, facts(where, card))
+    return check.check_recipe(card, chosen, facts(where, card))
 
 
 @pytest.mark.parametrize("size", [8, 16])
@@ -56,7 +56,7 @@ def test_groups_that_no_gpu_kernel_takes_are_refused_with_the_nearest_that_one_d
         f"128, not of {size}: use `group_size: 32`."
     )
     assert found.suggestion is not None and found.suggestion.steps[0].group_size == 32  # type: ignore[union-attr]
-    assert check.valid(known(LLAMA), found.suggestion, facts(G5, known(LLAMA)))
+    assert check.is_valid(known(LLAMA), found.suggestion, facts(G5, known(LLAMA)))
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_experts_have_kernels_of_their_own() -> None:
 
 def test_layers_are_fused_and_cut_as_vllm_holds_them() -> None:
     model, step = known(LLAMA), Quantize(method="awq")
-    assert kernel_rules.layers(model, step, 1) == (
+    assert kernel_rules.served_layers(model, step, 1) == (
         Layer("query, key and value", 4096, 6144, 4096),
         Layer("output", 4096, 4096, 4096),
         Layer("up", 4096, 28672, 4096),
         Layer("down", 14336, 4096, 14336),
     )
-    assert kernel_rules.layers(model, step, 16) == (
+    assert kernel_rules.served_layers(model, step, 16) == (
         Layer("query, key and value", 4096, 256 + 2 * 128, 4096),
         Layer("output", 256, 4096, 4096),
         Layer("up", 4096, 1792, 4096),
@@ -154,24 +154,24 @@ def narrow(**changes: Any) -> ModelFacts:
 
 def test_matrices_that_stay_16_bit_are_named_and_a_step_that_quantizes_none_is_refused() -> None:
     step = recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]})
-    plan = check.check(narrow(), step, Facts()).plan
+    plan = check.check_recipe(narrow(), step, TargetFacts()).plan
     assert plan is not None and plan.steps[0].kernel == "INT8 W8A8 (vLLM's CPU kernel)"
     said = "The up and down matrices stay 16-bit: their sizes are no multiples of 32"
     assert any(note.startswith(said) for note in plan.notes)
     odd = narrow(hidden_size=60, head_dim=15)
-    (reason,) = check.check(odd, step, Facts()).reasons
+    (reason,) = check.check_recipe(odd, step, TargetFacts()).reasons
     assert reason.rule == "kernel" and "w8a8 would quantize nothing: leave the step out" in reason.message
 
 
 def test_groups_that_only_a_processor_serves_are_valid_there_and_said_to_be() -> None:
     model = narrow(intermediate_size=128)
     chosen = recipe.read({"steps": [{"quantize": {"method": "awq", "group_size": 16}}]})
-    plan = check.check(model, chosen, Facts()).plan
+    plan = check.check_recipe(model, chosen, TargetFacts()).plan
     assert plan is not None and plan.steps[0].kernel == "weight-only INT4 (vLLM's CPU kernel)"
     assert "No GPU kernel of vLLM takes groups of 16: the artifact is for a processor alone." in plan.notes
     odd = narrow(hidden_size=96, head_dim=24, intermediate_size=192)
     third = recipe.read({"steps": [{"quantize": {"method": "rtn", "group_size": 3}}]})
-    found = check.check(odd, third, Facts())
+    found = check.check_recipe(odd, third, TargetFacts())
     assert [reason.rule for reason in found.reasons] == ["group-size"] and "a multiple of 2" in found.reasons[0].message
 
 
@@ -203,12 +203,14 @@ def test_valid_means_that_each_matrix_has_a_kernel_whose_conditions_hold(
     serving = {"dtype": dtype, "tensor_parallel": degree}
     chosen = recipe.read({"name": "r", "steps": [{"quantize": step}], "serving": serving})
     place, quantize = facts(where, model), chosen.steps[0]
-    if place.hardware != "cuda" or not check.valid(model, chosen, place):
+    if place.hardware != "cuda" or not check.is_valid(model, chosen, place):
         return
     assert isinstance(quantize, Quantize)
     chip = kernel_rules.chip(model, chosen, place)
-    for _, layout in kernel_rules.layouts(quantize, chosen, place):
-        assert all(choose(layout, layer, chip).kernel for layer in kernel_rules.layers(model, quantize, degree))
+    for _, layout in kernel_rules.stored_layouts(quantize, chosen, place):
+        assert all(
+            choose_kernel(layout, layer, chip).kernel for layer in kernel_rules.served_layers(model, quantize, degree)
+        )
         assert not shapes.undivided(max(layout.group, 1), model)
 
 
@@ -216,8 +218,8 @@ def test_an_artifact_that_this_machine_cannot_read_is_told_why() -> None:
     """The sentence that Evaluate shows beside an artifact."""
     model = narrow(intermediate_size=128)
     chosen = recipe.read({"steps": [{"quantize": {"method": "awq", "group_size": 16}}]})
-    assert kernel_rules.unserved(model, chosen, Facts()) is None
-    assert kernel_rules.unserved(model, chosen, facts(G5, model)) == (
+    assert kernel_rules.find_unserved(model, chosen, TargetFacts()) is None
+    assert kernel_rules.find_unserved(model, chosen, facts(G5, model)) == (
         "vLLM has no kernel for awq in groups of 16 there, since Marlin takes groups of 32, 64 or 128, not of 16"
     )
-    assert isinstance(kernel_rules.layout_of(Quantize(method="fp8")), Layout)
+    assert isinstance(kernel_rules.stored_layout(Quantize(method="fp8")), StoredLayout)

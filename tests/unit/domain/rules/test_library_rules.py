@@ -9,11 +9,11 @@ from backend.catalog.bundled import models
 from backend.domain.recipe import recipe
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 
 
 def checked(*steps: dict[str, Any]) -> Verdict:
-    return check.check(models.card("starter"), recipe.read({"steps": list(steps)}), Facts())
+    return check.check_recipe(models.card("starter"), recipe.read({"steps": list(steps)}), TargetFacts())
 
 
 def test_a_library_prunes_alone_and_the_plan_says_who_does_it() -> None:

@@ -19,7 +19,7 @@ from backend.domain.recipe import recipe, sagemaker_toolkit
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from backend.service.machines import targets
 from tests.homes import open_home
 from tests.properties import examples
@@ -44,14 +44,14 @@ def target(name: str) -> Target:
     return found
 
 
-def facts(name: str, model: ModelFacts) -> Facts:
+def facts(name: str, model: ModelFacts) -> TargetFacts:
     draft = published.find(model.draft) if model.draft else None
     return targets.rule_facts(target(name), model, draft)
 
 
 def check(where: str, steps: list[Any], model: str = LLAMA, **serving: Any) -> Verdict:
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
-    return compat.check(known(model), chosen, facts(where, known(model)))
+    return compat.check_recipe(known(model), chosen, facts(where, known(model)))
 
 
 def rules(verdict: Verdict) -> set[str]:
@@ -102,7 +102,7 @@ def test_the_managed_target_holds_to_the_toolkits_table(row: tuple[Any, ...], wh
             reason.source for reason in verdict.reasons
         }
         assert verdict.suggestion is not None
-        assert compat.check(known(LLAMA), verdict.suggestion, facts(where, known(LLAMA))).valid
+        assert compat.check_recipe(known(LLAMA), verdict.suggestion, facts(where, known(LLAMA))).valid
 
 
 @pytest.mark.parametrize("name", instances.load().instances)
@@ -200,7 +200,7 @@ def test_fp8_weights_alone_are_multiplied_at_the_16_bit_rate() -> None:
     for where in ("ml.g5.xlarge", "ml.g6.xlarge"):
         device = target(where).device
         for name, step in {"fp8": FP8, "int8": {"quantize": {"method": "int8"}}}.items():
-            what = roofline.served(known(LLAMA), recipe.read({"steps": [step]}))
+            what = roofline.served_model(known(LLAMA), recipe.read({"steps": [step]}))
             first[where, name] = roofline.prefill_seconds(what, device, 1, 4096, 0)
     assert first["ml.g5.xlarge", "fp8"] == pytest.approx(first["ml.g5.xlarge", "int8"], rel=0.01)
     assert first["ml.g6.xlarge", "fp8"] < 0.7 * first["ml.g6.xlarge", "int8"]
@@ -242,7 +242,7 @@ def test_what_fits_in_no_recipe_is_refused_without_one() -> None:
 def test_nothing_of_ours_runs_on_neuron_and_the_managed_toolkit_is_named() -> None:
     verdict = check("ml.inf2.48xlarge", [AWQ, DRAFT])
     assert verdict.suggestion_target == "sagemaker:ml.inf2.48xlarge" and verdict.suggestion is not None
-    assert compat.check(known(LLAMA), verdict.suggestion, facts(verdict.suggestion_target, known(LLAMA))).valid
+    assert compat.check_recipe(known(LLAMA), verdict.suggestion, facts(verdict.suggestion_target, known(LLAMA))).valid
 
 
 def test_compile_before_quantize_is_put_right_with_a_note() -> None:
@@ -254,8 +254,8 @@ def test_compile_before_quantize_is_put_right_with_a_note() -> None:
 
 def test_families_that_the_native_engine_does_not_know_are_refused_here_and_not_there() -> None:
     model, chosen = known(LLAMA).model_copy(update={"model_type": "mamba"}), recipe.read({"steps": [AWQ]})
-    assert rules(compat.check(model, chosen, facts("ml.g5.12xlarge", model))) == {"family"}
-    assert compat.check(model, chosen, facts(GPU, model)).valid
+    assert rules(compat.check_recipe(model, chosen, facts("ml.g5.12xlarge", model))) == {"family"}
+    assert compat.check_recipe(model, chosen, facts(GPU, model)).valid
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ MODELS = [*published.published(), *published.reference()]
 @given(RECIPES, st.sampled_from(PLACES), st.sampled_from(MODELS))
 def test_any_recipe_is_planned_or_refused_with_a_valid_suggestion(chosen: Recipe, where: str, name: str) -> None:
     model = known(name)
-    verdict = compat.check(model, chosen, facts(where, model))
+    verdict = compat.check_recipe(model, chosen, facts(where, model))
     assert verdict.valid == (not verdict.reasons)
     if verdict.plan is not None:
         order = [recipe.TECHNIQUES.index(step.technique) for step in verdict.plan.steps]
@@ -314,14 +314,14 @@ def test_any_recipe_is_planned_or_refused_with_a_valid_suggestion(chosen: Recipe
     assert all(reason.message.endswith(".") and reason.rule and reason.source for reason in verdict.reasons)
     if verdict.suggestion is not None:
         there = facts(verdict.suggestion_target or where, model)
-        assert compat.check(model, verdict.suggestion, there).valid
+        assert compat.check_recipe(model, verdict.suggestion, there).valid
         return
     # One reason may hide another: a degree that the place does not have, or a step that it refuses, that it is too
     # small.
     lower = chosen.serving.model_copy(update={"tensor_parallel": 1})
     others = [chosen.model_copy(update={"serving": lower, "steps": steps}) for steps in (chosen.steps, ())]
     found = rules(verdict).union(
-        *(rules(compat.check(model, other, facts(where, model), suggest=False)) for other in others)
+        *(rules(compat.check_recipe(model, other, facts(where, model), suggest=False)) for other in others)
     )
     expected = {"memory", "no-engine", "neuron-family"}
     assert expected & found, "only what is too small, or has no engine or library there, has no valid recipe"
@@ -331,10 +331,10 @@ def test_any_recipe_is_planned_or_refused_with_a_valid_suggestion(chosen: Recipe
 @given(RECIPES, st.sampled_from([place for place in PLACES if place.startswith("ml.")]), st.sampled_from(MODELS))
 def test_no_plan_of_ours_asks_for_what_the_capability_table_lacks(chosen: Recipe, where: str, name: str) -> None:
     model = known(name)
-    verdict = compat.check(model, chosen, facts(where, model), suggest=False)
+    verdict = compat.check_recipe(model, chosen, facts(where, model), suggest=False)
     if verdict.plan is None:
         return
-    from backend.domain.recipe.techniques import NATIVE_FAMILIES, capability
+    from backend.domain.recipe.capability_table import NATIVE_FAMILIES, capability
 
     for step in chosen.steps:
         engine = getattr(step, "engine", "native")

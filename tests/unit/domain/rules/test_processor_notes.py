@@ -7,7 +7,7 @@ import pytest
 from backend.catalog.bundled import models
 from backend.domain.recipe import recipe
 from backend.domain.rules import check, processor_notes
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tup
     card = models.card("starter")
     assert card is not None
     chosen = recipe.read({"steps": [{"quantize": {"method": method}}]})
-    plan = check.check(card, chosen, Facts(features=features)).plan
-    unknown = check.check(card, chosen, Facts()).plan
+    plan = check.check_recipe(card, chosen, TargetFacts(features=features)).plan
+    unknown = check.check_recipe(card, chosen, TargetFacts()).plan
     assert plan is not None and unknown is not None and told in plan.notes and told not in unknown.notes
     odd = card.model_copy(update={"vocabulary": 4096, "intermediate_size": 1544})
     assert (
-        processor_notes.note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",))
+        processor_notes.processor_note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",))
         == processor_notes.EIGHT_ODD
     )

@@ -10,7 +10,7 @@ from backend.domain.model.facts import HeadOf
 from backend.domain.recipe.recipe import read
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Facts
+from backend.domain.rules.target_facts import TargetFacts
 from tests.unit.domain.rules.test_check import card
 
 FOR = HeadOf(hidden_size=512, vocabulary=4096)
@@ -24,10 +24,10 @@ HEAD = card(
 )
 
 
-def verdict(facts: Facts | None = None, **step: Any) -> Verdict:
-    found = check.check(card(), read({"steps": [{"speculate": step}]}), facts or Facts())
+def verdict(facts: TargetFacts | None = None, **step: Any) -> Verdict:
+    found = check.check_recipe(card(), read({"steps": [{"speculate": step}]}), facts or TargetFacts())
     if found.suggestion is not None:
-        assert check.check(card(), found.suggestion, facts or Facts()).valid
+        assert check.check_recipe(card(), found.suggestion, facts or TargetFacts()).valid
     return found
 
 
@@ -39,41 +39,41 @@ OTHER = card(id="other", vocabulary=8192, tokenizer_hash="other", parameters=1_0
 
 
 def test_a_draft_with_another_tokenizer_is_offered_what_makes_it_work() -> None:
-    refused = verdict(Facts(draft=OTHER), method="draft", draft="other")
+    refused = verdict(TargetFacts(draft=OTHER), method="draft", draft="other")
     assert said(refused).startswith("draft-vocabulary") and "set `heterogeneous_vocab: true`" in said(refused)
     assert refused.suggestion is not None and refused.suggestion.steps[0].heterogeneous_vocab  # type: ignore[union-attr]
-    works = verdict(Facts(draft=OTHER), method="draft", draft="other", heterogeneous_vocab=True)
+    works = verdict(TargetFacts(draft=OTHER), method="draft", draft="other", heterogeneous_vocab=True)
     assert works.plan is not None and any("both vocabularies" in note for note in works.plan.notes)
 
 
 def test_a_draft_of_the_same_tokenizer_needs_no_heterogeneous_vocabulary() -> None:
-    refused = verdict(Facts(draft=card()), method="draft", draft="d", heterogeneous_vocab=True)
+    refused = verdict(TargetFacts(draft=card()), method="draft", draft="d", heterogeneous_vocab=True)
     assert "leave `heterogeneous_vocab` out" in said(refused)
 
 
 def test_a_draft_larger_than_its_target_is_refused_with_both_sizes() -> None:
     large = card(id="large", parameters=12_000_000)
-    refused = verdict(Facts(draft=large), method="draft", draft="large")
+    refused = verdict(TargetFacts(draft=large), method="draft", draft="large")
     assert "draft-size: The draft large is larger than m (12.0 M parameters against 11.0 M)" in said(refused)
-    assert refused.suggestion is not None and verdict(Facts(draft=card()), method="draft", draft="same").valid
+    assert refused.suggestion is not None and verdict(TargetFacts(draft=card()), method="draft", draft="same").valid
 
 
 @pytest.mark.parametrize("method", ["eagle", "eagle3", "medusa", "dflash"])
 @pytest.mark.parametrize("hardware", ["cpu", "cuda"])
 def test_a_head_made_for_the_model_is_planned_and_another_models_refused(method: str, hardware: Any) -> None:
     mine = HEAD.model_copy(update={"model_type": method})
-    assert verdict(Facts(draft=mine, hardware=hardware), method=method, draft="head").valid
-    assert "name its folder with `draft: FOLDER`" in said(verdict(Facts(hardware=hardware), method=method))
+    assert verdict(TargetFacts(draft=mine, hardware=hardware), method=method, draft="head").valid
+    assert "name its folder with `draft: FOLDER`" in said(verdict(TargetFacts(hardware=hardware), method=method))
     for strange in ((768, 4096), (512, 32000)):
         other = mine.model_copy(update={"head_of": HeadOf(hidden_size=strange[0], vocabulary=strange[1])})
-        refused = verdict(Facts(draft=other, hardware=hardware), method=method, draft="head")
+        refused = verdict(TargetFacts(draft=other, hardware=hardware), method=method, draft="head")
         assert f"trained for another model (hidden size {strange[0]} and {strange[1]} tokens" in said(refused)
         assert refused.suggestion is not None
 
 
 def test_a_head_of_another_kind_is_suggested_by_its_own_method() -> None:
     heads = HEAD.model_copy(update={"model_type": "eagle3"})
-    refused = verdict(Facts(draft=heads), method="eagle", draft="head")
+    refused = verdict(TargetFacts(draft=heads), method="eagle", draft="head")
     assert said(refused) == "head-method: head is an EAGLE-3 head: use `method: eagle3`."
     assert refused.suggestion is not None and refused.suggestion.steps[0].method == "eagle3"  # type: ignore[union-attr]
 
@@ -82,10 +82,10 @@ def test_more_tokens_than_there_are_medusa_heads_are_refused_with_their_number()
     heads = HEAD.model_copy(
         update={"model_type": "medusa", "head_of": HeadOf(hidden_size=512, vocabulary=4096, tokens=3)}
     )
-    refused = verdict(Facts(draft=heads), method="medusa", draft="head")
+    refused = verdict(TargetFacts(draft=heads), method="medusa", draft="head")
     assert said(refused) == "head-tokens: head has heads for 3 tokens and `tokens` is 4: set `tokens: 3`."
     assert refused.suggestion is not None and refused.suggestion.steps[0].tokens == 3  # type: ignore[union-attr]
-    assert verdict(Facts(draft=heads), method="medusa", draft="head", tokens=3).valid
+    assert verdict(TargetFacts(draft=heads), method="medusa", draft="head", tokens=3).valid
 
 
 CUSTOM = {"method": "custom", "proposer": "mine.Proposer"}
@@ -94,29 +94,29 @@ CUSTOM = {"method": "custom", "proposer": "mine.Proposer"}
 @pytest.mark.parametrize(
     ("facts", "step", "words"),
     [
-        (Facts(), {"method": "custom"}, "name it with `proposer: package.module.Class`"),
-        (Facts(), CUSTOM, "start Whetstone with WHETSTONE_PROPOSERS=FOLDER"),
+        (TargetFacts(), {"method": "custom"}, "name it with `proposer: package.module.Class`"),
+        (TargetFacts(), CUSTOM, "start Whetstone with WHETSTONE_PROPOSERS=FOLDER"),
         (
-            Facts(proposers=("others",)),
+            TargetFacts(proposers=("others",)),
             CUSTOM,
             "no module `mine` in the folder of WHETSTONE_PROPOSERS, which has others",
         ),
-        (Facts(place="planned", proposers=("mine",)), CUSTOM, "runs on this machine alone"),
-        (Facts(place="managed", proposers=("mine",)), CUSTOM, "`proposer` of `speculate` is for our own servers"),
-        (Facts(), {"method": "suffix"}, "needs arctic-inference"),
+        (TargetFacts(place="planned", proposers=("mine",)), CUSTOM, "runs on this machine alone"),
+        (TargetFacts(place="managed", proposers=("mine",)), CUSTOM, "`proposer` of `speculate` is for our own servers"),
+        (TargetFacts(), {"method": "suffix"}, "needs arctic-inference"),
         (
-            Facts(place="managed", draft=card()),
+            TargetFacts(place="managed", draft=card()),
             {"method": "draft", "draft": "d", "tokens_by_batch": {1: 4, 8: 0}},
             "`tokens_by_batch` of `speculate` is for our own servers",
         ),
     ],
 )
-def test_what_needs_more_than_a_model_says_what(facts: Facts, step: dict[str, Any], words: str) -> None:
+def test_what_needs_more_than_a_model_says_what(facts: TargetFacts, step: dict[str, Any], words: str) -> None:
     assert words in said(verdict(facts, **step))
 
 
 def test_a_proposer_of_ones_own_is_planned_with_a_warning() -> None:
-    found = verdict(Facts(proposers=("mine",)), **CUSTOM)
+    found = verdict(TargetFacts(proposers=("mine",)), **CUSTOM)
     assert found.plan is not None and any("foreign code" in note for note in found.plan.notes)
     assert found.plan.steps[0].options == {**CUSTOM, "tokens": 4}
-    assert verdict(Facts(suffixes=True), method="suffix").valid
+    assert verdict(TargetFacts(suffixes=True), method="suffix").valid

@@ -10,7 +10,7 @@ import pytest
 
 from backend.domain.errors import RequestError
 from backend.domain.jobs.progress import NoProgress
-from backend.domain.recipe.draft_training import Kind, Training
+from backend.domain.recipe.draft_training import DraftKind, Training
 from backend.engines.drafts.train import TrainRequest, TrainResult, rate, train
 from tests.tiny import tiny_llama
 
@@ -90,7 +90,7 @@ def test_a_draft_is_trained_on_answers_and_judged_on_others(model: Path, tmp_pat
     ],
 )
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
-    model: Path, tmp_path: Path, draft: Kind, kind: str, stop: int
+    model: Path, tmp_path: Path, draft: DraftKind, kind: str, stop: int
 ) -> None:
     options = OPTIONS.model_copy(update={"kind": draft})
     whole = trained(model, tmp_path / "whole", options)

@@ -170,7 +170,7 @@ def test_the_cache_alone_needs_no_weight_scheme() -> None:
 
 
 def test_the_table_of_families_is_the_engines_own() -> None:
-    from backend.domain.recipe.techniques import NATIVE_FAMILIES
+    from backend.domain.recipe.capability_table import NATIVE_FAMILIES
     from backend.layered.families import FAMILIES
 
     assert set(FAMILIES) == NATIVE_FAMILIES
