@@ -10,7 +10,7 @@ from backend.domain.figures import figure
 from backend.present.words.text_differences import MAX_COMPARED, Piece, Words, differences, shared, words
 from backend.service.serving.playground import Timing
 
-__all__ = ["MAX_COMPARED", "Piece", "differences", "markup", "shared", "speed", "verdict", "words"]
+__all__ = ["MAX_COMPARED", "Piece", "difference_sentence", "differences", "markup", "shared", "timing_text", "words"]
 
 _PRE = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospace;font-size:0.875rem;line-height:1.6"
 _MARK = "color:inherit;background:rgba(214,140,0,0.28);text-decoration:underline;text-decoration-thickness:2px"
@@ -25,7 +25,7 @@ def markup(pieces: Sequence[Piece]) -> str:
     return f'<pre style="{_PRE}">{body}</pre>'
 
 
-def verdict(first: str, second: str) -> str:
+def difference_sentence(first: str, second: str) -> str:
     """Whether and where two answers part, in words."""
     if first == second:
         return "The answers are identical, character by character."
@@ -40,7 +40,7 @@ def verdict(first: str, second: str) -> str:
     return f"{start}; {parted[0]} of {len(mine)} words on the left and {parted[1]} of {len(theirs)} on the right are marked."
 
 
-def speed(timing: Timing) -> str:
+def timing_text(timing: Timing) -> str:
     """One answer's own time, so far or in the end: time to first token, tokens, tokens a second."""
     first = "no token yet" if timing.first_s is None else f"first token after {timing.first_s * 1000:.0f} ms"
     parts = [first]

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as graph
 import streamlit as st
 
-from app.navigation import own
+from app.navigation import page_key
 from backend.domain.figures import figure as number
 from backend.domain.figures import streams
 from backend.present.charts import alt_text
@@ -32,7 +32,9 @@ def show(figure: Figure, key: str, words: str | None = None, *, file: bool = Tru
     elsewhere."""
     name = alt_text.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
-    st.plotly_chart(trusted(figure), key=own(key), theme=None, config=config, alt=words or alt_text.alt(figure))
+    st.plotly_chart(
+        unvalidated(figure), key=page_key(key), theme=None, config=config, alt=words or alt_text.alt(figure)
+    )
     if figure["data"] and file:
         st.download_button(
             "CSV",
@@ -42,25 +44,25 @@ def show(figure: Figure, key: str, words: str | None = None, *, file: bool = Tru
             type="tertiary",
             icon=":material/download:",
             on_click="ignore",
-            key=own(f"{key}-csv"),
+            key=page_key(f"{key}-csv"),
             help="The points of this chart. The camera above it saves a PNG.",
         )
 
 
-def of_height(figure: Figure, height: int) -> Figure:
+def with_height(figure: Figure, height: int) -> Figure:
     """The same, so many pixels high, its legend where it belongs."""
     drawn = figure["layout"]
     legend = {**drawn["legend"], "y": legend_at(height, drawn["margin"]["t"])}
     return {**figure, "layout": {**drawn, "height": height, "legend": legend}}
 
 
-def trusted(figure: Figure) -> graph.Figure:
+def unvalidated(figure: Figure) -> graph.Figure:
     """Without plotly's check of every property, which is half of a page's time: tests check each kind of figure
     instead."""
     return graph.Figure(figure["data"], figure["layout"], _validate=False)
 
 
-def live(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
+def live_throughput(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
     """Means of the `point` events so far, one line a variant: counters while it runs, replaced by the exact figures
     after."""
     groups: dict[str, dict[int, list[float]]] = {}

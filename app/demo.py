@@ -7,7 +7,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.formatting import message, plain
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -26,7 +26,7 @@ OFFER = (
 UNDER_WAY = "It is under way: what came of it will stand at the top of this page."
 
 
-def way(opened: Workspace) -> None:
+def show_start(opened: Workspace) -> None:
     """The demo as a way to start: begin it, go on with it, or see what came of it."""
     st.markdown("#### :material/rocket_launch: The demo")
     run = first_run.status(opened)
@@ -39,7 +39,12 @@ def way(opened: Workspace) -> None:
     else:
         label = "Carry the demo on" if run else "Run the demo"
         if st.button(
-            label, type="primary", icon=":material/play_arrow:", shortcut="Alt+S", key="home_demo", **frozen(opened)
+            label,
+            type="primary",
+            icon=":material/play_arrow:",
+            shortcut="Alt+S",
+            key="home_demo",
+            **disabled_unless_allowed(opened),
         ):
             with shell.errors_on_page():
                 with st.spinner("Asking where the model is to be had…"):
@@ -47,13 +52,13 @@ def way(opened: Workspace) -> None:
                 navigation.go("job", id=job.id)
 
 
-def moves(opened: Workspace) -> bool:
+def is_active(opened: Workspace) -> bool:
     """Whether something of it will change by itself."""
     run = first_run.status(opened)
     return run is not None and run.state in {"active", "waiting"}
 
 
-def notice(opened: Workspace) -> str | None:
+def show_notice(opened: Workspace) -> str | None:
     """Draw it as long as there is something to say; answers with what makes the page around it change, None where
     nothing."""
     run = first_run.status(opened)
@@ -63,19 +68,19 @@ def notice(opened: Workspace) -> str | None:
         return None
     with st.container(border=True, key="home_demo-box"):
         if run.state == "failed":
-            _failed(run)
+            _show_failure(run)
         else:
-            _goes_on(opened, run)
+            _show_progress(opened, run)
     return f"{run.state} {run.number} {run.obstacle}"
 
 
-def _failed(run: FirstRun) -> None:
+def _show_failure(run: FirstRun) -> None:
     why = run.job.error or f"Its job is {run.job.state}."
     st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{plain(why)}")
     navigation.link("job", "What happened, and resume it", ":material/open_in_full:", id=run.job.id)
 
 
-def _goes_on(opened: Workspace, run: FirstRun) -> None:
+def _show_progress(opened: Workspace, run: FirstRun) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         why = ", started because this is a first run" if run.job.yields else ""
         current = run.number + (run.state == "waiting")
@@ -90,7 +95,7 @@ def _goes_on(opened: Workspace, run: FirstRun) -> None:
 
 
 def _stop_button(opened: Workspace, run: FirstRun) -> None:
-    options = frozen(opened, Action.CANCEL, run.job.owner)
+    options = disabled_unless_allowed(opened, Action.CANCEL, run.job.owner)
     with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo", **options):
         st.markdown(
             "Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on."

@@ -61,6 +61,6 @@ def label(field: str) -> str:
     return LABELS.get(field.partition(".")[0]) or plain_name(field)
 
 
-def sentence(error: WhetstoneError) -> str:
+def error_sentence(error: WhetstoneError) -> str:
     """The error as a page shows it."""
     return error.worded(label)

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from backend.domain.errors import WhetstoneError
 
 UNKNOWN = "–"
@@ -39,7 +39,7 @@ def plain(words: str) -> str:
 def message(words: object) -> str:
     """A sentence of ours, or an error, that may repeat a person's words: all plain, but what stands in backticks is
     code."""
-    text = " ".join((sentence(words) if isinstance(words, WhetstoneError) else str(words)).split())
+    text = " ".join((error_sentence(words) if isinstance(words, WhetstoneError) else str(words)).split())
     return "".join(_code(part) if index % 2 else _part(part) for index, part in enumerate(_CODE.split(text)))
 
 
@@ -60,7 +60,7 @@ def _code(words: str) -> str:
     return f"`{words.replace(':material/', f':{_JOINER}material/')}`"
 
 
-def short(words: str, longest: int = LONGEST) -> str:
+def shorten(words: str, longest: int = LONGEST) -> str:
     """The words, or their start."""
     return words if len(words) <= longest else f"{words[:longest]}…"
 
@@ -77,10 +77,10 @@ def seconds(value: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def between(low: float, high: float) -> str:
+def duration_range(low: float, high: float) -> str:
     """A range of durations in one unit: `between 2 and 4 min`, `about 3 min`, `less than 1 min`."""
     unit, one = next(((name, each) for name, each in (("h", 3600.0), ("min", 60.0)) if high >= 1.5 * each), ("s", 1.0))
-    first, last = _step(low / one, high / one), _step(high / one, high / one)
+    first, last = _rounded(low / one, high / one), _rounded(high / one, high / one)
     if last == "0":
         return f"less than 1 {unit}"
     if first == last:
@@ -88,7 +88,7 @@ def between(low: float, high: float) -> str:
     return f"up to {last} {unit}" if first == "0" else f"between {first} and {last} {unit}"
 
 
-def _step(value: float, high: float) -> str:
+def _rounded(value: float, high: float) -> str:
     """Halves where the range is small."""
     return f"{round(value * 2) / 2:g}" if high < 5 else f"{value:.0f}"
 
@@ -112,7 +112,7 @@ def count(value: int) -> str:
     return str(value)
 
 
-def when(value: datetime | None) -> str:
+def local_time(value: datetime | None) -> str:
     """A time of the store where the reader is: `2026-11-23 14:05:09`, or in UTC and named so where that is not
     known."""
     if value is None:
@@ -121,13 +121,13 @@ def when(value: datetime | None) -> str:
     return f"{value.astimezone(zone or UTC):%Y-%m-%d %H:%M:%S}{'' if zone else ' UTC'}"
 
 
-def moment(words: str | None) -> str:
+def document_time(words: str | None) -> str:
     """The same of a time as documents write it, ISO 8601; without an offset it is in UTC."""
     try:
         value = datetime.fromisoformat(words or "")
     except ValueError:
         return words or UNKNOWN
-    return when(value if value.tzinfo else value.replace(tzinfo=UTC))
+    return local_time(value if value.tzinfo else value.replace(tzinfo=UTC))
 
 
 def viewer_zone() -> ZoneInfo | None:

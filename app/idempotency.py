@@ -12,15 +12,15 @@ from typing import Any
 
 import streamlit as st
 
-from app.navigation import own
+from app.navigation import page_key
 
 DOUBLE_CLICK_S = 5.0
 
 
-def key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> str:
+def submission_key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> str:
     """The submission key of this session for what is built now; with `for_s`, clicks within so many seconds share
     it."""
-    held: dict[str, Any] = st.session_state.setdefault(own(f"once-{purpose}"), {})
+    held: dict[str, Any] = st.session_state.setdefault(page_key(f"once-{purpose}"), {})
     now = time.monotonic()
     late = for_s is not None and now - held.get("at", now) > for_s
     if held.get("fingerprint") != fingerprint or late:
@@ -29,18 +29,18 @@ def key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> s
     return f"{purpose}-{held['token']}"
 
 
-def remember(purpose: str, job_id: str) -> None:
+def remember_job(purpose: str, job_id: str) -> None:
     """The key's job was made."""
-    st.session_state[own(f"once-{purpose}")]["job"] = job_id
+    st.session_state[page_key(f"once-{purpose}")]["job"] = job_id
 
 
-def made(purpose: str, fingerprint: str) -> str | None:
+def submitted_job(purpose: str, fingerprint: str) -> str | None:
     """The job that this session made of just this, or None."""
-    key(purpose, fingerprint)
-    held: dict[str, Any] = st.session_state[own(f"once-{purpose}")]
+    submission_key(purpose, fingerprint)
+    held: dict[str, Any] = st.session_state[page_key(f"once-{purpose}")]
     return held.get("job")
 
 
 def renew(purpose: str) -> None:
     """Another run of the same, on purpose."""
-    st.session_state.pop(own(f"once-{purpose}"), None)
+    st.session_state.pop(page_key(f"once-{purpose}"), None)

@@ -10,4 +10,4 @@ from app.jobs import finished_toasts
 LOGO = Path(__file__).resolve().parent.parent / "assets" / "logo.svg"
 
 st.set_page_config(page_title="Whetstone", page_icon=str(LOGO), layout="wide")
-shell.run(finished_toasts.tell)
+shell.run_page(finished_toasts.watch_jobs)

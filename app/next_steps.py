@@ -9,8 +9,8 @@ import streamlit as st
 
 from app import idempotency, navigation, quality_confirmation, shell, url_parameters
 from app.formatting import message, plain, size
-from app.navigation import own
-from app.session import frozen
+from app.navigation import page_key
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import code
@@ -36,51 +36,51 @@ def show(
     """
     st.subheader("What next?")
     with st.container(horizontal=True, vertical_alignment="center"):
-        source = _chosen(sources)
+        source = _choose_source(sources)
         try:
             variant = variants.resolve(opened, source)
         except WhetstoneError as error:
             st.caption(message(error))
             return
-        _here(opened, variant, baseline)
-        _keep(opened, variant, evaluation)
+        _local_actions(opened, variant, baseline)
+        _downloads(opened, variant, evaluation)
     if variant.kind == "artifact" and (why := variants.why_unserved(opened, source)):
         st.caption(plain(f"It cannot be served here: {why}."))
     if variant.model_path is not None:
-        _elsewhere(variant)
+        _commands(variant)
 
 
-def _chosen(sources: Sequence[str]) -> str:
+def _choose_source(sources: Sequence[str]) -> str:
     if len(sources) == 1:
         return sources[0]
     chosen: str = st.selectbox(
-        "With", sources, len(sources) - 1, key=own("next_with"), label_visibility="collapsed", width=260
+        "With", sources, len(sources) - 1, key=page_key("next_with"), label_visibility="collapsed", width=260
     )
     return chosen
 
 
-def _here(opened: Workspace, variant: Variant, baseline: str | None) -> None:
+def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) -> None:
     """On this machine: a server of its own, a talk, a measurement."""
     source = variant.source
     able = variant.kind != "artifact" or not variants.why_unserved(opened, source)
     pair = [each for each in dict.fromkeys([baseline, source]) if each]
-    options = {"help": "Starts vLLM with it on this machine and opens the job.", **frozen(opened)}
-    anyway = quality_confirmation.accepted(opened, [source], "next", say=False)
+    options = {"help": "Starts vLLM with it on this machine and opens the job.", **disabled_unless_allowed(opened)}
+    anyway = quality_confirmation.confirm(opened, [source], "next", say=False)
     if st.button(
-        "Serve it", icon=":material/dns:", key=own("next_serve"), **{"disabled": not (able and anyway), **options}
+        "Serve it", icon=":material/dns:", key=page_key("next_serve"), **{"disabled": not (able and anyway), **options}
     ):
         with shell.errors_inline():
-            mark = idempotency.key("serve", source, for_s=idempotency.DOUBLE_CLICK_S)
+            mark = idempotency.submission_key("serve", source, for_s=idempotency.DOUBLE_CLICK_S)
             job = serve.start(opened, [source], submission=mark, anyway=anyway)
             navigation.go("job", id=job.id)
     if able and not opened.read_only:
-        navigation.link("playground", "Chat with it", ":material/chat:", **url_parameters.playground(pair))
+        navigation.link("playground", "Chat with it", ":material/chat:", **url_parameters.playground_parameters(pair))
     if able:
         label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
-        navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(*pair))
+        navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(*pair))
 
 
-def _keep(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
+def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
     """Files to take away."""
     if evaluation is not None:
         st.download_button(
@@ -89,7 +89,7 @@ def _keep(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
             f"{evaluation}.html",
             "text/html",
             on_click="ignore",
-            key=own("next_report"),
+            key=page_key("next_report"),
             icon=":material/description:",
             help="One HTML file that needs no network.",
         )
@@ -100,17 +100,17 @@ def _keep(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
             f"{variant.source}.tar",
             "application/x-tar",
             on_click="ignore",
-            key=own("next_download"),
+            key=page_key("next_download"),
             icon=":material/download:",
         )
 
 
-def _elsewhere(variant: Variant) -> None:
+def _commands(variant: Variant) -> None:
     """The commands, to copy."""
     command, curl, python, files = st.tabs(["vLLM", "curl", "Python", "Files"])
     with command:
         st.code(serve_command.command(variant), language=None, wrap_lines=True)
-    snippets((curl, python), variant.name, chat=bool(playground.has_chat_template(variant.model_path)))
+    show_client_code((curl, python), variant.name, chat=bool(playground.has_chat_template(variant.model_path)))
     with files:
         st.code(variant.model_path, language=None, wrap_lines=True)
         st.caption(
@@ -118,13 +118,13 @@ def _elsewhere(variant: Variant) -> None:
         )
 
 
-def served(opened: Workspace, found: Sequence[ServedVariant]) -> None:
+def show_clients(opened: Workspace, found: Sequence[ServedVariant]) -> None:
     """How to ask each server that is up."""
     for server in found:
         chats = playground.has_chat_template(variants.resolve(opened, server.source).model_path)
         st.markdown(f"**{plain(server.name)}** answers at {code(server.url)}")
         curl, python = st.tabs(["curl", "Python"])
-        snippets(
+        show_client_code(
             (curl, python),
             server.served_name or server.name,
             chat=bool(chats),
@@ -133,7 +133,7 @@ def served(opened: Workspace, found: Sequence[ServedVariant]) -> None:
         )
 
 
-def snippets(
+def show_client_code(
     places: Sequence[st.delta_generator.DeltaGenerator],
     name: str,
     *,

@@ -8,12 +8,12 @@ import streamlit as st
 
 from app.field_labels import LABELS
 from app.formatting import plain
-from app.navigation import own
+from app.navigation import page_key
 from backend.service import Workspace
 from backend.service.models import variants
 
 
-def accepted(opened: Workspace, sources: Iterable[str], name: str, *, say: bool = True) -> bool:
+def confirm(opened: Workspace, sources: Iterable[str], name: str, *, say: bool = True) -> bool:
     """Say what is ruined among them, and ask; True where the person will use it all the same, and where nothing is
     ruined.
 
@@ -22,4 +22,4 @@ def accepted(opened: Workspace, sources: Iterable[str], name: str, *, say: bool 
     said = variants.floor_warnings(opened, sources)
     for sentence in said if say else ():
         st.error(plain(sentence), icon=":material/warning:")
-    return not said or st.checkbox(LABELS["anyway"], False, key=own(f"anyway_{name}"))
+    return not said or st.checkbox(LABELS["anyway"], False, key=page_key(f"anyway_{name}"))

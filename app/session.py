@@ -34,14 +34,14 @@ def workspace() -> Workspace:
     try:
         opened: Workspace
         opened, asked = _open()
-        return opened.acting_as(_person(opened, asked))
+        return opened.acting_as(_acting_person(opened, asked))
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         st.stop()
         raise
 
 
-def _person(opened: Workspace, asked: SignIn | None) -> Actor:
+def _acting_person(opened: Workspace, asked: SignIn | None) -> Actor:
     """Who signed in, or whose studio it is. The gate let nobody else in; this is what the service goes by. Raises
     NotAllowed."""
     if asked is None:
@@ -54,7 +54,7 @@ def _person(opened: Workspace, asked: SignIn | None) -> Actor:
     return actor
 
 
-def account(opened: Workspace) -> None:
+def show_account(opened: Workspace) -> None:
     """Under the menu, where one signs in: who it is, as what, and the way out."""
     if _open()[1] is None:
         return
@@ -63,7 +63,9 @@ def account(opened: Workspace) -> None:
         st.button("Sign out", icon=":material/logout:", key="shell_sign-out", on_click=st.logout)
 
 
-def frozen(opened: Workspace, action: Action = Action.SUBMIT, owner: str | None = None) -> dict[str, Any]:
+def disabled_unless_allowed(
+    opened: Workspace, action: Action = Action.SUBMIT, owner: str | None = None
+) -> dict[str, Any]:
     """For a button that starts or changes something: disabled with the reason where this person may not, or nobody here
     may.
 
@@ -73,7 +75,7 @@ def frozen(opened: Workspace, action: Action = Action.SUBMIT, owner: str | None 
     return {"disabled": True, "help": plain(why)} if why else {}
 
 
-def mine(opened: Workspace, others: bool, key: str) -> str | None:
+def choose_owner(opened: Workspace, others: bool, key: str) -> str | None:
     """A switch between everybody's and one's own, where there are others' at all; answers with the owner to narrow
     to."""
     if others and st.toggle("Mine only", key=key, bind="query-params"):
@@ -81,12 +83,12 @@ def mine(opened: Workspace, others: bool, key: str) -> str | None:
     return None
 
 
-def by(opened: Workspace, owner: str) -> str:
+def owner_suffix(opened: Workspace, owner: str) -> str:
     """` · by ann@example.org`, where that is somebody else."""
     return f" · by {plain(owner)}" if owner not in {"", opened.actor.name} else ""
 
 
-def banner(opened: Workspace) -> None:
+def show_banner(opened: Workspace) -> None:
     """Say whose figures a demonstration shows; else say it when nothing will run what is queued, and what would."""
     if opened.demonstration is not None:
         st.info(plain(opened.demonstration.label), icon=":material/co_present:")
@@ -99,17 +101,17 @@ def banner(opened: Workspace) -> None:
 
 
 @st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
-def _settled() -> dict[str, int]:
+def _frozen_modules() -> dict[str, int]:
     return {"modules": 0}
 
 
-def settle() -> None:
+def freeze_imports() -> None:
     """Keep what has been imported out of garbage collection, again whenever a page has imported more.
 
     Streamlit collects after every run of a script or a live part; walking pandas, SQLAlchemy and Streamlit itself each
     time takes longer than most pages do (benchmarks/pages.py).
     """
-    held = _settled()
+    held = _frozen_modules()
     if len(sys.modules) > held["modules"]:
         held["modules"] = len(sys.modules)
         gc.freeze()

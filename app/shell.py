@@ -10,9 +10,9 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import message, plain
-from app.session import account, banner, frozen, settle, workspace
+from app.session import disabled_unless_allowed, freeze_imports, show_account, show_banner, workspace
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace, unreadable_rows
@@ -70,21 +70,21 @@ REACHED = """<script>(() => {
 was given a size in pixels only."""
 
 
-def run(beside: Callable[[Workspace], None]) -> None:
+def run_page(beside: Callable[[Workspace], None]) -> None:
     """One run of the studio: the page that the URL means, inside the shell. `beside` is drawn with every page."""
-    page = navigation.menu()
+    page = navigation.draw_menu()
     st.html(READABLE)
     for script in (STEPS, REACHED):
         st.html(script, unsafe_allow_javascript=True)
     opened = workspace()
-    account(opened)
+    show_account(opened)
     try:
         with errors_on_page():
-            banner(opened)
+            show_banner(opened)
             beside(opened)
             page.run()
     finally:  # a page may end by opening another, or by st.stop
-        settle()
+        freeze_imports()
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def errors_in_session(key: str) -> Iterator[None]:
     try:
         yield
     except WhetstoneError as error:
-        st.session_state[key] = sentence(error)
+        st.session_state[key] = error_sentence(error)
 
 
 def show_session_error(key: str) -> None:
@@ -122,7 +122,7 @@ def show_session_error(key: str) -> None:
         st.error(message(refused), icon=":material/error:")
 
 
-def refuse(reason: str, page: str, label: str, *, title: str | None = None) -> None:
+def refuse_page(reason: str, page: str, label: str, *, title: str | None = None) -> None:
     """Say why there is nothing to show, offer the way on, and end the page. `title` where the page has none yet."""
     if title:
         st.title(title)
@@ -136,7 +136,7 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
     changed."""
     seen: list[Hashable] = []
 
-    @st.fragment(run_every=every if active else None, key=navigation.own(f"live-{name}"))  # type: ignore[untyped-decorator]
+    @st.fragment(run_every=every if active else None, key=navigation.page_key(f"live-{name}"))  # type: ignore[untyped-decorator]
     def panel() -> None:
         with errors_on_page():
             mark = body()
@@ -147,7 +147,7 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
     panel()
 
 
-def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
+def show_figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
     """Figures beside each other, as (label, value, against what or how it is known); they wrap on a narrow screen."""
     with st.container(horizontal=True):
         for label, value, more in cells:
@@ -157,7 +157,7 @@ def figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
                     st.caption(plain(more))
 
 
-def damaged_rows(opened: Workspace, kind: unreadable_rows.DocumentKind, among: Sequence[str] | None = None) -> None:
+def show_damaged(opened: Workspace, kind: unreadable_rows.DocumentKind, among: Sequence[str] | None = None) -> None:
     """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove
     each that is damaged."""
     for found in unreadable_rows.find_all(opened, [kind], among):
@@ -167,8 +167,8 @@ def damaged_rows(opened: Workspace, kind: unreadable_rows.DocumentKind, among: S
                 st.button(
                     "Remove",
                     icon=":material/delete:",
-                    key=navigation.own(f"damaged_{found.id}"),
+                    key=navigation.page_key(f"damaged_{found.id}"),
                     on_click=unreadable_rows.remove,
                     args=(opened, found),
-                    **frozen(opened, Action.REMOVE_DAMAGED),
+                    **disabled_unless_allowed(opened, Action.REMOVE_DAMAGED),
                 )

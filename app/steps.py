@@ -39,14 +39,14 @@ METHOD_HELPS = {
 """In place of the technique's where a method has one."""
 
 
-def title(step: Step) -> str:
+def step_title(step: Step) -> str:
     """A step's name on its card and its button."""
     method = getattr(step, "method", None)
     known = TITLES.get((step.technique, method))
     return known or " ".join(part for part in (step.technique.capitalize(), f"({method})" if method else "") if part)
 
 
-def explained(step: Step) -> str:
+def step_help(step: Step) -> str:
     """What the step does, in one line."""
     return METHOD_HELPS.get((step.technique, getattr(step, "method", None) or ""), HELPS[step.technique])
 
@@ -67,12 +67,12 @@ SHORT = {
 _NUMBER = re.compile(r" \d+$")
 
 
-def name(recipe: Recipe) -> str:
+def recipe_name(recipe: Recipe) -> str:
     """What a recipe is called by its steps: `AWQ 4-bit + draft`."""
-    return " + ".join(_named(step) for step in recipe.steps) or UNNAMED
+    return " + ".join(_step_name(step) for step in recipe.steps) or UNNAMED
 
 
-def _named(step: Step) -> str:
+def _step_name(step: Step) -> str:
     method = str(getattr(step, "method", ""))
     called = SHORT.get(method) or (method.capitalize() if step.technique == "prune" else method.upper())
     if isinstance(step, Quantize):
@@ -91,9 +91,9 @@ def _named(step: Step) -> str:
     return {"compile": "compiled", "speculate": SHORT.get(method, method)}.get(step.technique, step.technique)
 
 
-def is_unnamed(recipe: Recipe) -> bool:
+def has_default_name(recipe: Recipe) -> bool:
     """Whether its name only says its steps, so that it changes with them."""
-    return _NUMBER.sub("", recipe.name) in {UNNAMED, name(recipe)}
+    return _NUMBER.sub("", recipe.name) in {UNNAMED, recipe_name(recipe)}
 
 
 GROUPS = {
@@ -106,12 +106,12 @@ GROUPS = {
 }
 
 
-def group(step: Step) -> str:
+def menu_group(step: Step) -> str:
     """Under which heading of the menu a step stands."""
     return GROUPS[methods.method_row(step).bits[0] if isinstance(step, Quantize) else step.technique]
 
 
-def stack(recipe: Recipe) -> str:
+def steps_line(recipe: Recipe) -> str:
     """The steps in one line: `quantize w8a8 + compile`."""
     steps = [" ".join(filter(None, (step.technique, getattr(step, "method", None)))) for step in recipe.steps]
     return " + ".join(steps) or "no steps, the original"

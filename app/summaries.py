@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.formatting import moment, seconds, size, when
+from app.formatting import document_time, local_time, seconds, size
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
 from backend.domain.machine import hardware_lines
@@ -33,25 +33,25 @@ def provenance(view: EvaluationView) -> str:
         hardware_lines.hardware_line(document.hardware),
         hardware_lines.versions_line(document.versions),
     )
-    return f"Measured {moment(document.measured_at)} on {hardware}, with {versions}."
+    return f"Measured {document_time(document.measured_at)} on {hardware}, with {versions}."
 
 
-def source(card: ModelCard) -> str:
+def model_source(card: ModelCard) -> str:
     """What a person writes for this model, and what stands in URLs: the id of a bundled one, else its folder."""
     return card.id if card.origin == "starter" else card.path
 
 
-def shrink(before: float, after: float) -> str:
+def size_change(before: float, after: float) -> str:
     """`-47 %`, the sign of what happened to the size."""
     return f"{after / before - 1:+.0%}" if before else ""
 
 
-def figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
+def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     """An optimize job's result as (label, value, against what); what was not measured is left out."""
     found: list[tuple[str, str, str | None]] = []
     before, after = result.get("bytes_before"), result.get("bytes_after")
     if before and after:
-        found.append(("Weights", size(after), f"{shrink(before, after)} from {size(before)}"))
+        found.append(("Weights", size(after), f"{size_change(before, after)} from {size(before)}"))
     quality = result.get("quality") or {}
     if quality.get("perplexity_after") is not None:
         original = quality.get("perplexity_before")
@@ -72,7 +72,7 @@ def figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     return found
 
 
-def differing(
+def differing_rows(
     head: str, names: Sequence[str], found: Sequence[Mapping[str, str]], missing: str, *, only: bool
 ) -> list[dict[str, str]]:
     """A row a property, headed `head`, a column each of what is called `names`; `only` leaves out what is the same in
@@ -91,9 +91,9 @@ def artifact_rows(artifacts: Sequence[ArtifactView]) -> list[dict[str, Any]]:
             "Artifact": view.id,
             "Recipe": view.recipe,
             "Weights": size(view.bytes),
-            "Change": shrink(view.manifest.bytes_before, view.manifest.bytes_after),
+            "Change": size_change(view.manifest.bytes_before, view.manifest.bytes_after),
             "Mean KL": figure((view.manifest.quality or {}).get("kl_mean")),
-            "Made": when(view.created_at),
+            "Made": local_time(view.created_at),
         }
         for view in artifacts
     ]

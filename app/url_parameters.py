@@ -20,7 +20,7 @@ SIDES = ("original", "optimized")
 NOTHING = "nothing"
 
 
-def playground(sources: Sequence[str]) -> dict[str, str]:
+def playground_parameters(sources: Sequence[str]) -> dict[str, str]:
     """The playground's parameters for one or two sources."""
     return dict(zip(SIDES, [*sources, NOTHING], strict=False))
 

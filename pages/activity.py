@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import shell
 from app.activity import tabs
-from app.activity.tabs import TABS, Chosen
+from app.activity.tabs import TABS, ActivityFilter
 from app.session import workspace
 from backend.service.jobs import running_jobs
 from backend.service.studio import audit
@@ -24,14 +24,14 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     known, who = audit.people(opened), None
     if len(known) > 1:
         who = st.pills("Who", known, key="activity_who", bind="query-params")
-chosen = Chosen(who, words or "")
+chosen = ActivityFilter(who, words or "")
 running, bad, changes = st.tabs(TABS, key="activity_view", bind="query-params")
 if running.open:
     with running:
         shell.live("running", lambda: tabs.running(opened, chosen), active=bool(running_jobs.list_running(opened)))
 if bad.open:
     with bad:
-        tabs.ended_badly(opened, chosen)
+        tabs.failed(opened, chosen)
 if changes.open:
     with changes:
         tabs.changes(opened, chosen)

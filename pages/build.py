@@ -12,12 +12,12 @@ from app.session import workspace
 from backend.domain.model.facts import ModelCard
 
 opened = workspace()
-st.html(readiness.stays_in_view(charts.theme()))
+st.html(readiness.sticky_style(charts.theme()))
 head = st.container(horizontal=True, vertical_alignment="bottom", key="build_head")
 head.title("Build", width="stretch")
 action = head.container(width="content")
 
-recipe_target.choose_place(opened)
+recipe_target.choose_kind(opened)
 subject, place, load = st.columns([3, 3, 1])
 with subject:
     model = recipe_model.choose(opened)
@@ -26,48 +26,48 @@ if model is None:
     st.stop()
 with place:
     target = recipe_target.choose(opened)
-st.caption(plain(recipe_model.about(model)))
+st.caption(plain(recipe_model.summary(model)))
 with load:
-    streams = recipe_target.streams()
+    streams = recipe_target.choose_streams()
 aws = (
-    aws_settings.settings(opened, here=isinstance(model, ModelCard))
-    if recipe_target.place(target) == "sagemaker"
+    aws_settings.choose(opened, here=isinstance(model, ModelCard))
+    if recipe_target.target_kind(target) == "sagemaker"
     else ()
 )
-asked = recipe_target.expected(target, streams, aws)
+asked = recipe_target.choose_load(target, streams, aws)
 
-draft = recipe_form.current()
-recipe_form.remember_names(opened)
+draft = recipe_form.current_draft()
+recipe_form.read_used_names(opened)
 told = st.container()  # always there: what comes and goes in it must not close what is open below
-if refused := recipe_form.error():
+if refused := recipe_form.last_error():
     told.error(message(refused), icon=":material/error:")
 judgement = readiness.Judgement()
 if draft.recipe is not None:
-    judgement = readiness.judge(opened, model, draft.recipe, asked)
+    judgement = readiness.check(opened, model, draft.recipe, asked)
     with told:
         if not refused:  # what was refused just now is not the recipe that the verdict is of
-            readiness.summary(opened, model, judgement)
+            readiness.show_summary(opened, model, judgement)
 lived = job_terms.choose(target)
 left, right = st.columns([3, 2], gap="large")
 right = right.container(key="build_side")
 
 with left:
-    recipe_form.goals(opened, model, judgement.place)
+    recipe_form.draw_goals(opened, model, judgement.place)
     if draft.recipe is not None:
-        recipe_form.name(draft.recipe)
-        recipe_form.steps(opened, draft.recipe)
-        payoff_panel.beside(opened, judgement.case)
-        recipe_form.add(opened, model, draft.recipe, judgement.case)
-        recipe_form.serving(draft.recipe)
-        recipe_form.limits(draft.recipe)
+        recipe_form.draw_name(draft.recipe)
+        recipe_form.draw_steps(opened, draft.recipe)
+        payoff_panel.show_on_build(opened, judgement.case)
+        recipe_form.draw_add_menu(opened, model, draft.recipe, judgement.case)
+        recipe_form.draw_serving(draft.recipe)
+        recipe_form.draw_limits(draft.recipe)
     else:
         st.error(f"{message(draft.error)} Correct it below, or start anew above.", icon=":material/error:")
     plan = judgement.case.verdict.plan if judgement.case else None
-    aws_settings.dry_run(judgement.shown, plan.notes if plan else ())
-    yaml_editor.view(draft)
+    aws_settings.show_dry_run(judgement.shown, plan.notes if plan else ())
+    yaml_editor.show(draft)
 with right:
-    readiness.validity(judgement.case)
-    readiness.estimated(opened, judgement)
+    readiness.show_reasons(judgement.case)
+    readiness.show_estimate(opened, judgement)
 with action:
     readiness.submit_button(opened, judgement, lived)
-recipe_form.settled()
+recipe_form.finish_run()

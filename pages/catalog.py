@@ -44,8 +44,8 @@ if not total:
     st.stop()
 
 with st.container(horizontal=True, vertical_alignment="center"):
-    chosen = catalog_filters.order(chosen)
-    number, first = navigation.paged(total, catalog.PER_PAGE)
+    chosen = catalog_filters.choose_order(chosen)
+    number, first = navigation.paginate(total, catalog.PER_PAGE)
     lines = catalog.page(opened, chosen, number)
     st.caption(f"{first + 1} to {first + len(lines)} of {total}. Click a model to open it.")
 everything = st.session_state.get("catalog_columns", st.query_params.get("catalog_columns") == "true")
@@ -56,14 +56,14 @@ rows = [
     catalog_table.row(line, cheapest(*each), price) for line, each, price in zip(lines, models, prices, strict=True)
 ]
 picked = st.dataframe(
-    catalog_table.linked(rows, charts.theme()),
+    catalog_table.styled_rows(rows, charts.theme()),
     hide_index=True,
     key=f"catalog_models-{first}",
     on_select="rerun",
     selection_mode="single-cell",
-    column_config=catalog_table.columns(pinned=everything),
+    column_config=catalog_table.column_config(pinned=everything),
     column_order=None if everything else catalog_table.COMPACT,
-    height=catalog_table.height(len(lines)),
+    height=catalog_table.table_height(len(lines)),
     alt="The models, with what works of each technique where you chose, what fits, and what is published",
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
@@ -71,7 +71,7 @@ if picked.selection.cells:
     navigation.go(
         "model", id=lines[picked.selection.cells[0][0]].entry.source, **({"model_on": place} if place else {})
     )
-st.caption(plain(catalog_table.priced([price for price in prices if price])))
+st.caption(plain(catalog_table.price_note([price for price in prices if price])))
 st.toggle(
     "All columns",
     key="catalog_columns",
@@ -80,7 +80,7 @@ st.toggle(
 )
 st.caption(catalog_table.legend(chosen.target))
 if st.toggle("Say why not", key="catalog_why", bind="query-params"):
-    refused = catalog_table.why_not(lines)
+    refused = catalog_table.reason_rows(lines)
     if refused:
         st.dataframe(refused, hide_index=True, alt="Every technique that does not work, with the reason and its source")
     else:

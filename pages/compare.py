@@ -35,7 +35,7 @@ what_if_url.follow()
 top = st.container()
 asked = form.what_if(views)
 documents = [document for _, document in asked]
-whole = side_by_side.merged(views, documents)
+whole = side_by_side.merge(views, documents)
 theme = charts.theme()
 with top:
     shown = variant_choice.choose(whole, "shown")
@@ -44,16 +44,16 @@ with top:
     best = slo.best_levels(whole, limits)
     with chart:
         limited, names = limits != slo.Slo(), [result.name for result in shown.variants]
-        groups = side_by_side.comparable(views)
+        groups = side_by_side.comparable_groups(views)
         if len(groups) > 1:
             st.warning(side_by_side.APART, icon=":material/warning:")
-        parts = {under: side_by_side.part(whole, views, own) for under, own in groups.items()}
+        parts = {under: side_by_side.group_document(whole, views, own) for under, own in groups.items()}
         for number, (under, part) in enumerate(parts.items()):
             inside = {result.name for result in part.variants}
             if len(groups) > 1:
                 st.markdown(f"**{plain(under)}**")
             front = tradeoffs.pareto(part, theme, [name for name in names if name in inside])
-            ringed = compare_slo.ringed(front, [at for at in best if limited and at.variant in inside], theme)
+            ringed = compare_slo.with_rings(front, [at for at in best if limited and at.variant in inside], theme)
             charts.show(ringed, f"compare-pareto-{number}" if number else "compare-pareto")
         st.caption(
             "Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale."
@@ -77,11 +77,11 @@ for number, (under, part) in enumerate(parts.items()):
         charts.show(drawn.price(lines, "per_million_output", theme), f"compare-price{end}")
     with right:
         charts.show(drawn.latency(lines, "ttft_ms", "p50", theme), f"compare-ttft{end}")
-    if sentence := side_by_side.cheapest(part):
+    if sentence := side_by_side.cheapest_sentence(part):
         st.markdown(sentence)
 
 only = st.toggle("Differences only", True, key="compare_differences", bind="query-params")
-rows = side_by_side.differences(views, only=only)
+rows = side_by_side.condition_rows(views, only=only)
 st.subheader("Under what they were measured")
 if rows:
     st.dataframe(rows, hide_index=True, alt="Conditions of each evaluation")
@@ -89,7 +89,7 @@ else:
     st.caption("Everything recorded about the conditions is the same.")
 st.subheader("Figures")
 st.dataframe(
-    figure_tables.readable(side_by_side.table(whole, only=only)),
+    figure_tables.rounded_rows(side_by_side.table(whole, only=only)),
     hide_index=True,
     alt="Every metric, one row a variant and concurrency",
 )
@@ -105,7 +105,7 @@ for view, (wanted, document) in zip(views, asked, strict=True):
         view.document, chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
     )
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        verdict_panel.say_sentences(
+        verdict_panel.show_sentences(
             chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
         )
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)

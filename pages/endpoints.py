@@ -8,6 +8,6 @@ from app.session import workspace
 opened = workspace()
 st.title("Endpoints")
 st.subheader("This machine")
-cards.local(opened)
+cards.show_local(opened)
 st.subheader("AWS")
-cards.managed(opened)
+cards.show_sagemaker(opened)

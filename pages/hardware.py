@@ -6,15 +6,15 @@ from app import navigation, shell
 from app.formatting import plain
 from app.hardware import artifact_cleanup, engine_cards, instance_table
 from app.hardware.machine_rows import accelerator_rows, figures, instruction_sets, neuron_rows, speed_figures
-from app.jobs.cards import mark
-from app.session import frozen, workspace
+from app.jobs.cards import job_states
+from app.session import disabled_unless_allowed, workspace
 from backend.domain.roles import Action
 from backend.service.machines import engines, machine
 
 opened = workspace()
 st.title("Hardware")
 here = machine.show(opened)
-shell.figures(figures(here))
+shell.show_figures(figures(here))
 if opened.read_only:
     st.caption("This is the machine that shows the demonstration, not the one that was measured.")
 
@@ -25,8 +25,8 @@ st.markdown("The libraries that optimize and serve cannot share one environment,
 def cards() -> tuple[tuple[str, str], ...]:
     latest = engines.latest_jobs(opened)
     for engine in engines.listing(opened):
-        engine_cards.card(opened, engine, latest.get(engine.name))
-    return mark(list(latest.values()))
+        engine_cards.show_card(opened, engine, latest.get(engine.name))
+    return job_states(list(latest.values()))
 
 
 shell.live("engines", cards, active=any(not job.ended for job in engines.latest_jobs(opened).values()))
@@ -47,12 +47,14 @@ if rows:
 else:
     st.warning("It has none of the instruction sets that serving with vLLM is fast on.", icon=":material/warning:")
 if here.speed:
-    shell.figures(speed_figures(here.speed))
+    shell.show_figures(speed_figures(here.speed))
 else:
     st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
 told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
 label = "Measure again" if here.speed else "Measure it"
-if st.button(label, key="hardware_measure", icon=":material/speed:", **told | frozen(opened, Action.MEASURE)):
+if st.button(
+    label, key="hardware_measure", icon=":material/speed:", **told | disabled_unless_allowed(opened, Action.MEASURE)
+):
     with st.spinner("Measuring memory bandwidth and matrix products"), shell.errors_inline():
         machine.measure(opened)
         st.rerun()
@@ -63,6 +65,6 @@ else:
         ":material/warning: Compiling models needs a C++ compiler and Python headers: install g++ and python3-dev."
     )
 st.caption(plain(f"{here.cpu}, {here.os}, {here.machine}, Python {here.python}"))
-artifact_cleanup.draw(opened)
-instance_table.draw(opened)
+artifact_cleanup.show(opened)
+instance_table.show(opened)
 navigation.link("playground", "Try a model here", ":material/chat:")

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import demo, navigation, shell
-from app.jobs.cards import active_cards, mark
+from app.jobs.cards import active_cards, job_states
 from app.results import latest_win
 from app.session import workspace
 from backend.service.evaluations import evaluations
@@ -14,19 +14,19 @@ opened = workspace()
 
 
 def running() -> tuple[tuple[str, str], ...]:
-    job_views, notice = jobs.active(opened), demo.notice(opened)
+    job_views, notice = jobs.active(opened), demo.show_notice(opened)
     if job_views:
         active_cards(opened, job_views)
     elif notice is None:
         st.caption("Nothing is running.")
-    return (*mark(job_views), ("demo", str(notice)))
+    return (*job_states(job_views), ("demo", str(notice)))
 
 
 def ways() -> None:
     st.subheader("Three ways to start")
     left, middle, right = (column.container(border=True, height="stretch") for column in st.columns(3))
     with left:
-        demo.way(opened)
+        demo.show_start(opened)
     with middle:
         st.markdown("#### :material/menu_book: The catalog")
         st.markdown("See which models are known here, what each technique would do to them, and why one does not fit.")
@@ -50,7 +50,7 @@ if latest:
 if first_visit and not opened.read_only:
     ways()
 st.subheader("Running")
-shell.live("home", running, active=bool(jobs.active(opened)) or demo.moves(opened))
+shell.live("home", running, active=bool(jobs.active(opened)) or demo.is_active(opened))
 if not latest:
     st.caption("When an optimized model has been measured against its original, the verdict will stand here.")
     navigation.link("evaluate", "Evaluate a model", ":material/speed:")

@@ -21,7 +21,7 @@ source = st.text_input(
     bind="query-params",
     placeholder="/path/to/model, org/name, s3://bucket/prefix, /path/to/file.gguf or pypi:NAME",
     help="Read as soon as you press Enter: the card only, no weights.",
-    on_change=lambda: import_remote.ask(st.session_state["import_folder"]),
+    on_change=lambda: import_remote.request_card(st.session_state["import_folder"]),
 ).strip()
 called = import_form.name_field(source)
 st.caption(
@@ -30,16 +30,16 @@ st.caption(
 
 is_remote = import_remote.is_remote(opened, source)
 if is_remote:
-    found = import_remote.look(opened, source)
-    accepted = import_remote.describe(found) if found else False
+    found = import_remote.inspect(opened, source)
+    accepted = import_remote.show_card(found) if found else False
     with action:
-        import_remote.button(opened, found, accepted, called)
+        import_remote.show_import_button(opened, found, accepted, called)
 elif is_remote is not None:
-    card = import_form.look(opened, source) if source else None
+    card = import_form.read_card(opened, source) if source else None
     with action:
-        import_form.buttons(opened, card, source)
+        import_form.show_action(opened, card, source)
     if card is not None:
-        import_form.describe(opened, card)
+        import_form.show_card(opened, card)
     elif not source:
         st.info("What the model is, how large it is and what fits it will stand here.", icon=":material/info:")
-import_form.listed(opened)
+import_form.show_imported(opened)

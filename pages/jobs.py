@@ -3,10 +3,10 @@
 import streamlit as st
 
 from app import navigation, shell
-from app.jobs.cards import active_cards, ended_card, mark
-from app.jobs.job_text import ENDINGS, kind
+from app.jobs.cards import active_cards, ended_card, job_states
+from app.jobs.job_text import ENDINGS, kind_name
 from app.navigation import NARROWS
-from app.session import mine, workspace
+from app.session import choose_owner, workspace
 from backend.domain.jobs.jobs import JobKind
 from backend.service.jobs import jobs
 
@@ -20,7 +20,7 @@ def active() -> tuple[tuple[str, str], ...]:
         active_cards(opened, job_views)
     else:
         st.info("Nothing is running. What you start will stand here, with its progress.", icon=":material/info:")
-    return mark(job_views)
+    return job_states(job_views)
 
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -36,13 +36,13 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     )
     states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", **NARROWS)
     known = [str(each) for each in JobKind]
-    kinds = st.pills("Kind", known, format_func=kind, selection_mode="multi", key="jobs_kind", **NARROWS)
+    kinds = st.pills("Kind", known, format_func=kind_name, selection_mode="multi", key="jobs_kind", **NARROWS)
     others = jobs.count(opened) > jobs.count(opened, owner=opened.actor.name)
-    owner = mine(opened, others, "jobs_mine")
+    owner = choose_owner(opened, others, "jobs_mine")
 chosen = {"states": states or ENDINGS, "kinds": kinds, "words": words or "", "owner": owner}
 total = jobs.count(opened, **chosen)
 if total:
-    _, first = navigation.paged(total, PER_PAGE)
+    _, first = navigation.paginate(total, PER_PAGE)
     ended = jobs.listing(opened, **chosen, limit=PER_PAGE, offset=first)
     st.caption(f"{first + 1} to {first + len(ended)} of {total:,}, newest first")
     for job in ended:

@@ -3,11 +3,11 @@
 import streamlit as st
 
 from app import navigation, shell
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import plain
 from app.models import catalog_table, import_remote, model_page
-from app.models.model_rows import facts, figures, quantized_words
-from app.presets.preset_page import model_presets
+from app.models.model_rows import fact_rows, model_figures, quantized_sentence
+from app.presets.preset_page import show_model_presets
 from app.session import workspace
 from backend.domain.errors import RequestError
 from backend.domain.model.facts import ModelCard, PublishedModel
@@ -23,38 +23,38 @@ if not wanted:
 try:
     entry = catalog.show(opened, wanted)
 except RequestError as error:
-    shell.refuse(plain(sentence(error)), "catalog", "Back to the catalog", title="Model")
+    shell.refuse_page(plain(error_sentence(error)), "catalog", "Back to the catalog", title="Model")
 model = entry.model
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    st.title(plain(catalog_table.title(entry)), width="stretch")
+    st.title(plain(catalog_table.model_title(entry)), width="stretch")
     if isinstance(model, PublishedModel):
         if st.button("Import", icon=":material/download:", shortcut="Alt+I"):
-            import_remote.ask(model.hf_repo)
+            import_remote.request_card(model.hf_repo)
             navigation.go("import", import_folder=model.hf_repo)
         if st.button("Plan a recipe", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-            navigation.go("build", model=entry.source, **model_page.chosen(opened, model))
+            navigation.go("build", model=entry.source, **model_page.builder_parameters(opened, model))
     elif st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-        navigation.go("build", model=entry.source, **model_page.chosen(opened, model))
+        navigation.go("build", model=entry.source, **model_page.builder_parameters(opened, model))
 if isinstance(model, PublishedModel):
-    model_page.published(model)
-shell.figures(figures(model))
+    model_page.show_published(model)
+shell.show_figures(model_figures(model))
 price = st.container()
 
 st.subheader("Techniques")
-target = model_page.cells(opened, entry)
+target = model_page.show_techniques(opened, entry)
 with price:
-    model_page.price(opened, model, target)
+    model_page.show_price(opened, model, target)
 if model.quantization:
-    st.info(plain(quantized_words(model)), icon=":material/info:")
-model_page.draft(entry)
+    st.info(plain(quantized_sentence(model)), icon=":material/info:")
+model_page.show_draft(entry)
 
-model_presets(opened, entry.source)
+show_model_presets(opened, entry.source)
 
 st.subheader("Memory on each instance")
-model_page.memory(opened, entry)
+model_page.show_memory(opened, entry)
 
 if isinstance(model, ModelCard):
-    model_page.tried(opened, model, entry.source)
+    model_page.show_history(opened, model, entry.source)
 with st.expander("The card", icon=":material/description:"):
-    st.dataframe(facts(model), hide_index=True, alt="Facts of the model")
+    st.dataframe(fact_rows(model), hide_index=True, alt="Facts of the model")

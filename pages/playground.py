@@ -10,9 +10,9 @@ from backend.service.serving import serve
 opened = workspace()
 st.title("Playground")
 st.markdown("Ask the original and the optimized model the same thing, and see where their answers part.")
-pair = pair_choice.pair(opened)
+pair = pair_choice.choose_pair(opened)
 alone = len(pair) == 1
-served = servers.ready(opened, pair) if pair else None
+served = servers.ready_servers(opened, pair) if pair else None
 if alone and serve.is_address(pair[0][1]):
     st.caption("One server is asked. Choose a second one to compare it with.")
 elif alone:
@@ -20,7 +20,7 @@ elif alone:
         st.caption("Only one is chosen. An optimized version to compare it with is made by a recipe.")
         navigation.link("build", "Optimize it", ":material/construction:")
 
-question = chat.form(opened, able=bool(served), alone=alone, talks=servers.talk(opened, pair))
+question = chat.draw_form(opened, able=bool(served), alone=alone, talks=servers.has_chat_templates(opened, pair))
 if question and served:
     chat.ask(opened, served, [name for name, _ in pair], question)
 if not chat.history():
@@ -30,4 +30,4 @@ if not chat.history():
         else "Start the servers first. Then both answers will stand here, with the differences marked.",
         icon=":material/info:",
     )
-chat.turns([source for _, source in pair])
+chat.show_turns([source for _, source in pair])

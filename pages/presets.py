@@ -20,8 +20,8 @@ action = head.container(width="content")
 st.markdown(
     "Recipes to start from, each for a model, a goal and a target. Tick one to apply it, two or more to compare them."
 )
-shown.tell()
-selected = shown.chosen(opened)
+shown.show_notice()
+selected = shown.chosen_presets(opened)
 ids = [known.preset.id for known in selected]
 with action:
     if st.button(
@@ -50,26 +50,26 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 chosen = PresetFilter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:
-    page, first = navigation.paged(total, PER_PAGE)
+    page, first = navigation.paginate(total, PER_PAGE)
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first))
-    shown.table(opened, listed, ids, f"{goal}-{model}-{words}-{page}")
+    shown.show_table(opened, listed, ids, f"{goal}-{model}-{words}-{page}")
 else:
     st.info("No preset matches these filters: take one away.", icon=":material/filter_alt_off:")
 
 if ids:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Chosen: {', '.join(plain(preset_id) for preset_id in ids)}")
-        st.button("Choose none", key="presets_none", type="tertiary", on_click=shown.choose, args=([],))
+        st.button("Choose none", key="presets_none", type="tertiary", on_click=shown.select, args=([],))
 views = presets.views(opened, selected[: compare_presets.MOST])
 if len(views) == 1:
     left, right = st.columns([2, 1], gap="medium")
     with left:
-        shown.detail(opened, views[0])
+        shown.show_detail(opened, views[0])
     with right:
-        shown.apply(opened, views[0])
+        shown.show_apply(opened, views[0])
 elif views:
     st.subheader("Side by side")
     compare_presets.show(opened, views)
-shell.damaged_rows(opened, "preset")
-shown.files(opened, ids or [known.preset.id for known in presets.listing(opened, chosen, limit=500)])
-shown.save(opened)
+shell.show_damaged(opened, "preset")
+shown.show_files(opened, ids or [known.preset.id for known in presets.listing(opened, chosen, limit=500)])
+shown.show_save_form(opened)

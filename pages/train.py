@@ -5,7 +5,7 @@ import streamlit as st
 from app import navigation
 from app.formatting import message, plain
 from app.session import workspace
-from app.summaries import source
+from app.summaries import model_source
 from app.train import form
 from backend.present.words import drafts
 from backend.service.jobs import artifacts
@@ -20,10 +20,10 @@ st.markdown(
     "draft that proposes what *this* model says on *your* prompts is accepted more often. It learns from the model's own answers."
 )
 told = st.container()
-subject = form.model(opened)
-given = form.options()
-path = form.prompts(opened)
-asked = form.read(opened, subject, given, path)
+subject = form.choose_model(opened)
+given = form.choose_options()
+path = form.choose_prompts(opened)
+asked = form.check(opened, subject, given, path)
 if asked.obstacle:
     told.error(message(asked.obstacle), icon=":material/error:")
 with action:
@@ -39,4 +39,4 @@ if asked.spec is not None:
             navigation.link("job", "Open its job", ":material/open_in_full:", id=view.job_id)
     if not made:
         st.caption("None yet: a draft will stand here with its acceptance, to be used in a recipe on Build.")
-    navigation.link("build", "Build a recipe", ":material/construction:", model=source(asked.spec.model))
+    navigation.link("build", "Build a recipe", ":material/construction:", model=model_source(asked.spec.model))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 import streamlit as st
 
 from app import navigation
-from app.formatting import plain, seconds, short, when
+from app.formatting import local_time, plain, seconds, shorten
 from app.jobs.job_text import ICONS, status
 from backend.domain.roles import Origin
 from backend.service import Workspace
@@ -23,7 +23,7 @@ LONGEST = 240
 TABS = (":material/dns: Running", ":material/error: Ended badly", ":material/history: Changes")
 
 
-class Chosen(NamedTuple):
+class ActivityFilter(NamedTuple):
     """Of whom, and with which words."""
 
     person: str | None
@@ -34,11 +34,11 @@ class Chosen(NamedTuple):
         return bool(self.person or self.words)
 
 
-def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
+def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str], ...]:
     """A card for each live job; answers with what they are."""
     found = running_jobs.list_running(opened, owner=chosen.person, words=chosen.words)
     if not found:
-        nothing(
+        show_empty(
             chosen.any, "Nothing is running. What a supervisor has taken will stand here, with its host and device."
         )
     for job in found:
@@ -54,16 +54,16 @@ def running(opened: Workspace, chosen: Chosen) -> tuple[tuple[str, str], ...]:
     return tuple((job.id, str(job.state)) for job in found)
 
 
-def ended_badly(opened: Workspace, chosen: Chosen) -> None:
+def failed(opened: Workspace, chosen: ActivityFilter) -> None:
     asked: dict[str, Any] = {
         "states": [str(state) for state in running_jobs.UNSUCCESSFUL],
         "owner": chosen.person,
         "words": chosen.words,
     }
-    page, first = navigation.paged(jobs.count(opened, **asked), PER_PAGE, "bad_page")
+    page, first = navigation.paginate(jobs.count(opened, **asked), PER_PAGE, "bad_page")
     found = jobs.listing(opened, **asked, limit=PER_PAGE, offset=first)
     if not found:
-        nothing(chosen.any, "No job has failed, was lost or cancelled.")
+        show_empty(chosen.any, "No job has failed, was lost or cancelled.")
         return
     picked = _table(
         [ended_row(job) for job in found],
@@ -74,10 +74,10 @@ def ended_badly(opened: Workspace, chosen: Chosen) -> None:
         navigation.go("job", id=found[picked].id)
 
 
-def changes(opened: Workspace, chosen: Chosen) -> None:
+def changes(opened: Workspace, chosen: ActivityFilter) -> None:
     """Those of others only for an admin."""
     origins = st.pills(
-        "From", get_args(Origin), selection_mode="multi", key=navigation.own("from"), bind="query-params"
+        "From", get_args(Origin), selection_mode="multi", key=navigation.page_key("from"), bind="query-params"
     )
     who = (chosen.person,) if chosen.person else ()
     asked: dict[str, Any] = {
@@ -85,10 +85,10 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
         "words": chosen.words,
         "origins": origins or (),
     }
-    page, first = navigation.paged(audit.count(opened, **asked), PER_PAGE, "changes_page")
+    page, first = navigation.paginate(audit.count(opened, **asked), PER_PAGE, "changes_page")
     records = audit.listing(opened, **asked, limit=PER_PAGE, offset=first)
     if not records:
-        nothing(chosen.any or bool(origins), "Nobody has changed anything yet.")
+        show_empty(chosen.any or bool(origins), "Nobody has changed anything yet.")
         return
     picked = _table(
         [change_row(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first"
@@ -97,7 +97,7 @@ def changes(opened: Workspace, chosen: Chosen) -> None:
         navigation.go("job", id=records[picked].target)
 
 
-def nothing(narrowed: bool, sentence: str) -> None:
+def show_empty(narrowed: bool, sentence: str) -> None:
     if narrowed:
         st.info("Nothing matches these filters: take one away.", icon=":material/filter_alt_off:")
     else:
@@ -109,7 +109,7 @@ def _table(shown: list[dict[str, Any]], key: str, alt: str) -> int | None:
     picked = st.dataframe(
         shown,
         hide_index=True,
-        key=navigation.own(key),
+        key=navigation.page_key(key),
         on_select="rerun",
         selection_mode="single-cell",
         alt=alt,
@@ -134,16 +134,16 @@ def times_text(job: RunningJob) -> str:
     late = "lease run out" if job.lease_s is not None and job.lease_s < 0 else lease
     heard = "supervisor not heard" if job.heard_s is None else f"supervisor heard {seconds(job.heard_s)} ago"
     whose = (f"`{job.id}`", job.kind, f"for {plain(job.owner)}", f"attempt {job.attempt}")
-    return " · ".join([*whose, f"since {when(job.since)}", late, heard])
+    return " · ".join([*whose, f"since {local_time(job.since)}", late, heard])
 
 
 def ended_row(job: JobView) -> dict[str, Any]:
     return {
         "Job": job.title,
         "Ended": status(job).partition(" ")[2],
-        "Why": short(job.error or (f"by {job.cause}" if job.cause else ""), LONGEST),
+        "Why": shorten(job.error or (f"by {job.cause}" if job.cause else ""), LONGEST),
         "Owner": job.owner,
-        "At": when(job.finished_at or job.created_at),
+        "At": local_time(job.finished_at or job.created_at),
         "Id": job.id,
     }
 
@@ -153,7 +153,7 @@ def change_row(record: AuditRecord) -> dict[str, Any]:
         "Who": record.who,
         "Did": record.action,
         "To": f"{record.kind} {record.target}",
-        "At": when(record.at),
+        "At": local_time(record.at),
         "From": record.origin,
-        "Detail": short(record.detail or "", LONGEST),
+        "Detail": shorten(record.detail or "", LONGEST),
     }

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 
 import streamlit as st
 
-from app.formatting import message, plain, short
+from app.formatting import message, plain, shorten
 from backend.domain.managed.aws_settings import WORDS
 from backend.service import Workspace
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.sagemaker_jobs import ManagedPreview
 
-HELD = "build_aws"
+SETTINGS = "build_aws"
 """The AWS settings of this session, by the names of `--aws`."""
 FIRST = {
     "role": ("Role (ARN)", "arn:aws:iam::123456789012:role/NAME"),
@@ -32,13 +32,13 @@ MORE = {
 }
 """Setting -> label, and what stands there as long as nothing does."""
 LINES = "lines"
-Shown = ManagedPreview | CompilationPreview
+Preview = ManagedPreview | CompilationPreview
 
 
-def settings(opened: Workspace, *, here: bool) -> tuple[str, ...]:
+def choose(opened: Workspace, *, here: bool) -> tuple[str, ...]:
     """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in. `here`: the
     model's weights are."""
-    held: dict[str, str] = st.session_state.setdefault(HELD, dict(opened.settings.aws))
+    held: dict[str, str] = st.session_state.setdefault(SETTINGS, dict(opened.settings.aws))
     with st.container(border=True, key="build_aws-settings"):
         names = list(FIRST) if here else list(FIRST)[:-1]
         for first in range(0, len(names), 2):  # rows, so that they stand in this order on a phone too
@@ -88,7 +88,7 @@ def _field(held: dict[str, str], name: str, label: str, example: str) -> str:
     return (words or "").strip()
 
 
-def dry_run(found: Shown | None, said: Collection[str]) -> None:
+def show_dry_run(found: Preview | None, said: Collection[str]) -> None:
     """What would be asked of AWS, or compiled, exactly: as `--dry-run` has it. `said`: notes that stand above
     already."""
     if found is None:
@@ -119,7 +119,7 @@ def _requests(found: ManagedPreview, notes: Sequence[str]) -> None:
 def _compilation(found: CompilationPreview, notes: Sequence[str]) -> None:
     with st.expander(f"What is compiled: key {found.key}", icon=":material/memory:", key="build_neuron-plan"):
         rows = [
-            f"| {plain(name)} | {plain(value if ' ' in value else short(value, 20))} |"
+            f"| {plain(name)} | {plain(value if ' ' in value else shorten(value, 20))} |"
             for name, value in found.rows
             if value != "-"
         ]

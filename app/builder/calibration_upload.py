@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import shell
 from app.formatting import message
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.plans import calibration
@@ -29,7 +29,7 @@ def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
             key=key,
             on_change=_take,
             args=(opened, key, put),
-            **frozen(opened, Action.UPLOAD),
+            **disabled_unless_allowed(opened, Action.UPLOAD),
         )
         if refused := st.session_state.get(REFUSED):
             st.error(message(refused), icon=":material/error:")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.formatting import between, size
+from app.formatting import duration_range, size
 from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, PredictionPoint
@@ -21,7 +21,7 @@ Figure = tuple[str, str]
 """What it is, and how much."""
 
 
-def span(ends: tuple[float, float] | None, unit: str = "") -> str:
+def range_text(ends: tuple[float, float] | None, unit: str = "") -> str:
     """`12–35 ms`, to two or three significant digits; one figure where both ends round to it."""
     if ends is None:
         return UNKNOWN
@@ -29,7 +29,7 @@ def span(ends: tuple[float, float] | None, unit: str = "") -> str:
     return " ".join(filter(None, (least if least == most else f"{least}–{most}", unit)))
 
 
-def sizes(ends: tuple[float, float] | None) -> str:
+def size_range(ends: tuple[float, float] | None) -> str:
     """`9.3–10 GB`."""
     if ends is None:
         return UNKNOWN
@@ -40,17 +40,17 @@ def sizes(ends: tuple[float, float] | None) -> str:
     return f"{least.split()[0] if same else least}–{most}"
 
 
-def speeds(estimate: Estimate) -> list[Figure]:
+def speed_rows(estimate: Estimate) -> list[Figure]:
     """What serving will give."""
     return [
-        ("Time to first token", span(estimate.ttft_ms, "ms")),
-        ("Time per output token", span(estimate.tpot_ms, "ms")),
-        ("Output tokens/s", span(estimate.output_tokens_per_s)),
-        ("USD per million output", span(estimate.price_per_million_output)),
+        ("Time to first token", range_text(estimate.ttft_ms, "ms")),
+        ("Time per output token", range_text(estimate.tpot_ms, "ms")),
+        ("Output tokens/s", range_text(estimate.output_tokens_per_s)),
+        ("USD per million output", range_text(estimate.price_per_million_output)),
     ]
 
 
-def memory(estimate: Estimate) -> list[Figure]:
+def memory_rows(estimate: Estimate) -> list[Figure]:
     """What serving will need, and how much it can hold."""
     least = str(estimate.min_tensor_parallel) if estimate.min_tensor_parallel else UNKNOWN
     before = size(estimate.weights_bytes_original)
@@ -61,20 +61,20 @@ def memory(estimate: Estimate) -> list[Figure]:
         ("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})"),
         *([("Replicas", str(estimate.replicas))] if estimate.replicas > 1 else []),
         *([("Idle accelerators", f"{estimate.idle} of {estimate.devices}")] if estimate.idle else []),
-        ("Left for the cache, a device", sizes(estimate.cache_bytes)),
-        ("Tokens in the cache", span(estimate.tokens_in_cache)),
+        ("Left for the cache, a device", size_range(estimate.cache_bytes)),
+        ("Tokens in the cache", range_text(estimate.tokens_in_cache)),
         ("Longest context", _tokens(estimate.max_context, "tokens")),
         ("Largest batch of this load", _tokens(estimate.max_batch, "requests")),
     ]
 
 
-def job(estimate: Estimate) -> list[Figure]:
+def job_rows(estimate: Estimate) -> list[Figure]:
     """What the optimize job takes if it runs on that target."""
-    took = between(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else UNKNOWN
+    took = duration_range(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else UNKNOWN
     took = "no job is needed" if estimate.job_seconds == (0.0, 0.0) else took
     return [
         ("Optimize job", took),
-        ("Cost of the job", "0 USD" if estimate.job_cost == (0.0, 0.0) else span(estimate.job_cost, "USD")),
+        ("Cost of the job", "0 USD" if estimate.job_cost == (0.0, 0.0) else range_text(estimate.job_cost, "USD")),
         ("Disk for the job", size(estimate.disk_bytes)),
         ("Memory for the job", size(estimate.memory_bytes)),
     ]
@@ -84,32 +84,32 @@ def _tokens(value: int | None, unit: str) -> str:
     return UNKNOWN if value is None else f"{value:,} {unit}"
 
 
-def price(estimate: Estimate) -> str:
+def price_text(estimate: Estimate) -> str:
     if estimate.price_per_hour is None:
         return "no price is known"
     return f"{estimate.price_per_hour:,.4g} USD an hour, {estimate.price_note or 'as given'}"
 
 
-def calibrated(calibration: Calibration) -> list[str]:
+def calibration_lines(calibration: Calibration) -> list[str]:
     """One line a measured level: each metric as measured, and how far the prediction lay from it, before and after."""
     lines: dict[int, list[str]] = {}
     for point, after in zip(calibration.points, calibration.after, strict=True):
         name, unit = METRICS[point.metric]
-        said = f"{name} {figure(point.measured)} {unit} (error {percent(point)}, then {percent(after)})"
+        said = f"{name} {figure(point.measured)} {unit} (error {error_percent(point)}, then {error_percent(after)})"
         lines.setdefault(point.concurrency, []).append(said)
     return [f"{streams(level)}: {', '.join(said)}." for level, said in lines.items()]
 
 
-def percent(point: PredictionPoint) -> str:
+def error_percent(point: PredictionPoint) -> str:
     whole = round(point.error * 100)
     return f"{whole:+d} %" if whole else "0 %"
 
 
-def others(losers: Sequence[RejectedTarget]) -> list[dict[str, object]]:
+def loser_rows(losers: Sequence[RejectedTarget]) -> list[dict[str, object]]:
     """The instances that lost, those that could do it first."""
     return [{"Instance": each.target, "USD an hour": each.price_per_hour, "Why it lost": each.why} for each in losers]
 
 
-def chosen(choice: TargetChoice) -> str:
+def choice_sentence(choice: TargetChoice) -> str:
     """The choice in one sentence."""
     return f"{choice.winner.target} is chosen. {choice.why}" if choice.winner else choice.why

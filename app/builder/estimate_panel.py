@@ -8,9 +8,9 @@ import streamlit as st
 from app import charts, navigation, shell
 from app.builder import estimate_figures
 from app.builder.estimate_figures import Figure
-from app.formatting import between, moment, plain, size
+from app.formatting import document_time, duration_range, plain, size
 from app.models import memory_bar
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.figures import streams
 from backend.domain.planner.estimate import Estimate, JobNeeds
 from backend.domain.planner.target_choice import TargetChoice
@@ -28,10 +28,10 @@ def show(opened: Workspace, found: Estimate) -> None:
         f"{streams(load.concurrency)}. {plain(_basis(found))}"
     )
     if found.ttft_ms is not None:
-        st.markdown(_table("At this load", estimate_figures.speeds(found)))
+        st.markdown(_table("At this load", estimate_figures.speed_rows(found)))
     elif found.target.startswith("local"):
-        _measure(opened)
-    _calibrated(found)
+        _measure_button(opened)
+    _calibration(found)
     if found.max_context is not None and load.input_tokens + load.output_tokens > found.max_context:
         st.warning(
             f"A request of this load is longer than the {found.max_context:,} tokens that fit.",
@@ -39,9 +39,9 @@ def show(opened: Workspace, found: Estimate) -> None:
         )
     if bar := memory_bar.html(found, charts.theme()):
         st.html(bar)
-    st.markdown(_table("While serving", estimate_figures.memory(found)))
-    st.markdown(_table("To make it", estimate_figures.job(found)))
-    st.caption(f"Price: {plain(estimate_figures.price(found))}.")
+    st.markdown(_table("While serving", estimate_figures.memory_rows(found)))
+    st.markdown(_table("To make it", estimate_figures.job_rows(found)))
+    st.caption(f"Price: {plain(estimate_figures.price_text(found))}.")
     for reason in found.unknown:
         st.caption(f":material/help: Unknown: {plain(reason)}.")
     _formulas(found)
@@ -55,7 +55,7 @@ def _basis(estimate: Estimate) -> str:
     return "Nothing of it is measured."
 
 
-def needs(need: JobNeeds) -> None:
+def show_needs(need: JobNeeds) -> None:
     """What can be told of a recipe that is not valid there."""
     rows = [
         ("Weights after", size(need.weights_bytes)),
@@ -73,22 +73,22 @@ def _table(title: str, rows: list[Figure]) -> str:
     return "\n".join([f"| {title} | estimated |", "|:--|:--|", *lines])
 
 
-def _calibrated(estimate: Estimate) -> None:
+def _calibration(estimate: Estimate) -> None:
     """By which evaluation it was corrected, and how far it lay from each measured level."""
     held = estimate.calibration
     if held is None:
         return
-    when = moment(held.measured_at)
+    when = document_time(held.measured_at)
     st.markdown(
         f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}."
     )
     if held.evaluation:
         navigation.link("evaluate", f"Evaluation {held.evaluation}", ":material/open_in_full:", id=held.evaluation)
     with st.expander("Error before and after the correction"):
-        st.markdown("\n".join(f"- {plain(line)}" for line in estimate_figures.calibrated(held)))
+        st.markdown("\n".join(f"- {plain(line)}" for line in estimate_figures.calibration_lines(held)))
 
 
-def _measure(opened: Workspace) -> None:
+def _measure_button(opened: Workspace) -> None:
     """This machine's speed is measured on request: it takes seconds and all cores."""
     st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
     clicked = st.button(
@@ -97,7 +97,7 @@ def _measure(opened: Workspace) -> None:
         icon=":material/speed:",
         **{
             "help": "Takes some seconds. Then speed and job duration can be estimated.",
-            **frozen(opened, Action.MEASURE),
+            **disabled_unless_allowed(opened, Action.MEASURE),
         },
     )
     if clicked:
@@ -121,32 +121,32 @@ SOURCES = (
 )
 
 
-def elsewhere(found: TargetChoice) -> None:
+def show_cheapest(found: TargetChoice) -> None:
     """What a million tokens would cost where that is least, with the load and the place beside it."""
     best = found.winner
     if best is None or best.price_per_million_output is None:
         return
     at = f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
-    price = estimate_figures.span(best.price_per_million_output, "USD")
+    price = estimate_figures.range_text(best.price_per_million_output, "USD")
     st.markdown(
         f":material/payments: **{price} a million output tokens** on {plain(best.target)}, the cheapest for it."
     )
-    st.caption(f"Estimated at {at}; {plain(estimate_figures.price(best))}.")
+    st.caption(f"Estimated at {at}; {plain(estimate_figures.price_text(best))}.")
 
 
-def choice(found: TargetChoice) -> None:
+def show_choice(found: TargetChoice) -> None:
     """Where `auto` would serve it, and why not elsewhere."""
     mark = ":material/star:" if found.winner else ":material/block:"
-    st.markdown(f"{mark} **{plain(estimate_figures.chosen(found))}**")
+    st.markdown(f"{mark} **{plain(estimate_figures.choice_sentence(found))}**")
     if found.job is not None:
-        took = f"{between(*found.job.seconds)}, {estimate_figures.span(found.job.cost, 'USD')}"
+        took = f"{duration_range(*found.job.seconds)}, {estimate_figures.range_text(found.job.cost, 'USD')}"
         st.caption(f"The optimize job itself would cost least on {plain(found.job.target)}: {plain(took)}, estimated.")
     fits = sum(loser.fits for loser in found.losers)
     with st.expander(
         f"The others: {fits} could do it, {len(found.losers) - fits} could not", expanded=found.winner is None
     ):
         st.dataframe(
-            estimate_figures.others(found.losers),
+            estimate_figures.loser_rows(found.losers),
             hide_index=True,
             height=260,
             alt="Instances that lost, with price and reason",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import message
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs import terms
@@ -23,7 +23,7 @@ from backend.service.plans.optimize import PreparedOptimize
 from backend.service.plans.sagemaker_jobs import ManagedPreview
 
 
-class Life(NamedTuple):
+class JobTerms(NamedTuple):
     """`then`: an evaluation after it. `obstacle`: why it cannot be submitted so."""
 
     terms: Terms = Terms()
@@ -35,16 +35,16 @@ class Life(NamedTuple):
         return f"{self.terms.text} {self.then}"
 
 
-class Ready(NamedTuple):
+class Submission(NamedTuple):
     """What can be submitted. `mark` is the same for the same job; `submit` takes the submission's key; `spec`: of a job
     that runs here."""
 
     mark: str
-    submit: Callable[[str, Life], JobView]
+    submit: Callable[[str, JobTerms], JobView]
     spec: OptimizeSpec | None = None
 
 
-def choose(target: str) -> Life:
+def choose(target: str) -> JobTerms:
     """One line: the second job, and behind a button what few ask for. AWS's own jobs take nothing of this machine."""
     aws = sagemaker_jobs.is_sagemaker(target)
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
@@ -85,31 +85,33 @@ def choose(target: str) -> Life:
         run_s = terms.parse_seconds(limit, "run_timeout_s") if limit and limit.strip() else None
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
-        return Life(then=then and not aws, obstacle=sentence(error))
+        return JobTerms(then=then and not aws, obstacle=error_sentence(error))
     asked = Terms(
         priority=Priority(priority or Priority.NORMAL),
         run_timeout_s=run_s,
         cores=int(cores) if cores and not aws else None,
     )
-    return Life(asked, then and not aws)
+    return JobTerms(asked, then and not aws)
 
 
-def ready(opened: Workspace, prepared: PreparedOptimize) -> Ready:
+def local_submission(opened: Workspace, prepared: PreparedOptimize) -> Submission:
     """A job of this machine."""
     spec = prepared.spec
     where = spec.deployment.target if spec.deployment else spec.target
 
-    def submit(key: str, life: Life) -> JobView:
+    def submit(key: str, life: JobTerms) -> JobView:
         then = follow_up.make_follower(follow_up.prepare(opened, spec)) if life.then else None
         return optimize.submit(opened, prepared, submission=key, terms=life.terms, then=then)
 
-    return Ready(f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}", submit, spec)
+    return Submission(
+        f"{spec.model.path} {spec.model.revision} {spec.recipe.hash} {spec.recipe.name} {where}", submit, spec
+    )
 
 
-def ready_at_aws(opened: Workspace, case: Case, given: Sequence[str], found: ManagedPreview) -> Ready:
+def sagemaker_submission(opened: Workspace, case: Case, given: Sequence[str], found: ManagedPreview) -> Submission:
     """A job of AWS's."""
 
-    def submit(key: str, life: Life) -> JobView:
+    def submit(key: str, life: JobTerms) -> JobView:
         return sagemaker_jobs.submit(opened, case, given, submission=key, terms=life.terms)
 
-    return Ready(f"{case.model.id} {case.recipe.hash} {case.recipe.name} {found.target} {sorted(given)}", submit)
+    return Submission(f"{case.model.id} {case.recipe.hash} {case.recipe.name} {found.target} {sorted(given)}", submit)

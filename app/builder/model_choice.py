@@ -44,7 +44,7 @@ def choose(opened: Workspace) -> ModelFacts | None:
     return model_facts
 
 
-def about(model: ModelFacts) -> str:
+def summary(model: ModelFacts) -> str:
     """A model in one line."""
     weights = size(estimate.original_bytes(model))
     said = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["choice", "whole", "share", "number", "bits", "rate", "text", "flag"]
+OptionKind = Literal["choice", "whole", "share", "number", "bits", "rate", "text", "flag"]
 
 
 class Option(NamedTuple):
@@ -13,7 +13,7 @@ class Option(NamedTuple):
     name: str
     label: str
     help: str
-    kind: Kind
+    kind: OptionKind
     choices: tuple[Any, ...] = ()
     low: float | None = None
     high: float | None = None

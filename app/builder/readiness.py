@@ -13,12 +13,12 @@ from app import idempotency, navigation, shell
 from app.builder import estimate_panel as recipe_estimate
 from app.builder import job_terms, recipe_form
 from app.builder import target_choice as recipe_target
-from app.builder.aws_settings import Shown
-from app.builder.job_terms import Life, Ready
-from app.builder.target_choice import Asked
-from app.field_labels import sentence
-from app.formatting import between, message, plain, size
-from app.steps import stack
+from app.builder.aws_settings import Preview
+from app.builder.job_terms import JobTerms, Submission
+from app.builder.target_choice import PlanRequest
+from app.field_labels import error_sentence
+from app.formatting import duration_range, message, plain, size
+from app.steps import steps_line
 from backend.domain.errors import EngineMissing, InvalidOptions, WhetstoneError
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import JobKind
@@ -45,7 +45,7 @@ GROUNDS = {"light": "#ffffff", "dark": "#12161a"}
 """backgroundColor of .streamlit/config.toml."""
 
 
-def stays_in_view(theme: str) -> str:
+def sticky_style(theme: str) -> str:
     """Title and button stay at the top, on a wide screen the estimate beside the steps, which scrolls by itself."""
     return f"""<style>
 [data-testid="stHeader"] {{ background: {GROUNDS[theme]} }}
@@ -65,11 +65,11 @@ class Judgement(NamedTuple):
     case: Case | None = None
     need: JobNeeds | None = None
     estimate: Estimate | None = None
-    ready: Ready | None = None
+    ready: Submission | None = None
     duration: TimeLeft | None = None
     obstacle: str | None = None
     lacking: bool = False
-    shown: Shown | None = None
+    shown: Preview | None = None
     unknown_target: bool = False
 
     @property
@@ -78,12 +78,14 @@ class Judgement(NamedTuple):
         return self.case.target.name if self.case else "local"
 
 
-def judge(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: Asked) -> Judgement:
+def check(opened: Workspace, model: ModelFacts, recipe: Recipe, asked: PlanRequest) -> Judgement:
     """Every check that can be made before the start."""
     try:
         case = cases.resolve(opened, model, recipe, asked.target, asked.goal, asked.load)
     except WhetstoneError as error:
-        return Judgement(obstacle=sentence(error), unknown_target=asked.target not in recipe_target.labels(opened))
+        return Judgement(
+            obstacle=error_sentence(error), unknown_target=asked.target not in recipe_target.target_labels(opened)
+        )
     found = Judgement(case, estimate.estimate_needs(model, recipe, case.draft), _estimate(opened, case, asked))
     if not case.works:
         return found
@@ -105,10 +107,10 @@ def _here(
         prepared = prepare(opened, case)
     except WhetstoneError as error:
         lacking = isinstance(error, EngineMissing) and found.shown is not None
-        return found._replace(obstacle=sentence(error), lacking=lacking)
+        return found._replace(obstacle=error_sentence(error), lacking=lacking)
     title = optimize.title(prepared.spec.model, case.recipe)
     duration = progress.expected_time(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
-    return found._replace(ready=job_terms.ready(opened, prepared), duration=duration)
+    return found._replace(ready=job_terms.local_submission(opened, prepared), duration=duration)
 
 
 def _managed(opened: Workspace, found: Judgement, case: Case, given: tuple[str, ...]) -> Judgement:
@@ -116,11 +118,11 @@ def _managed(opened: Workspace, found: Judgement, case: Case, given: tuple[str, 
     try:
         shown = sagemaker_jobs.preview(opened, case, given)
     except WhetstoneError as error:
-        return found._replace(obstacle=sentence(error), lacking=isinstance(error, InvalidOptions))
+        return found._replace(obstacle=error_sentence(error), lacking=isinstance(error, InvalidOptions))
     why = None if shown.requests else f"{' '.join(shown.notes)} There is nothing to start."
     if why or (why := opened.refusal(Action.SUBMIT)):
         return found._replace(obstacle=why, lacking=True, shown=shown)
-    return found._replace(ready=job_terms.ready_at_aws(opened, case, given, shown), shown=shown)
+    return found._replace(ready=job_terms.sagemaker_submission(opened, case, given, shown), shown=shown)
 
 
 def _compiled(opened: Workspace, found: Judgement, case: Case) -> Judgement:
@@ -128,23 +130,25 @@ def _compiled(opened: Workspace, found: Judgement, case: Case) -> Judgement:
     try:
         shown = neuron_compilation.preview(opened, case)
     except WhetstoneError as error:
-        return found._replace(obstacle=sentence(error))
+        return found._replace(obstacle=error_sentence(error))
     return _here(opened, found._replace(shown=shown), case, partial(neuron_compilation.prepare, found=shown))
 
 
-def _estimate(opened: Workspace, case: Case, asked: Asked) -> Estimate | None:
+def _estimate(opened: Workspace, case: Case, asked: PlanRequest) -> Estimate | None:
     if case.choice is not None:
         return case.choice.winner
     return estimates.estimate_one(opened, case, asked.load, price_per_hour=asked.price) if case.works else None
 
 
-def summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
+def show_summary(opened: Workspace, model: ModelFacts, judgement: Judgement) -> None:
     """Valid or not, and what it needs, in the first screenful of any width."""
     case, need = judgement.case, judgement.need
     if case is None or need is None:
         st.error(message(judgement.obstacle or ""), icon=":material/block:")
         if judgement.unknown_target:
-            st.button("Plan for this machine", key="build_target-local", on_click=recipe_target.put, args=("local",))
+            st.button(
+                "Plan for this machine", key="build_target-local", on_click=recipe_target.set_target, args=("local",)
+            )
         return
     if not case.works:
         _refused(opened, case)
@@ -205,7 +209,7 @@ def _fits(opened: Workspace, case: Case) -> None:
         for each in found:
             price = f", {each.price_per_hour:,.4g} USD an hour" if each.price_per_hour else ""
             label = f"{each.target}{price}"
-            st.button(label, key=f"build_fits-{each.target}", on_click=recipe_target.put, args=(each.target,))
+            st.button(label, key=f"build_fits-{each.target}", on_click=recipe_target.set_target, args=(each.target,))
 
 
 def _parts(model: ModelFacts, judgement: Judgement, need: JobNeeds) -> list[str]:
@@ -218,18 +222,22 @@ def _parts(model: ModelFacts, judgement: Judgement, need: JobNeeds) -> list[str]
     )
     plan = judgement.case.verdict.plan if judgement.case else None
     served = [f"served by {step.kernel}" for step in (plan.steps if plan else ()) if step.kernel]
-    return [weights, *here, between(took.low, took.high) if took else _estimated(judgement), *served]
+    return [weights, *here, duration_range(took.low, took.high) if took else _estimated(judgement), *served]
 
 
 def _estimated(judgement: Judgement) -> str:
     """The job's duration where no earlier one tells it."""
     took = judgement.estimate.job_seconds if judgement.estimate else None
     return (
-        f"estimated {between(*took)}" if took and took[1] else "duration unknown" if took is None else "no job needed"
+        f"estimated {duration_range(*took)}"
+        if took and took[1]
+        else "duration unknown"
+        if took is None
+        else "no job needed"
     )
 
 
-def validity(case: Case | None) -> None:
+def show_reasons(case: Case | None) -> None:
     """Every reason with its rule and source, what was put right, and the nearest recipe that is valid."""
     if case is None:
         return
@@ -245,7 +253,7 @@ def validity(case: Case | None) -> None:
     nearest, elsewhere = verdict.suggestion, verdict.suggestion_target
     if nearest is not None:
         on = f" on {plain(elsewhere)}" if elsewhere else ""
-        st.markdown(f"Nearest valid recipe: **{plain(stack(nearest))}**{on}")
+        st.markdown(f"Nearest valid recipe: **{plain(steps_line(nearest))}**{on}")
         st.button(
             "Use the nearest valid recipe",
             key="build_nearest",
@@ -256,12 +264,12 @@ def validity(case: Case | None) -> None:
 
 
 def _use(recipe: Recipe, target: str | None) -> None:
-    recipe_form.put(recipe)
+    recipe_form.set_recipe(recipe)
     if target:
-        recipe_target.put(target)
+        recipe_target.set_target(target)
 
 
-def estimated(opened: Workspace, judgement: Judgement) -> None:
+def show_estimate(opened: Workspace, judgement: Judgement) -> None:
     """What it will need and give; what cannot be told says so."""
     st.markdown("**Estimate**")
     case, found, took = judgement.case, judgement.estimate, judgement.duration
@@ -269,17 +277,17 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
         st.caption("Nothing can be estimated until the recipe can be read for this model and target.")
         return
     if case.choice is not None:
-        recipe_estimate.choice(case.choice)
+        recipe_estimate.show_choice(case.choice)
     elif found is not None and found.price_per_hour is None:
-        recipe_estimate.elsewhere(
+        recipe_estimate.show_cheapest(
             auto_target.choose_target(opened, case.model, case.recipe, CHEAPEST_TOKEN, found.load)
         )
     if found is None:
-        recipe_estimate.needs(judgement.need)
+        recipe_estimate.show_needs(judgement.need)
         return
     if found.target.startswith("local"):
         known = (
-            f"{between(took.low, took.high)}, {took.basis}."
+            f"{duration_range(took.low, took.high)}, {took.basis}."
             if took
             else "unknown: no job of this kind has succeeded here yet."
         )
@@ -287,11 +295,11 @@ def estimated(opened: Workspace, judgement: Judgement) -> None:
     recipe_estimate.show(opened, found)
 
 
-def submit_button(opened: Workspace, judgement: Judgement, lived: Life) -> None:
+def submit_button(opened: Workspace, judgement: Judgement, lived: JobTerms) -> None:
     """One job for one recipe and target, however often it is clicked; then the way to the job."""
     ready = judgement.ready
     fingerprint = f"{ready.mark} {lived.mark}" if ready else ""
-    job_id = idempotency.made(PURPOSE, fingerprint) if fingerprint else None
+    job_id = idempotency.submitted_job(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="build_again", on_click=idempotency.renew, args=(PURPOSE,))
@@ -307,8 +315,8 @@ def submit_button(opened: Workspace, judgement: Judgement, lived: Life) -> None:
     )
     if clicked and ready:  # no callback, which would be given the recipe before the field typed in last was read
         with shell.errors_in_session(REFUSED):
-            job = ready.submit(idempotency.key(PURPOSE, fingerprint), lived)
-            idempotency.remember(PURPOSE, job.id)
+            job = ready.submit(idempotency.submission_key(PURPOSE, fingerprint), lived)
+            idempotency.remember_job(PURPOSE, job.id)
             navigation.go("job", id=job.id)
         st.rerun()
     shell.show_session_error(REFUSED)

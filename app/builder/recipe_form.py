@@ -19,9 +19,9 @@ from app import steps as steps_words
 from app.builder import calibration_upload, recipe_options
 from app.builder.option import Option
 from app.builder.serving_options import LIMIT_OPTIONS, SERVING_OPTIONS
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import message, plain
-from app.summaries import source
+from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe import methods
@@ -39,7 +39,7 @@ LEFT = "build_left"
 (monotonic)."""
 LATE_S = 5.0
 """A click that is under way longer than this brings an address that was asked for."""
-TAKEN = "build_taken"
+USED_NAMES = "build_taken"
 """Recipe name -> hashes of the recipes that artifacts here were made by under that name."""
 UNREAD = "build_unread"
 """Why the pasted YAML was not taken."""
@@ -55,7 +55,7 @@ class Draft(NamedTuple):
     error: str | None
 
 
-def current() -> Draft:
+def current_draft() -> Draft:
     """The URL's recipe (YAML or a bundled name), else this session's, else an empty one."""
     text = st.session_state.get(TEXT) or EMPTY
     address = st.query_params.get("recipe", "")
@@ -66,18 +66,18 @@ def current() -> Draft:
         bundled = text in recipe_files.bundled_names()
         recipe = recipe_files.read_file(Path(text)) if bundled else recipe_files.read_text(text)
     except WhetstoneError as error:
-        return Draft(text, None, sentence(error))
+        return Draft(text, None, error_sentence(error))
     text = recipe_files.write_text(recipe) if bundled else text
     if st.session_state.get(TEXT) != text:  # the address was changed from outside, by a link or by Back
         _redraw()
-    _keep(text)
+    _store(text)
     return Draft(recipe_files.write_text(recipe), recipe, None)
 
 
-def put(recipe: Recipe, *, redraw: bool = True) -> None:
+def set_recipe(recipe: Recipe, *, redraw: bool = True) -> None:
     """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
-    draft = current()
-    before, after = draft.text, recipe_files.write_text(_named(draft.recipe, recipe))
+    draft = current_draft()
+    before, after = draft.text, recipe_files.write_text(_with_fresh_name(draft.recipe, recipe))
     st.session_state.pop(ERROR, None)
     st.session_state.pop(UNREAD, None)
     if after != before:
@@ -86,31 +86,31 @@ def put(recipe: Recipe, *, redraw: bool = True) -> None:
     # before the address, whose change a waiting rerun may interrupt: new text is never drawn by the old widgets
     if redraw:
         _redraw()
-    _keep(after)
+    _store(after)
 
 
-def _named(before: Recipe | None, after: Recipe) -> Recipe:
+def _with_fresh_name(before: Recipe | None, after: Recipe) -> Recipe:
     """A name that only says the steps, or is a bundled recipe's, changes with the steps, to one that is nobody else's
     here."""
     if before is None or after.name != before.name or after.steps == before.steps:
         return after
-    if not steps_words.is_unnamed(before) and before.name not in recipe_files.bundled_names():
+    if not steps_words.has_default_name(before) and before.name not in recipe_files.bundled_names():
         return after
-    name = steps_words.name(after)
-    taken = {each for each, hashes in st.session_state.get(TAKEN, {}).items() if hashes != {after.hash}}
+    name = steps_words.recipe_name(after)
+    taken = {each for each, hashes in st.session_state.get(USED_NAMES, {}).items() if hashes != {after.hash}}
     free = (each for each in (name, *(f"{name} {number}" for number in range(2, len(taken) + 3))) if each not in taken)
-    return recipe_options.renamed(after, next(free))
+    return recipe_options.with_name(after, next(free))
 
 
-def remember_names(opened: Workspace) -> None:
+def read_used_names(opened: Workspace) -> None:
     """The names of the recipes that were used here."""
     found: dict[str, set[str]] = {}
     for view in artifacts.listing(opened):
         found.setdefault(view.recipe, set()).add(view.recipe_hash)
-    st.session_state[TAKEN] = found
+    st.session_state[USED_NAMES] = found
 
 
-def _keep(text: str) -> None:
+def _store(text: str) -> None:
     st.session_state[TEXT] = text
     address = url_parameters.write_recipe(text)
     if st.query_params.get("recipe", "") != (address or ""):
@@ -126,7 +126,7 @@ def _is_late(address: str) -> bool:
     return bool(address == left and time.monotonic() - since < LATE_S)
 
 
-def settled() -> None:
+def finish_run() -> None:
     """The page is drawn whole, so the browser has its address: an earlier one that comes now was asked for."""
     st.session_state.pop(LEFT, None)
 
@@ -140,7 +140,7 @@ def undo() -> None:
     if st.session_state.get(UNDO):
         st.session_state.pop(ERROR, None)
         _redraw()
-        _keep(st.session_state[UNDO].pop())
+        _store(st.session_state[UNDO].pop())
 
 
 def widget_key(*parts: object) -> str:
@@ -151,14 +151,14 @@ def widget_key(*parts: object) -> str:
 
 def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
     """Apply a change; one that gives no recipe is refused with its sentence, and nothing is lost."""
-    recipe = current().recipe
+    recipe = current_draft().recipe
     if recipe is None:
         return
     with shell.errors_in_session(ERROR):
-        put(change(recipe), redraw=redraw)
+        set_recipe(change(recipe), redraw=redraw)
 
 
-def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
+def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     """Three ways to start, and by hand."""
     st.markdown("**What is it for?** A start can be changed step by step below.")
     with st.container(horizontal=True):
@@ -174,7 +174,7 @@ def goals(opened: Workspace, model: ModelFacts, target: str) -> None:
             "By hand",
             key="build_goal-hand",
             help="Start with no steps.",
-            on_click=put,
+            on_click=set_recipe,
             args=(recipe_files.read_text(EMPTY),),
         )
         st.button(
@@ -201,15 +201,15 @@ def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str,
     """The first that is valid there, else the nearest to the first."""
     found = [recipe_files.read_file(Path(name)) for name in starts]
     with shell.errors_in_session(ERROR):
-        put(next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0]))
+        set_recipe(next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0]))
 
 
 def _bundled(key: str) -> None:
     if key == widget_key("bundled") and (name := st.session_state.get(key)):
-        put(recipe_files.read_file(Path(name)))
+        set_recipe(recipe_files.read_file(Path(name)))
 
 
-def steps(opened: Workspace, recipe: Recipe) -> None:
+def draw_steps(opened: Workspace, recipe: Recipe) -> None:
     """A card a step, in the order in which they run."""
     if not recipe.steps:
         st.info(
@@ -219,10 +219,12 @@ def steps(opened: Workspace, recipe: Recipe) -> None:
     for index, step in enumerate(recipe.steps):
         with st.container(border=True):
             _head(recipe, index, step)
-            st.caption(steps_words.explained(step))
+            st.caption(steps_words.step_help(step))
             reads = methods.reads_text(recipe)
             _fields(
-                recipe, index, tuple(each for each in recipe_options.shown(step) if reads or each.name not in OF_TEXT)
+                recipe,
+                index,
+                tuple(each for each in recipe_options.shown_options(step) if reads or each.name not in OF_TEXT),
             )
             if isinstance(step, Prune | Quantize):
                 st.caption(ENGINES[step.engine].prefer)
@@ -231,22 +233,22 @@ def steps(opened: Workspace, recipe: Recipe) -> None:
 
 
 def _calibrate(index: int, path: str) -> None:
-    _edit(lambda recipe: recipe_options.changed(recipe, index, "calibration", path))
+    _edit(lambda recipe: recipe_options.with_setting(recipe, index, "calibration", path))
 
 
 def _head(recipe: Recipe, index: int, step: Step) -> None:
     number, last = index + 1, len(recipe.steps) - 1
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{number}. {plain(steps_words.title(step))}**", width="stretch")
+        st.markdown(f"**{number}. {plain(steps_words.step_title(step))}**", width="stretch")
         for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
-            act = {"on_click": _edit, "args": (lambda built, by=by: recipe_options.moved(built, index, by),)}
+            act = {"on_click": _edit, "args": (lambda built, by=by: recipe_options.with_step_moved(built, index, by),)}
             help_ = f"Move step {number} {label.lower()}"
             st.button(label, key=widget_key(index, label), type="tertiary", help=help_, disabled=disabled, **act)
         act = {"on_click": _edit, "args": (lambda built: recipe_options.without_step(built, index),)}
         st.button("Remove", key=widget_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
 
 
-def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> None:
+def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> None:
     """A menu of every step this version can do; greyed with the reason where it does not go with the rest."""
     try:
         choices = cases.additions(opened, model, recipe, case)
@@ -254,36 +256,42 @@ def add(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None)
         st.error(message(error), icon=":material/error:")
         return
     with st.popover("Add a step", icon=":material/add:", key="build_add", width="stretch"):
-        for heading in dict.fromkeys(steps_words.group(choice.step) for choice in choices):
+        for heading in dict.fromkeys(steps_words.menu_group(choice.step) for choice in choices):
             st.markdown(f"**{heading}**")
             for index, choice in enumerate(choices):
-                if steps_words.group(choice.step) == heading:
-                    _offered(index, choice)
+                if steps_words.menu_group(choice.step) == heading:
+                    _draw_addition(index, choice)
         if isinstance(model, ModelCard):
-            navigation.link("train", "Train a draft for this model", ":material/model_training:", model=source(model))
-
-
-def _offered(index: int, choice: Addition) -> None:
-    """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in
-    words, since a touch screen has no hovering."""
-    act = {"on_click": _edit, "args": (lambda built, step=choice.step: recipe_options.with_step(built, step),)}
-    name, greyed = steps_words.title(choice.step), choice.reason is not None
-    with st.container(gap=None, key=f"build_offer-{index}"):
-        st.button(name, key=f"build_add-{index}", type="tertiary", icon=":material/add:", disabled=greyed, **act)
-        st.caption(message(choice.reason or steps_words.explained(choice.step)))
-        if choice.instead is not None:
-            label = f"Use {plain(steps_words.stack(choice.instead))} instead"
-            st.button(
-                label, key=f"build_instead-{index}", icon=":material/swap_horiz:", on_click=put, args=(choice.instead,)
+            navigation.link(
+                "train", "Train a draft for this model", ":material/model_training:", model=model_source(model)
             )
 
 
-def serving(recipe: Recipe) -> None:
+def _draw_addition(index: int, choice: Addition) -> None:
+    """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in
+    words, since a touch screen has no hovering."""
+    act = {"on_click": _edit, "args": (lambda built, step=choice.step: recipe_options.with_step(built, step),)}
+    name, greyed = steps_words.step_title(choice.step), choice.reason is not None
+    with st.container(gap=None, key=f"build_offer-{index}"):
+        st.button(name, key=f"build_add-{index}", type="tertiary", icon=":material/add:", disabled=greyed, **act)
+        st.caption(message(choice.reason or steps_words.step_help(choice.step)))
+        if choice.instead is not None:
+            label = f"Use {plain(steps_words.steps_line(choice.instead))} instead"
+            st.button(
+                label,
+                key=f"build_instead-{index}",
+                icon=":material/swap_horiz:",
+                on_click=set_recipe,
+                args=(choice.instead,),
+            )
+
+
+def draw_serving(recipe: Recipe) -> None:
     with st.expander("Serving settings"):
         _fields(recipe, "serving", SERVING_OPTIONS)
 
 
-def limits(recipe: Recipe) -> None:
+def draw_limits(recipe: Recipe) -> None:
     with st.expander("Quality floor"):
         st.caption(
             "The job fails, and nothing is registered, where the result loses more quality than this and may not fall back."
@@ -291,16 +299,16 @@ def limits(recipe: Recipe) -> None:
         _fields(recipe, "limits", LIMIT_OPTIONS)
 
 
-def name(recipe: Recipe) -> None:
+def draw_name(recipe: Recipe) -> None:
     # its own, so that what an earlier recipe was called is never taken for a change
     key = widget_key("name", recipe.name)
     st.text_input("Recipe name", recipe.name, key=key, max_chars=80, on_change=_rename, args=(key,))
 
 
 def _rename(key: str) -> None:
-    recipe = current().recipe
+    recipe = current_draft().recipe
     if recipe is not None and key == widget_key("name", recipe.name):
-        _edit(lambda built: recipe_options.renamed(built, st.session_state[key]), redraw=False)
+        _edit(lambda built: recipe_options.with_name(built, st.session_state[key]), redraw=False)
 
 
 def _fields(recipe: Recipe, where: int | str, shown: tuple[Option, ...]) -> None:
@@ -319,7 +327,7 @@ def _field(option: Option, value: Any, key: str, where: int | str) -> None:
     match option.kind:
         case "choice":
             choices = option.choices if value in option.choices else (value, *option.choices)
-            st.selectbox(option.label, choices, choices.index(value), format_func=_word, **common)
+            st.selectbox(option.label, choices, choices.index(value), format_func=_choice_label, **common)
         case "whole":
             high = int(option.high) if option.high else None
             st.number_input(option.label, min_value=int(option.low or 0), max_value=high, value=value, step=1, **common)
@@ -346,7 +354,7 @@ def _field(option: Option, value: Any, key: str, where: int | str) -> None:
             st.text_input(option.label, value or "", **common)
 
 
-def _word(value: Any) -> str:
+def _choice_label(value: Any) -> str:
     return {None: "default", True: "yes", False: "no"}.get(value) or str(value)
 
 
@@ -355,12 +363,12 @@ def _set(where: int | str, name: str, key: str) -> None:
         return
     value = st.session_state[key]
     value = None if value == "" else value
-    step = recipe.steps[where] if isinstance(where, int) and (recipe := current().recipe) is not None else None
+    step = recipe.steps[where] if isinstance(where, int) and (recipe := current_draft().recipe) is not None else None
     together = name == "tokens_by_batch" or (name == "tokens" and getattr(step, "tokens_by_batch", None) is not None)
-    _edit(lambda built: recipe_options.changed(built, where, name, value), redraw=name == "method" or together)
+    _edit(lambda built: recipe_options.with_setting(built, where, name, value), redraw=name == "method" or together)
 
 
-def error() -> str | None:
+def last_error() -> str | None:
     """Why the last change was refused."""
     found: str | None = st.session_state.get(ERROR)
     return found

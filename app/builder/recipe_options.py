@@ -14,7 +14,7 @@ from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Ste
 from backend.domain.recipe.speculation import SPECULATE
 
 
-class Goal(NamedTuple):
+class StartingGoal(NamedTuple):
     """A way to start. `starts` are bundled recipes; the first that is valid for the model is taken."""
 
     title: str
@@ -23,17 +23,17 @@ class Goal(NamedTuple):
 
 
 GOALS = {
-    "cost": Goal(
+    "cost": StartingGoal(
         "Lower cost",
         "8-bit weights and activations: meant to give more answers from the same machine. The evaluation says how many.",
         ("w8a8", "awq"),
     ),
-    "latency": Goal(
+    "latency": StartingGoal(
         "Lower latency",
         "A small draft model proposes tokens and the model only checks them: meant to answer one user sooner.",
         ("w8a8-draft", "draft", "ngram-adaptive", "ngram"),
     ),
-    "size": Goal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),
+    "size": StartingGoal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),
 }
 
 
@@ -232,11 +232,11 @@ def value(recipe: Recipe, where: int | str, name: str) -> Any:
     return speculation.format_schedule(found) if name == "tokens_by_batch" and found else found
 
 
-def shown(step: Step) -> tuple[Option, ...]:
+def shown_options(step: Step) -> tuple[Option, ...]:
     """The options that say something for this step."""
     hidden: set[str] = set()
     if isinstance(step, Quantize):
-        hidden = _not_taken(step)
+        hidden = _hidden_options(step)
     if isinstance(step, Prune) and step.pattern != "unstructured":
         hidden = {"sparsity"}
     if isinstance(step, Speculate):
@@ -245,7 +245,7 @@ def shown(step: Step) -> tuple[Option, ...]:
     return own + (recovering.OPTIONS if isinstance(step, Prune) and step.recover else ())
 
 
-def _not_taken(step: Quantize) -> set[str]:
+def _hidden_options(step: Quantize) -> set[str]:
     method = methods.method_row(step)
     hidden = set(methods.TUNED) - method.defaults.keys()
     if method.group_size is None:
@@ -257,7 +257,7 @@ def _not_taken(step: Quantize) -> set[str]:
     return hidden | ({"kv_cache"} if step.method == "kv_cache" else set())
 
 
-def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
+def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
     """The recipe with one setting changed; options that another method does not take go with the method.
 
     Raises InvalidRecipe.
@@ -267,11 +267,11 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
         step = recipe.steps[where]
         ((technique, options),) = document["steps"][where].items()
         if name == "method":
-            options = _kept(step, new, options)
+            options = _options_for_method(step, new, options)
         if name == "pattern" and new != "unstructured":
             options = {key: value for key, value in options.items() if key != "sparsity"}
         if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
-            name, new = recovering.SWITCH, recovering.changed(step, name, new)
+            name, new = recovering.SWITCH, recovering.with_setting(step, name, new)
         if isinstance(step, Speculate):
             options |= speculation.linked_changes(step.tokens_by_batch, step.tokens, name, new)
         document["steps"][where] = {technique: {**options, name: new}}
@@ -280,7 +280,7 @@ def changed(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
     return recipes.read(document)
 
 
-def _kept(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
     if step.technique == "speculate":
         kept = {k: v for k, v in options.items() if k != "draft" and k in {"tokens", *SPECULATE[method].options}}
         if SPECULATE[method].usual != SPECULATE[step.method].usual:  # what is usual for one is not for the other
@@ -292,7 +292,7 @@ def _kept(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in dropped}
 
 
-def renamed(recipe: Recipe, name: str) -> Recipe:
+def with_name(recipe: Recipe, name: str) -> Recipe:
     """Raises InvalidRecipe where the name is empty or too long."""
     return recipes.read({**recipe.model_dump(mode="json"), "name": name.strip()})
 
@@ -305,7 +305,7 @@ def without_step(recipe: Recipe, index: int) -> Recipe:
     return recipe.model_copy(update={"steps": recipe.steps[:index] + recipe.steps[index + 1 :]})
 
 
-def moved(recipe: Recipe, index: int, by: int) -> Recipe:
+def with_step_moved(recipe: Recipe, index: int, by: int) -> Recipe:
     """One step up (-1) or down (1); unchanged at either end."""
     steps = list(recipe.steps)
     target = index + by

@@ -70,7 +70,7 @@ def value(step: Any, name: str) -> Any:
     return getattr(step.recover, name.removeprefix(f"{SWITCH}."))
 
 
-def changed(step: Prune, name: str, new: Any) -> Any:
+def with_setting(step: Prune, name: str, new: Any) -> Any:
     """What stands under `recover` once `name` is `new`."""
     if name == SWITCH:
         return bool(new)

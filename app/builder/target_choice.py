@@ -45,7 +45,7 @@ HELPS = (
 )
 
 
-class Asked(NamedTuple):
+class PlanRequest(NamedTuple):
     """`price` is USD an hour, for a place that publishes none; `aws` the settings of a job on SageMaker, NAME=VALUE
     each."""
 
@@ -58,8 +58,8 @@ class Asked(NamedTuple):
 
 def choose(opened: Workspace) -> str:
     """Choose the target among those of the chosen place; whether there is such a one is the planner's to say."""
-    wanted = _wanted()
-    names = {name: words for name, words in labels(opened).items() if place(name) == place(wanted)}
+    wanted = _selected_target()
+    names = {name: words for name, words in target_labels(opened).items() if target_kind(name) == target_kind(wanted)}
     choices = list(names) if wanted in names else [wanted, *names]
     chosen = st.selectbox(
         "Target",
@@ -70,13 +70,13 @@ def choose(opened: Workspace) -> str:
         format_func=lambda name: names.get(name, name),
         help="Where the result is to be served; any target can also be typed.",
     )
-    put(chosen or wanted)
+    set_target(chosen or wanted)
     return chosen or wanted
 
 
-def choose_place(opened: Workspace) -> None:
+def choose_kind(opened: Workspace) -> None:
     """This machine, an instance, SageMaker or Neuron: with the same instance there, where it is one."""
-    st.session_state[PLACE] = place(_wanted())
+    st.session_state[PLACE] = target_kind(_selected_target())
     st.radio(
         "Where",
         list(PLACES),
@@ -84,36 +84,36 @@ def choose_place(opened: Workspace) -> None:
         key=PLACE,
         horizontal=True,
         help=HELPS,
-        on_change=_moved,
+        on_change=_change_kind,
         args=(opened,),
     )
 
 
-def _moved(opened: Workspace) -> None:
+def _change_kind(opened: Workspace) -> None:
     there = st.session_state[PLACE]
-    names = [name for name in labels(opened) if place(name) == there]
-    instance = _wanted().rpartition(":")[2]
+    names = [name for name in target_labels(opened) if target_kind(name) == there]
+    instance = _selected_target().rpartition(":")[2]
     same = next((name for name in names if name.rpartition(":")[2] == instance), None)
-    put(same or names[0])
+    set_target(same or names[0])
 
 
-def _wanted() -> str:
+def _selected_target() -> str:
     return str(st.query_params.get("target") or st.session_state.get(TARGET) or "local")[:LONGEST]
 
 
-def place(target: str) -> str:
+def target_kind(target: str) -> str:
     """Which of PLACES a target belongs to."""
     kind = target.partition(":")[0]
     return kind if kind in PLACES and kind != "instance" else "instance"
 
 
-def put(target: str) -> None:
+def set_target(target: str) -> None:
     st.session_state[TARGET] = target
     if st.query_params.get("target") != target:
         st.query_params["target"] = target
 
 
-def labels(opened: Workspace) -> dict[str, str]:
+def target_labels(opened: Workspace) -> dict[str, str]:
     """Every target that can be chosen here, in words."""
     known, here = targets.hardwares(opened), machine.show(opened)
     found = {"local": "This machine", "auto": "auto: the cheapest instance that will do"}
@@ -132,19 +132,19 @@ def _instance(row: Instance) -> str:
     return f"{row.accelerator_count} x {row.accelerator}, {price}"
 
 
-def streams() -> int:
+def choose_streams() -> int:
     """Requests at once, which decide speed and price more than anything else of the load."""
     return _whole("Requests at once", "build_streams", 1, MOST_STREAMS)
 
 
-def expected(target: str, at_once: int, aws: tuple[str, ...] = ()) -> Asked:
+def choose_load(target: str, at_once: int, aws: tuple[str, ...] = ()) -> PlanRequest:
     """The load, and what else the estimate on that target needs. A wrong value of the address is as if it were not
     there."""
     with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
         load = _load(at_once)
         price = _price() if target.startswith(("local", "accelerator")) else None
         goal = _goal() if target == "auto" else TargetGoal()
-    return Asked(target, load, goal, price, aws)
+    return PlanRequest(target, load, goal, price, aws)
 
 
 def _load(at_once: int) -> ExpectedLoad:

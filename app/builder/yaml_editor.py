@@ -12,7 +12,7 @@ from backend.service.plans import recipe_files
 from backend.service.plans.recipe_files import MAX_BYTES
 
 
-def view(draft: Draft) -> None:
+def show(draft: Draft) -> None:
     """The recipe as text, and back: what is pasted is read on request, and stays where it cannot be read."""
     with st.expander("As YAML", expanded=draft.error is not None or UNREAD in st.session_state):
         key = recipe_form.widget_key("yaml", hash(draft.text))
@@ -29,4 +29,4 @@ def view(draft: Draft) -> None:
 
 def _read(key: str) -> None:
     with shell.errors_in_session(UNREAD):
-        recipe_form.put(recipe_files.read_text(st.session_state[key]))
+        recipe_form.set_recipe(recipe_files.read_text(st.session_state[key]))

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import navigation
 from app.compare import side_by_side, what_if_url
-from app.formatting import plain, when
+from app.formatting import local_time, plain
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.what_if import costs
@@ -20,8 +20,8 @@ OFFERED = 200
 
 def choose(opened: Workspace) -> list[EvaluationView]:
     """Pick evaluations; an id of the URL that is not here is told, and the others are shown."""
-    titles = {title.id: f"{title.title}, {when(title.created_at)} ({title.id})" for title in _offered(opened)}
-    asked = navigation.listed(st.query_params.get_all("ids"))
+    titles = {title.id: f"{title.title}, {local_time(title.created_at)} ({title.id})" for title in _offered(opened)}
+    asked = navigation.distinct_values(st.query_params.get_all("ids"))
     views, unknown = [], []
     for wanted in asked[: side_by_side.MOST]:
         try:
@@ -70,7 +70,7 @@ def _offered(opened: Workspace) -> list[EvaluationTitle]:
 def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
     """What is asked of each, and its document at that price, recomputed from the stored measurements."""
     st.markdown("**What if the hour cost something else?** Prices are recomputed from the stored measurements.")
-    held = side_by_side.prices_in(st.query_params.get("prices", ""), len(views))
+    held = side_by_side.parse_prices(st.query_params.get("prices", ""), len(views))
     columns = st.columns(min(4, len(views) + 1))
     prices = []
     for index, (view, value) in enumerate(zip(views, held, strict=True)):
@@ -83,7 +83,7 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
                     max_value=1e12,
                     value=value if value is not None else stored,
                     format="%.4f",
-                    key=what_if_url.key(f"compare_price_{view.id}"),
+                    key=what_if_url.field_key(f"compare_price_{view.id}"),
                     placeholder="none",
                     help=f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. In one currency for all.",
                 )
@@ -94,7 +94,7 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
             0.0,
             side_by_side.MOST_DISCOUNT,
             _discount(views),
-            key=what_if_url.key("compare_discount"),
+            key=what_if_url.field_key("compare_discount"),
             help="Off every hourly price.",
         )
     _write_prices(views, prices, discount)
@@ -113,7 +113,9 @@ def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[
 def _discount(views: list[EvaluationView]) -> float:
     """Of the URL, 0 where that is none; else as the first was measured."""
     asked = st.query_params.get("discount")
-    return _stored_discount(views) if asked is None else what_if_url.number(asked, side_by_side.MOST_DISCOUNT) or 0.0
+    return (
+        _stored_discount(views) if asked is None else what_if_url.parse_number(asked, side_by_side.MOST_DISCOUNT) or 0.0
+    )
 
 
 def _stored_discount(views: list[EvaluationView]) -> float:

@@ -29,7 +29,7 @@ COLUMNS = ("preset", "model", "goal", "target", "recipe", "kind", "concurrency",
 
 def choose(opened: Workspace) -> list[PresetView]:
     """Pick presets on Compare; the choice is `presets=` of the address."""
-    known_presets = preset_page.found(opened, st.query_params.get("presets", ""))
+    known_presets = preset_page.find_presets(opened, st.query_params.get("presets", ""))
     if len(known_presets) > MOST:
         st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
     ids = [each.preset.id for each in known_presets[:MOST]]
@@ -80,7 +80,7 @@ def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[E
         charts.show(charts_presets.price(drawn, theme), "presets-price")
     st.caption(preset_rows.legend())
     only = st.toggle("Differences only", True, key="compare_preset_differences", bind="query-params")
-    rows = preset_rows.differences(views, names, only=only)
+    rows = preset_rows.difference_rows(views, names, only=only)
     if rows:
         words = "What differs between the presets: estimated, published and measured apart"
         st.dataframe(rows, hide_index=True, height="content", alt=words)
@@ -96,7 +96,7 @@ def _claims(views: Sequence[PresetView]) -> None:
     if claims:
         with st.expander("The published figures, word for word", icon=":material/format_quote:"):
             for claim, today in claims.items():
-                for part in preset_rows.claim_words(claim, today):
+                for part in preset_rows.claim_lines(claim, today):
                     st.markdown(part)
 
 

@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import Any
 
 from app.compare import what_if_url
-from app.formatting import moment
-from app.summaries import differing
+from app.formatting import document_time
+from app.summaries import differing_rows
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.soundness import is_sound
@@ -32,12 +32,12 @@ MOST_DISCOUNT = 99.9
 """Percent."""
 
 
-def prices_in(words: str, count: int) -> list[float | None]:
+def parse_prices(words: str, count: int) -> list[float | None]:
     """`?prices=1.2,,0.8` as one a evaluation; what is no price is None."""
-    return [what_if_url.number(part, 1e12) for part in [*words.split(","), *[""] * count][:count]]
+    return [what_if_url.parse_number(part, 1e12) for part in [*words.split(","), *[""] * count][:count]]
 
 
-def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
+def merge(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
     """All variants in one document for charts and tables; where and when of each stands in its name and in the
     provenance."""
     first = documents[0]
@@ -61,7 +61,7 @@ def merged(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> 
             ],
             "options": priced,
             "hardware": {"cpu": "; ".join(dict.fromkeys(hardware_line(document.hardware) for document in documents))},
-            "measured_at": "; ".join(dict.fromkeys(moment(document.measured_at) for document in documents)),
+            "measured_at": "; ".join(dict.fromkeys(document_time(document.measured_at) for document in documents)),
             "versions": _shared_versions(documents),
         }
     )
@@ -80,7 +80,7 @@ SAME = (
 """Conditions under which figures of two evaluations stand on one chart."""
 
 
-def comparable(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
+def comparable_groups(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
     """Places of the evaluations that may share a chart, under what sets each group apart in words: one group where all
     may."""
     found = [conditions(view.document) for view in views]
@@ -99,7 +99,7 @@ APART = (
 )
 
 
-def part(whole: Evaluation, views: Sequence[EvaluationView], own: Sequence[int]) -> Evaluation:
+def group_document(whole: Evaluation, views: Sequence[EvaluationView], own: Sequence[int]) -> Evaluation:
     """Of the merged document, the variants of the evaluations at these places."""
     if len(own) == len(views):
         return whole
@@ -131,7 +131,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
     """Under what an evaluation was measured, as words that can be compared."""
     options = document.options
     return {
-        "Measured": moment(document.measured_at),
+        "Measured": document_time(document.measured_at),
         "Hardware": hardware_line(document.hardware),
         "Engine": _engine(document),
         "Workload": document.workload.name,
@@ -164,10 +164,10 @@ def _engine(document: Evaluation) -> str:
     )
 
 
-def differences(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
+def condition_rows(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
     """One row a condition, one column an evaluation; `only` leaves out what is the same everywhere."""
     found = [conditions(view.document) for view in views]
-    return differing("Condition", [view.id for view in views], found, "not recorded", only=only)
+    return differing_rows("Condition", [view.id for view in views], found, "not recorded", only=only)
 
 
 def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
     return [{name: row[name] for name in kept} for row in rows]
 
 
-def cheapest(document: Evaluation) -> str | None:
+def cheapest_sentence(document: Evaluation) -> str | None:
     """The lowest price for a million output tokens among the sound levels, in words; None without prices."""
     priced = [
         (level.price.per_million_output, result.name, level.load)

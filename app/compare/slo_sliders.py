@@ -22,16 +22,16 @@ LIMITS = {
 STEPS = 200
 
 
-def scale(highest: float) -> tuple[float, float]:
+def slider_scale(highest: float) -> tuple[float, float]:
     """(top, step) of a slider that reaches `highest` ms in about 200 round steps."""
     step = 10.0 ** math.floor(math.log10(max(highest, 0.01) / STEPS * 10))
     step = step if highest / step <= STEPS else step * 5
     return math.ceil(highest / step) * step, step
 
 
-def limit_in(words: str | None, top: float) -> float:
+def parse_limit(words: str | None, top: float) -> float:
     """A limit of the URL in ms; `top`, which is no limit, where it is none."""
-    found = what_if_url.number(words, top)
+    found = what_if_url.parse_number(words, top)
     return top if found is None else found
 
 
@@ -45,15 +45,15 @@ def choose(documents: Sequence[Evaluation]) -> Slo:
 
 
 def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
-    top, step = scale(highest)
-    asked = limit_in(st.query_params.get(f"slo_{name}"), top)
+    top, step = slider_scale(highest)
+    asked = parse_limit(st.query_params.get(f"slo_{name}"), top)
     value = column.slider(
         f"At most: {label}",
         0.0,
         top,
         asked,
         step,
-        key=what_if_url.key(f"compare_slo_{name}_{top:g}"),
+        key=what_if_url.field_key(f"compare_slo_{name}_{top:g}"),
         help="All the way to the right is no limit.",
     )
     if value >= top:
@@ -93,7 +93,7 @@ def _is_placed(level: Level) -> bool:
     return level.output_tokens_per_s is not None and level.output_tokens_per_s_per_request is not None
 
 
-def ringed(chart: Figure, at_slos: Sequence[BestLevel], theme: Theme) -> Figure:
+def with_rings(chart: Figure, at_slos: Sequence[BestLevel], theme: Theme) -> Figure:
     """The Pareto chart with a ring around the chosen level of each variant."""
     chosen = [at.level for at in at_slos if at.level and _is_placed(at.level)]
     if not chosen or not chart["data"]:

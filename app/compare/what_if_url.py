@@ -19,14 +19,14 @@ def follow() -> None:
     st.session_state[SEEN] = now
 
 
-def key(name: str) -> str:
+def field_key(name: str) -> str:
     """Of a field. A new one after the address was changed from outside, since a field keeps its value as long as its
     key."""
     revision = st.session_state.get(REVISION, 0)
     return f"{name}_{revision}" if revision else name
 
 
-def number(words: Any, most: float) -> float | None:
+def parse_number(words: Any, most: float) -> float | None:
     """Of a field or the address, from 0 to `most`; None where it is none."""
     try:
         value = float(words)

@@ -9,8 +9,8 @@ import streamlit as st
 
 from app import charts, idempotency, navigation, shell
 from app.formatting import message, plain
-from app.session import frozen
-from app.summaries import source
+from app.session import disabled_unless_allowed
+from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import PayoffSpec
 from backend.domain.model.facts import ModelCard, ModelFacts
@@ -32,7 +32,7 @@ ASKED = 5.0
 """Million parameters that are asked about where no draft is known."""
 
 
-def beside(opened: Workspace, case: Case | None) -> None:
+def show_on_build(opened: Workspace, case: Case | None) -> None:
     """On Build: of a recipe that speculates with a second model on this machine; nothing else has a map."""
     step = case.recipe.step("speculate") if case else None
     if case is None or not isinstance(step, Speculate) or not step.drafts or not isinstance(case.model, ModelCard):
@@ -42,57 +42,57 @@ def beside(opened: Workspace, case: Case | None) -> None:
     found = payoff_maps.find_map(opened, case.model, case.recipe)
     with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=found is not None):
         if found is not None:
-            _answered(
+            _show_answer(
                 found,
                 case.facts.serving_draft(case.recipe),
                 "build",
                 payoff_maps.find_trained_draft(opened, case.model, case.recipe),
             )
         else:
-            _to_measure(opened, case)
+            _offer_measurement(opened, case)
 
 
-def measured(job: JobView) -> None:
+def show_measured(job: JobView) -> None:
     """On the job's page."""
     found = payoff_maps.map_of_job(job)
     if found is None:
         st.info("What this job measured cannot be read by this version: measure it again.", icon=":material/info:")
         return
-    _answered(found, None, "job")
+    _show_answer(found, None, "job")
     for warning in found.warnings:
         st.warning(plain(warning), icon=":material/warning:")
 
 
-def trained(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
+def show_prediction(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
     """Of a draft on the page of the job that trained it: what it pays by its own acceptance, where a map is kept."""
     found, draft = payoff_maps.find_map(opened, model, recipe), payoff_maps.find_trained_draft(opened, model, recipe)
     if found is not None and draft is not None:
-        st.markdown(_own(found, draft))
+        st.markdown(_prediction_list(found, draft))
         st.caption(plain(f"Predicted by the payoff map. {words.sureness(found, draft.shape)}"))
 
 
-def _answered(found: PayoffMap, known: ModelFacts | None, page: str, own: TrainedDraft | None = None) -> None:
+def _show_answer(found: PayoffMap, known: ModelFacts | None, page: str, own: TrainedDraft | None = None) -> None:
     """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's
     pays by its own acceptance, where its training measured that."""
-    draft = DraftShape(parameters=known.parameters, layers=known.layers) if known else _asked(found, page)
+    draft = DraftShape(parameters=known.parameters, layers=known.layers) if known else _choose_shape(found, page)
     said = words.answers(found, draft)
     if own is not None:
-        st.markdown(_own(found, own))
-    st.markdown(_list(f"**{plain(words.subject(found, draft))}**", said))
+        st.markdown(_prediction_list(found, own))
+    st.markdown(_bullet_list(f"**{plain(words.subject(found, draft))}**", said))
     drawn = payoff_map(found, draft, charts.theme(), own.lengths if own else ())
     charts.show(drawn, f"{page}-payoff", words=" ".join(said))
     st.caption(plain(f"{words.sureness(found, draft)} {words.provenance(found)}"))
 
 
-def _own(found: PayoffMap, draft: TrainedDraft) -> str:
-    return _list(plain(words.measured(draft.lengths)), words.predictions(found, draft.shape, draft.lengths))
+def _prediction_list(found: PayoffMap, draft: TrainedDraft) -> str:
+    return _bullet_list(plain(words.measured(draft.lengths)), words.predictions(found, draft.shape, draft.lengths))
 
 
-def _list(head: str, rows: Sequence[str]) -> str:
+def _bullet_list(head: str, rows: Sequence[str]) -> str:
     return "\n".join([head, "", *(f"- {plain(each)}" for each in rows)])
 
 
-def _asked(found: PayoffMap, page: str) -> DraftShape:
+def _choose_shape(found: PayoffMap, page: str) -> DraftShape:
     most = found.parameters / 1e6
     wanted = st.number_input(
         "Draft, in million parameters",
@@ -107,7 +107,7 @@ def _asked(found: PayoffMap, page: str) -> DraftShape:
     return draft_payoff.draft_shape(max(1, round(wanted * 1e6)))
 
 
-def _to_measure(opened: Workspace, case: Case) -> None:
+def _offer_measurement(opened: Workspace, case: Case) -> None:
     st.caption(
         "Not measured yet for this model, these settings and this machine. A job of about a quarter of an hour serves the model "
         "with drafts of random weights, and tells which acceptance a draft must reach before one is made."
@@ -117,7 +117,7 @@ def _to_measure(opened: Workspace, case: Case) -> None:
             "The map is of the optimized weights: make them without this step, then run `whetstone payoff` on the artifact."
         )
         return
-    ready = _prepared(opened, case)
+    ready = _prepare(opened, case)
     if ready is not None:
         st.button(
             "Measure it",
@@ -125,17 +125,17 @@ def _to_measure(opened: Workspace, case: Case) -> None:
             icon=":material/speed:",
             on_click=_submit,
             args=(opened, ready),
-            **frozen(opened),
+            **disabled_unless_allowed(opened),
         )
-        if job_id := idempotency.made(PURPOSE, ready.revision):
+        if job_id := idempotency.submitted_job(PURPOSE, ready.revision):
             navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
     shell.show_session_error(REFUSED)
 
 
-def _prepared(opened: Workspace, case: Case) -> PayoffSpec | None:
+def _prepare(opened: Workspace, case: Case) -> PayoffSpec | None:
     assert isinstance(case.model, ModelCard)
     try:
-        return measuring.prepare(opened, source(case.model), serving=case.recipe.serving)
+        return measuring.prepare(opened, model_source(case.model), serving=case.recipe.serving)
     except WhetstoneError as error:
         st.caption(message(error))
         return None
@@ -143,5 +143,5 @@ def _prepared(opened: Workspace, case: Case) -> PayoffSpec | None:
 
 def _submit(opened: Workspace, spec: PayoffSpec) -> None:
     with shell.errors_in_session(REFUSED):
-        job = measuring.submit(opened, spec, submission=idempotency.key(PURPOSE, spec.revision))
-        idempotency.remember(PURPOSE, job.id)
+        job = measuring.submit(opened, spec, submission=idempotency.submission_key(PURPOSE, spec.revision))
+        idempotency.remember_job(PURPOSE, job.id)

@@ -11,7 +11,7 @@ import streamlit as st
 from app import navigation, shell
 from app.endpoints import update_form
 from app.formatting import UNKNOWN, ago, message, plain
-from app.session import by, frozen
+from app.session import disabled_unless_allowed, owner_suffix
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.machine import price_list
 from backend.domain.roles import Action
@@ -26,11 +26,11 @@ from backend.service.serving.endpoints import EndpointView
 
 DEPLOY = "whetstone deploy ARTIFACT --instance ml.g6.12xlarge --role ROLE_ARN --bucket BUCKET --dry-run"
 ICONS = {"InService": ":material/check_circle:", "Failed": ":material/error:", "Deleting": ":material/delete:"}
-HELD = "endpoints_held"
+LISTING = "endpoints_held"
 """What AWS answered last in this session, with when."""
 
 
-def local(opened: Workspace) -> None:
+def show_local(opened: Workspace) -> None:
     """Serve jobs that are not over, with where each variant answers."""
     active = [job for job in jobs.active(opened) if job.kind == JobKind.SERVE]
     for job in active:
@@ -50,19 +50,19 @@ def local(opened: Workspace) -> None:
         navigation.link("playground", "Start one in the Playground", ":material/chat:")
 
 
-def managed(opened: Workspace) -> None:
+def show_sagemaker(opened: Workspace) -> None:
     """Those of the environment's region that Whetstone made, after AWS was asked."""
     if lacking := prices.missing_credentials():
         st.caption(message(f"There are no AWS credentials here: {lacking}. Then this lists what Whetstone deployed."))
         return
     if st.button("Ask AWS again", key="endpoints_ask", icon=":material/refresh:"):
-        st.session_state.pop(HELD, None)
-    if HELD not in st.session_state:
+        st.session_state.pop(LISTING, None)
+    if LISTING not in st.session_state:
         with shell.errors_inline(), st.spinner("Asking AWS"):
-            st.session_state[HELD] = (endpoints.listing(opened), datetime.now(UTC))
-    if HELD not in st.session_state:
+            st.session_state[LISTING] = (endpoints.listing(opened), datetime.now(UTC))
+    if LISTING not in st.session_state:
         return
-    found, at = st.session_state[HELD]
+    found, at = st.session_state[LISTING]
     if not found:
         st.markdown(
             "Whetstone runs nothing there, so nothing costs money. This prints what deploying an artifact would ask of AWS:"
@@ -73,7 +73,7 @@ def managed(opened: Workspace) -> None:
     hour = sum(each.usd_per_hour or 0 for each in found)
     so_far = sum(each.usd_so_far or 0 for each in found)
     served = [each.traffic.hour.requests for each in found if each.traffic is not None]
-    shell.figures(
+    shell.show_figures(
         [
             ("Endpoints", str(len(found)), f"asked {ago(at)}"),
             ("An hour", f"{hour:,.2f} USD", demand),
@@ -91,11 +91,12 @@ def _card(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) 
         with st.container(horizontal=True, vertical_alignment="center"):
             icon = ICONS.get(found.state, ":material/hourglass_top:")
             st.markdown(
-                f"{icon} **{plain(found.id)}** · {plain(found.state)}{by(opened, found.owner or '')}", width="stretch"
+                f"{icon} **{plain(found.id)}** · {plain(found.state)}{owner_suffix(opened, found.owner or '')}",
+                width="stretch",
             )
-            prove = _asked(opened, found, made)
+            prove = _buttons(opened, found, made)
         if prove:
-            update_form.prove(opened, found)
+            update_form.check_served(opened, found)
         if found.reason:
             st.error(plain(found.reason), icon=":material/error:")
         if found.idle:
@@ -113,23 +114,26 @@ def _card(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) 
         )
         asked = words.requests(found.traffic)
         st.markdown(plain(f"{asked[0].upper()}{asked[1:]}."))
-        update_form.proven(found)
+        update_form.show_findings(found)
         with st.expander("How a client asks it"):
             st.code(serve_command.boto3(found.name, found.region), language="python")
 
 
-def _asked(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> bool:
+def _buttons(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> bool:
     """The row of buttons; whether it is to be proven."""
     prove: bool = st.button(
-        "Prove", icon=":material/fact_check:", key=f"endpoints_prove-{found.id}", **frozen(opened, Action.ASK)
+        "Prove",
+        icon=":material/fact_check:",
+        key=f"endpoints_prove-{found.id}",
+        **disabled_unless_allowed(opened, Action.ASK),
     )
     if update_form.popover(opened, found, made):
-        _again()
+        _refresh()
     with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{found.id}"):
         st.markdown(
             "Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again."
         )
-        refused = frozen(opened, Action.DELETE_ENDPOINT, found.owner)
+        refused = disabled_unless_allowed(opened, Action.DELETE_ENDPOINT, found.owner)
         if st.button("Yes, delete it", key=f"endpoints_delete-{found.id}", **refused):
             _delete(opened, found)
     return prove
@@ -141,10 +145,10 @@ def _delete(opened: Workspace, endpoint: EndpointView) -> None:
         with st.spinner("Deleting it: this takes some minutes"):
             endpoints.delete(opened, endpoint.id, endpoint.region)
         st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
-        _again()
+        _refresh()
 
 
-def _again() -> None:
+def _refresh() -> None:
     """Ask AWS anew."""
-    st.session_state.pop(HELD, None)
+    st.session_state.pop(LISTING, None)
     st.rerun()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import quality_confirmation, shell
-from app.formatting import message, plain, size, when
-from app.session import frozen
+from app.formatting import local_time, message, plain, size
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.roles import Action
@@ -22,7 +22,7 @@ from backend.service.serving.endpoints import EndpointView, UpdateRequest
 
 PROVEN = "endpoints_proven"
 """By endpoint and artifact: what proved it in this session."""
-WHAT = (
+ABOUT = (
     "Serve another artifact, or on another instance, without an interruption: new instances start beside the old, AWS goes over "
     "to them, and once the new one is proven the old one is removed. What fails leaves the old one serving."
 )
@@ -35,26 +35,26 @@ def popover(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]
         if not made:
             st.markdown("There is no artifact to serve instead: make one on Build.")
             return False
-        st.markdown(WHAT)
-        artifact, changes = _chosen(opened, found, made)
+        st.markdown(ABOUT)
+        artifact, changes = _choose_changes(opened, found, made)
         price = endpoints.deployable_instances(opened).get(changes.instance or found.instance or "")
         after = None if price is None else price * found.instances
         st.markdown(plain(words.meanwhile(found.usd_per_hour, after, found.discount)))
-        anyway = quality_confirmation.accepted(opened, [artifact], f"update-{found.id}")
+        anyway = quality_confirmation.confirm(opened, [artifact], f"update-{found.id}")
         st.code(_command(found, artifact, changes), language="bash", wrap_lines=True)
         st.caption(
             "It takes ten minutes and more. If you leave this page AWS goes on; the same update again sees it through."
         )
-        allowed = frozen(opened, Action.UPDATE_ENDPOINT, found.owner)
+        allowed = disabled_unless_allowed(opened, Action.UPDATE_ENDPOINT, found.owner)
         options = allowed if allowed or anyway else {"disabled": True}
         if st.button("Yes, update it", key=f"endpoints_update-{found.id}", type="primary", **options):
             return _update(opened, found, artifact, changes)
     return False
 
 
-def _chosen(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> tuple[str, UpdateRequest]:
+def _choose_changes(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> tuple[str, UpdateRequest]:
     labels = {
-        each.id: f"{each.recipe} of {each.model} · {size(each.bytes)} · {each.id} · {when(each.created_at)[:16]}"
+        each.id: f"{each.recipe} of {each.model} · {size(each.bytes)} · {each.id} · {local_time(each.created_at)[:16]}"
         for each in made
     }
     labels |= {found.artifact: f"{labels[found.artifact]} (served now)"} if found.artifact in labels else {}
@@ -98,22 +98,22 @@ def _update(opened: Workspace, found: EndpointView, artifact: str, changes: Upda
             status.update(label="Not updated", state="error")
             st.error(message(error), icon=":material/error:")
             return False
-    _keep(found.id, artifact, findings)
+    _store(found.id, artifact, findings)
     st.toast(plain(f"{found.id} serves {artifact}."), icon=":material/check_circle:")
     return True
 
 
-def prove(opened: Workspace, found: EndpointView) -> None:
+def check_served(opened: Workspace, found: EndpointView) -> None:
     """Ask it once; `proven` shows what that proves."""
     with shell.errors_inline(), st.spinner("Asking it once, and reading its log"):
-        _keep(found.id, found.artifact, endpoints.prove(opened, found.id, found.region))
+        _store(found.id, found.artifact, endpoints.prove(opened, found.id, found.region))
 
 
-def _keep(endpoint_id: str, artifact: str, findings: list[Finding]) -> None:
+def _store(endpoint_id: str, artifact: str, findings: list[Finding]) -> None:
     st.session_state.setdefault(PROVEN, {})[endpoint_id, artifact] = findings
 
 
-def proven(found: EndpointView) -> None:
+def show_findings(found: EndpointView) -> None:
     """What was proven of it in this session."""
     for each in st.session_state.get(PROVEN, {}).get((found.id, found.artifact), []):
         st.markdown(f"{ICONS[each.proven]} {plain(each.words)}")

@@ -14,7 +14,7 @@ from app.field_labels import LABELS
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def bearer(sources: Sequence[str]) -> dict[str, Any]:
+def choose(sources: Sequence[str]) -> dict[str, Any]:
     """The option, where some variant is a URL. Not in the address: somebody might paste the token."""
     if not any(source.startswith(("http://", "https://")) for source in sources):
         return {}

@@ -14,9 +14,9 @@ from app import idempotency, navigation, shell
 from app.evaluate import load_fields as evaluate_load
 from app.evaluate import option_fields
 from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
-from app.evaluate.workload_choice import Chosen
-from app.field_labels import LABELS, sentence
-from app.formatting import between, message, when
+from app.evaluate.workload_choice import ChosenWorkload
+from app.field_labels import LABELS, error_sentence
+from app.formatting import duration_range, local_time, message
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
@@ -39,21 +39,21 @@ TYPED = ("concurrency", "rate")
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationRequest:
     """`spec` is what can be submitted; without it `obstacle` says why not."""
 
     spec: EvaluateSpec | None = None
     obstacle: str | None = None
 
 
-def variants(opened: Workspace) -> list[str]:
+def choose_variants(opened: Workspace) -> list[str]:
     """Choose what is measured; the first is the baseline."""
     made = {
-        item.id: f"{item.recipe} of {item.model}, {when(item.created_at)} ({item.id})"
+        item.id: f"{item.recipe} of {item.model}, {local_time(item.created_at)} ({item.id})"
         for item in artifacts.variants(opened)
     }
     known = [model.source for model in models.list_known(opened) if model.present]
-    asked = navigation.listed(st.query_params.get_all("variants"))
+    asked = navigation.distinct_values(st.query_params.get_all("variants"))
     return navigation.multiselect(
         "Variants (the first is the baseline)",
         [*known, *made, *asked],
@@ -67,15 +67,15 @@ def variants(opened: Workspace) -> list[str]:
     )
 
 
-def again(document: Evaluation) -> dict[str, str]:
+def repeat_parameters(document: Evaluation) -> dict[str, str]:
     """The address's parameters for the same variants, the check included."""
     sources = [result.variant.source for result in document.variants]
-    return {"variants": navigation.several(*sources)} | (
+    return {"variants": navigation.join_values(*sources)} | (
         {"evaluate_twice": "true"} if sources[1:2] == sources[:1] else {}
     )
 
 
-def load() -> dict[str, Any]:
+def choose_load() -> dict[str, Any]:
     """How much load, how often, at what price: fields of the options, not yet checked."""
     url: dict[str, Any] = {"bind": "query-params"}
     found = evaluate_load.choose()
@@ -85,10 +85,10 @@ def load() -> dict[str, Any]:
     if found["way"] != RAMP:
         found["requests"] = right.number_input(
             LABELS["requests"],
-            **option_fields.limits("requests"),
+            **option_fields.number_limits("requests"),
             value=None,
             key="evaluate_requests",
-            placeholder=_usual(found["way"]),
+            placeholder=_default_requests(found["way"]),
             **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         )
@@ -124,7 +124,7 @@ def load() -> dict[str, Any]:
             "was too restless to trust small differences.",
         )
     with st.expander("More of the load"):
-        more = option_fields.rest(found["way"])
+        more = option_fields.draw_rest(found["way"])
     if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
     return {**found, **more, "quality": quality}
@@ -162,41 +162,43 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
     return {"repeats": asked}
 
 
-def measured(sources: list[str], chosen: dict[str, Any]) -> list[str]:
+def measured_sources(sources: list[str], chosen: dict[str, Any]) -> list[str]:
     """The variants as they are measured: with the check, the baseline is the second one too (A/A)."""
     return [*sources[:1], *sources] if chosen.get("twice") else sources
 
 
-def _usual(way: str) -> str:
+def _default_requests(way: str) -> str:
     return {STREAMS: "four a stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(
         way, "as many as it takes"
     )
 
 
-def ask(opened: Workspace, sources: list[str], workload: Chosen, given: dict[str, Any]) -> Asked:
+def check(opened: Workspace, sources: list[str], workload: ChosenWorkload, given: dict[str, Any]) -> EvaluationRequest:
     """All that can be checked before the start."""
     if not sources:
-        return Asked(obstacle="Choose at least one variant; with two or more there is a verdict.")
+        return EvaluationRequest(obstacle="Choose at least one variant; with two or more there is a verdict.")
     if len(sources) > MOST_VARIANTS:
-        return Asked(
+        return EvaluationRequest(
             obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}."
         )
     try:
         asked = {
             name: value for name, value in given.items() if name in EvaluateOptions.model_fields and name not in TYPED
         }
-        asked |= evaluate_load.options_of(given)
+        asked |= evaluate_load.as_options(given)
         chosen = evaluations.read_options(**asked, workload=workload.source, seed=workload.seed)
-        return Asked(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(given.get("anyway"))))
+        return EvaluationRequest(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(given.get("anyway"))))
     except WhetstoneError as error:
-        return Asked(obstacle=sentence(error))
+        return EvaluationRequest(obstacle=error_sentence(error))
 
 
-def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
+def show_outlook(opened: Workspace, asked: EvaluationRequest, sources: list[str]) -> None:
     """What will happen on the click, or why it cannot: in the first screenful."""
     if asked.spec:
         took = None if asked.spec.options.sweep else progress.expected_evaluation_time(opened, asked.spec)
-        st.success(f"{extent(asked.spec)} {duration(asked.spec, took)}", icon=":material/check_circle:")
+        st.success(
+            f"{extent_sentence(asked.spec)} {duration_sentence(asked.spec, took)}", icon=":material/check_circle:"
+        )
     elif sources:
         st.error(message(asked.obstacle), icon=":material/block:")
     else:
@@ -206,7 +208,7 @@ def outlook(opened: Workspace, asked: Asked, sources: list[str]) -> None:
         )
 
 
-def extent(spec: EvaluateSpec) -> str:
+def extent_sentence(spec: EvaluateSpec) -> str:
     """How much work that is, in words."""
     chosen: EvaluateOptions = spec.options
     variants_ = counted(len(spec.variants), "variant")
@@ -220,7 +222,7 @@ def extent(spec: EvaluateSpec) -> str:
     return f"{parts} = {most}{counted(runs, 'run')}. It runs alone on the machine."
 
 
-def command(asked: Asked, sources: list[str], *, ruined: bool) -> None:
+def show_command(asked: EvaluationRequest, sources: list[str], *, ruined: bool) -> None:
     """The same for a terminal."""
     if asked.spec:
         said = evaluate_command.command(sources, asked.spec.options)
@@ -228,17 +230,17 @@ def command(asked: Asked, sources: list[str], *, ruined: bool) -> None:
             st.code(f"{said} --anyway" if ruined else said, language=None, wrap_lines=True)
 
 
-def duration(spec: EvaluateSpec, took: TimeLeft | None) -> str:
+def duration_sentence(spec: EvaluateSpec, took: TimeLeft | None) -> str:
     """How long about; what is not known is said."""
     if spec.options.sweep:
         return "How long a search takes depends on where it ends."
     if took is None:
         return "How long it takes is unknown: nothing has been evaluated here yet."
-    words = between(took.low, took.high)
+    words = duration_range(took.low, took.high)
     return f"{words[:1].upper()}{words[1:]}, {took.basis}, whatever their load was."
 
 
-def submit_button(opened: Workspace, asked: Asked) -> None:
+def submit_button(opened: Workspace, asked: EvaluationRequest) -> None:
     """One job for one question, however often it is clicked."""
     clicked = st.button(
         "Evaluate",
@@ -260,8 +262,8 @@ def _submit(opened: Workspace, spec: EvaluateSpec) -> None:
     """A job of this very question that has ended is no double click: the question is asked anew."""
     mark = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
     with shell.errors_in_session(REFUSED):
-        job = evaluations.submit(opened, spec, submission=idempotency.key(PURPOSE, mark))
+        job = evaluations.submit(opened, spec, submission=idempotency.submission_key(PURPOSE, mark))
         if job.ended:
             idempotency.renew(PURPOSE)
-            job = evaluations.submit(opened, spec, submission=idempotency.key(PURPOSE, mark))
+            job = evaluations.submit(opened, spec, submission=idempotency.submission_key(PURPOSE, mark))
         st.query_params.from_dict({"job": job.id})

@@ -6,10 +6,10 @@ import streamlit as st
 
 from app import charts, idempotency, navigation, shell
 from app.evaluate.form import PURPOSE
-from app.formatting import plain, short
-from app.jobs.cards import cancel_button, say_end
-from app.jobs.job_text import headline, kind, progress_text
-from app.session import frozen
+from app.formatting import plain, shorten
+from app.jobs.cards import cancel_button, show_end
+from app.jobs.job_text import headline, kind_name, progress_text
+from app.session import disabled_unless_allowed
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
@@ -22,14 +22,14 @@ def show(opened: Workspace, job_id: str) -> None:
     try:
         job = jobs.show(opened, job_id)
     except NotFound:
-        shell.refuse(
-            f"There is no job {plain(short(job_id, 60))} here: it may belong to another home.",
+        shell.refuse_page(
+            f"There is no job {plain(shorten(job_id, 60))} here: it may belong to another home.",
             "evaluate",
             "Measure something",
         )
         return
     if job.kind != "evaluate":
-        shell.refuse(f"Job {job_id} is no evaluation: it is of kind {kind(job.kind)}.", "jobs", "All jobs")
+        shell.refuse_page(f"Job {job_id} is no evaluation: it is of kind {kind_name(job.kind)}.", "jobs", "All jobs")
         return
     if job.state is JobState.SUCCEEDED:
         idempotency.renew(PURPOSE)
@@ -43,9 +43,13 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     job = jobs.show(opened, job_id)
     st.markdown(headline(job))
     if job.ended:
-        say_end(job, f"The evaluation is {job.state}: there is no result.")
+        show_end(job, f"The evaluation is {job.state}: there is no result.")
         if st.button(
-            "Measure again", type="primary", key="evaluate_measure-again", icon=":material/refresh:", **frozen(opened)
+            "Measure again",
+            type="primary",
+            key="evaluate_measure-again",
+            icon=":material/refresh:",
+            **disabled_unless_allowed(opened),
         ):
             with shell.errors_inline():
                 st.query_params.from_dict({"job": jobs.retry(opened, job_id).id})
@@ -55,7 +59,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
         cancel_button(opened, job)
     navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
     points = evaluations.read_progress_points(opened, job_id)
-    charts.show(charts.live(points, names, charts.theme()), f"live-{job_id}")
+    charts.show(charts.live_throughput(points, names, charts.theme()), f"live-{job_id}")
     st.caption(
         f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end."
     )

@@ -10,14 +10,14 @@ from typing import Any
 import streamlit as st
 
 from app.field_labels import LABELS
-from app.formatting import short
+from app.formatting import shorten
 from backend.domain.errors import InvalidOptions
 
 URL: dict[str, Any] = {"bind": "query-params"}
 
 
 STREAMS, RATE, RAMP, SEARCH, TRACE = "Streams", "Rate", "Ramp", "Search", "Trace"
-WAYS = {
+KINDS = {
     STREAMS: "A fixed number of users who each wait for their answer before they ask again. Use it to compare variants: each "
     "level is paired and gets a verdict.",
     RATE: "Requests come by the clock, however slow the server is, and latency counts from when each was due. Use it where many "
@@ -37,9 +37,9 @@ LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency
 
 def choose() -> dict[str, Any]:
     """Draw the way and its fields: `way` and what was typed, not yet checked."""
-    chosen = st.radio("Load", list(WAYS), horizontal=True, key="evaluate_load", **URL)
+    chosen = st.radio("Load", list(KINDS), horizontal=True, key="evaluate_load", **URL)
     way = chosen or STREAMS
-    st.caption(WAYS[way])
+    st.caption(KINDS[way])
     draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}
     return {"way": way, **draw[way]()}
 
@@ -115,18 +115,18 @@ def _search() -> dict[str, Any]:
     return found
 
 
-def options_of(fields: dict[str, Any]) -> dict[str, Any]:
+def as_options(fields: dict[str, Any]) -> dict[str, Any]:
     """What `choose` gave as fields of the options. Raises InvalidOptions with one sentence."""
     way = fields["way"]
     if way == SEARCH:
         return _as_search(fields)
     if way == STREAMS:
-        return {"concurrency": levels_in(fields["concurrency"])}
+        return {"concurrency": parse_levels(fields["concurrency"])}
     if way == TRACE:
         return {"trace": True, "seconds": None}
     process = ARRIVALS[fields["arrivals"]]
     if way == RATE:
-        return {"rate": rates_in(fields["rate"]), "process": process}
+        return {"rate": parse_rates(fields["rate"]), "process": process}
     ends = (fields["ramp_from"], fields["ramp_to"])
     return {"ramp": ends, "seconds": fields["ramp_seconds"], "requests": None, "process": process}
 
@@ -150,21 +150,21 @@ def _decimal(limit: float) -> str:
     return f"{limit:.3f}".rstrip("0").rstrip(".")
 
 
-def levels_in(words: str) -> tuple[int, ...]:
+def parse_levels(words: str) -> tuple[int, ...]:
     """`1, 4, 16` as numbers. Raises InvalidOptions."""
     try:
         return tuple(int(part) for part in words.replace(" ", ",").split(",") if part)
     except ValueError:
-        shown = short(words, 60)
+        shown = shorten(words, 60)
         raise InvalidOptions(f"is wrong: `{shown}` is not a list such as 1, 4, 16.", field="concurrency") from None
 
 
-def rates_in(words: str) -> tuple[float, ...]:
+def parse_rates(words: str) -> tuple[float, ...]:
     """`2, 8` as numbers. Raises InvalidOptions."""
     try:
         found = tuple(float(part) for part in words.replace(" ", ",").split(",") if part)
     except ValueError:
         found = ()
     if not found:
-        raise InvalidOptions(f"is wrong: `{short(words, 60)}` is not a list such as 2, 8.", field="rate")
+        raise InvalidOptions(f"is wrong: `{shorten(words, 60)}` is not a list such as 2, 8.", field="rate")
     return found

@@ -57,17 +57,17 @@ LEAST = 0.01
 """Of a number that must be above 0."""
 
 
-def rest(way: str) -> dict[str, Any]:
+def draw_rest(way: str) -> dict[str, Any]:
     """Draw what is placed nowhere else and means something to that way, in the model's order; its values by field."""
     names = [name for name in EvaluateOptions.model_fields if name not in PLACED and way in ONLY.get(name, {way})]
     columns = st.columns(3)
-    return {name: widget(columns[number % 3], name) for number, name in enumerate(names)}
+    return {name: draw_field(columns[number % 3], name) for number, name in enumerate(names)}
 
 
-def widget(place: DeltaGenerator, name: str) -> Any:
+def draw_field(place: DeltaGenerator, name: str) -> Any:
     """The field's widget, bound to the address; its value."""
     field = EvaluateOptions.model_fields[name]
-    url: dict[str, Any] = {"key": f"evaluate_{name}", "help": words(field), "bind": "query-params"}
+    url: dict[str, Any] = {"key": f"evaluate_{name}", "help": help_text(field), "bind": "query-params"}
     if name in WORDS:
         return WORDS[name][place.selectbox(LABELS[name], list(WORDS[name]), **url) or next(iter(WORDS[name]))]
     if name in TYPED:
@@ -79,17 +79,17 @@ def widget(place: DeltaGenerator, name: str) -> Any:
     if field.annotation is bool:
         return place.checkbox(LABELS[name], field.default, **url)
     return place.number_input(
-        LABELS[name], value=field.default, placeholder=EMPTY.get(name, "none"), **limits(name), **url
+        LABELS[name], value=field.default, placeholder=EMPTY.get(name, "none"), **number_limits(name), **url
     )
 
 
-def words(field: FieldInfo) -> str:
+def help_text(field: FieldInfo) -> str:
     """Its docstring, other fields in it as the page labels them."""
     named = {name: f'"{label(name)}"' for name in EvaluateOptions.model_fields}
     return " ".join((field.description or "").format_map(named).split())
 
 
-def limits(name: str) -> dict[str, Any]:
+def number_limits(name: str) -> dict[str, Any]:
     """Least, most and step of a field of the options, of its type. An address asks for a value beyond them in vain."""
     field = EvaluateOptions.model_fields[name]
     of = int if int in (field.annotation, *get_args(field.annotation)) else float

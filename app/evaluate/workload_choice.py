@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from app import charts, shell
-from app.field_labels import LABELS, sentence
-from app.formatting import message, plain, short
-from app.session import frozen
+from app.field_labels import LABELS, error_sentence
+from app.formatting import message, plain, shorten
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.domain.workload.generators import WORKLOAD_KINDS
@@ -39,20 +39,20 @@ OTHER_COLUMNS = (
 TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in UNIT_NAMES.items()}}
 
 
-class Chosen(NamedTuple):
+class ChosenWorkload(NamedTuple):
     """`source` is what the service is asked for: a name, or the file of one that was uploaded."""
 
     source: str
     seed: int
 
 
-def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
+def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
     """Choose the prompts, or bring one's own. `tokenizer_of`: the variant that counts tokens."""
     uploaded = workloads.list_saved(opened)
     choices, fits = [*workloads.names(), *uploaded], workloads.default_workload(opened, tokenizer_of)
     asked = st.query_params.get("workload")
     if asked and asked not in choices:
-        gone = plain(short(asked, 80))
+        gone = plain(shorten(asked, 80))
         st.warning(f"There is no workload {gone} here any more: {fits} is chosen instead.", icon=":material/help:")
     left, right = st.columns([3, 1])
     left.selectbox(
@@ -77,15 +77,15 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> Chosen:
     chosen = st.session_state[f"evaluate_workload_{asked or fits}"]
     source = str(uploaded.get(chosen, chosen))
     if chosen in uploaded:
-        _say_reading(opened, source, tokenizer_of, seed)
+        _show_reading(opened, source, tokenizer_of, seed)
     with st.expander("Upload a workload"):
         _upload(opened)
     if st.toggle("Preview the workload", key="evaluate_preview", bind="query-params"):
         _preview(opened, source, tokenizer_of, seed)
-    return Chosen(source, seed)
+    return ChosenWorkload(source, seed)
 
 
-def _say_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
+def _show_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
     """What was left out of an upload, what its prompts are made of, and how long a replay takes."""
     try:
         read = workloads.facts_for(opened, source, tokenizer_of, seed)
@@ -117,7 +117,7 @@ def _upload(opened: Workspace) -> None:
         )
     ]
     types = [suffix.removeprefix(".") for suffix in workload_files.SUFFIXES]
-    file = st.file_uploader("File", type=types, key="evaluate_file", **frozen(opened, Action.UPLOAD))
+    file = st.file_uploader("File", type=types, key="evaluate_file", **disabled_unless_allowed(opened, Action.UPLOAD))
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
         return
     try:
@@ -134,7 +134,7 @@ def _upload(opened: Workspace) -> None:
         try:
             kept = workloads.save(opened, file.name, file.getvalue(), chosen, unit)
         except WhetstoneError as error:
-            refused = st.session_state[REFUSED] = (mark, sentence(error))
+            refused = st.session_state[REFUSED] = (mark, error_sentence(error))
         else:
             st.session_state[UPLOADED] = file.file_id
             st.query_params["workload"] = kept
@@ -169,7 +169,7 @@ def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int
         st.error(message(error), icon=":material/error:")
         return
     tokens = workloads.token_lengths(opened, workload_facts, tokenizer_of) if tokenizer_of else None
-    shell.figures(figures(workload_facts, tokens))
+    shell.show_figures(figures(workload_facts, tokens))
     if workload_facts.conversations:
         st.caption(
             f"{workload_facts.conversations:,} of {workload_facts.prompts:,} are conversations: each turn is sent when the "

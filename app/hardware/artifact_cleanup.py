@@ -8,8 +8,8 @@ import streamlit as st
 
 from app import shell
 from app.formatting import message, plain, size
-from app.navigation import own
-from app.session import frozen
+from app.navigation import page_key
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.figures import counted
 from backend.service import Workspace
@@ -25,7 +25,7 @@ AGES: dict[str, timedelta | None] = {
 SHOWN = 5
 
 
-def draw(opened: Workspace) -> None:
+def show(opened: Workspace) -> None:
     st.subheader("Artifacts")
     try:
         usage = artifact_storage.usage(opened)
@@ -33,13 +33,15 @@ def draw(opened: Workspace) -> None:
         st.error(message(error), icon=":material/error:")
         return
     quota = None if usage.quota is None else f"of {size(usage.quota)}"
-    shell.figures([("Taken", size(usage.bytes), quota)])
+    shell.show_figures([("Taken", size(usage.bytes), quota)])
     st.caption(plain(f"New ones go to {usage.place}."))
-    shell.damaged_rows(opened, "artifact")
+    shell.show_damaged(opened, "artifact")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        age = st.selectbox("Remove what nothing names, and with it", list(AGES), key=own("collect_age"), width=280)
-        kept = own(f"collect {age}")
-        if st.button("See what can go", key=own("collect_look"), icon=":material/search:", **frozen(opened)):
+        age = st.selectbox("Remove what nothing names, and with it", list(AGES), key=page_key("collect_age"), width=280)
+        kept = page_key(f"collect {age}")
+        if st.button(
+            "See what can go", key=page_key("collect_look"), icon=":material/search:", **disabled_unless_allowed(opened)
+        ):
             st.session_state[kept] = _collect(opened, AGES[age], dry_run=True)
     collected: GarbageCollection | None = st.session_state.get(kept)
     if collected is not None:
@@ -59,7 +61,7 @@ def _offer(opened: Workspace, collected: GarbageCollection, age: str, kept: str)
         st.markdown(
             plain(f"To be removed: {told}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them.")
         )
-        if st.button("Remove", key=own("collect_go"), icon=":material/delete:", **frozen(opened)):
+        if st.button("Remove", key=page_key("collect_go"), icon=":material/delete:", **disabled_unless_allowed(opened)):
             st.session_state[kept] = _collect(opened, AGES[age], dry_run=False)
             st.rerun()
 

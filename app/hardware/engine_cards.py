@@ -7,12 +7,12 @@ from collections.abc import Callable
 import streamlit as st
 
 from app import idempotency, navigation
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import ago, plain
-from app.hardware.machine_rows import engine_line, failure, offered, removable, why_not
+from app.hardware.machine_rows import available_action, engine_line, is_removable, last_failure, why_not
 from app.jobs.cards import cancel_button
 from app.jobs.job_text import progress_text
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -23,7 +23,7 @@ from backend.service.machines.engines import EngineStatus
 PURPOSE = "engine"
 
 
-def card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
+def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
     """`last` is the newest job that installed or removed it."""
     busy = last if last is not None and not last.ended else None
     with st.container(border=True, key=f"hardware_engine-{engine.name}"):
@@ -36,7 +36,7 @@ def card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
                 _buttons(opened, engine, last)
         if busy:
             st.progress(min(1.0, busy.progress or 0.0), text=f"{plain(busy.title)}: {progress_text(busy)}")
-        elif last is not None and (said := failure(last, installed=engine.installed)):
+        elif last is not None and (said := last_failure(last, installed=engine.installed)):
             st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(said)}", icon=":material/error:")
             navigation.link("job", "See the log", ":material/work:", id=last.id)
         st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
@@ -48,35 +48,35 @@ def card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
 
 def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
     after = last.id if last else "none"
-    verb = offered(engine)
+    verb = available_action(engine)
     if verb:
         st.button(
             verb,
             key=f"hardware_install-{engine.name}",
             icon=":material/download:",
             type="secondary" if engine.installed else "primary",
-            on_click=_do,
+            on_click=_submit,
             args=(opened, engines.install, engine.name, after),
-            **frozen(opened),
+            **disabled_unless_allowed(opened),
         )
-    if engine.installed and removable(engine.name) and not opened.read_only:
+    if engine.installed and is_removable(engine.name) and not opened.read_only:
         with st.popover("Remove", icon=":material/delete:", key=f"hardware_ask-remove-{engine.name}"):
             st.markdown("Delete this environment? It can be installed again, which downloads it again.")
             st.button(
                 "Yes, remove it",
                 key=f"hardware_remove-{engine.name}",
-                on_click=_do,
+                on_click=_submit,
                 args=(opened, engines.remove, engine.name, after),
-                **frozen(opened, Action.REMOVE_ENGINE),
+                **disabled_unless_allowed(opened, Action.REMOVE_ENGINE),
             )
 
 
-def _do(opened: Workspace, verb: Callable[..., JobView], name: str, after: str) -> None:
+def _submit(opened: Workspace, verb: Callable[..., JobView], name: str, after: str) -> None:
     """One job a click, however fast it is clicked again; a refusal is told and changes nothing."""
     purpose = f"{PURPOSE}-{name}"
     try:
-        job = verb(opened, name, submission=idempotency.key(purpose, f"{verb.__name__} after {after}"))
+        job = verb(opened, name, submission=idempotency.submission_key(purpose, f"{verb.__name__} after {after}"))
     except WhetstoneError as error:
-        st.toast(plain(sentence(error)), icon=":material/error:")
+        st.toast(plain(error_sentence(error)), icon=":material/error:")
         return
     st.toast(plain(f"{job.title}: queued as {job.id}."), icon=":material/check_circle:")

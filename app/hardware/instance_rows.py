@@ -28,7 +28,7 @@ COLUMNS = {
 """The columns of figures, and how a cell is written. Prices are USD an hour."""
 
 
-def chosen(
+def filter_rows(
     rows: Sequence[PricedInstance],
     *,
     words: str = "",
@@ -48,7 +48,7 @@ def _matches(row: PricedInstance, words: Sequence[str], families: Sequence[str],
     return in_family and (not accelerators or row.accelerator in accelerators) and all(word in said for word in words)
 
 
-def lines(rows: Sequence[PricedInstance]) -> list[Row]:
+def table_rows(rows: Sequence[PricedInstance]) -> list[Row]:
     """One line an instance; a price without a source stays empty."""
     return [
         {
@@ -61,14 +61,14 @@ def lines(rows: Sequence[PricedInstance]) -> list[Row]:
             "Per GiB": row.usd_per_hour_per_gib,
             "Region": row.region or "",
             "Price as of": row.as_of or "",
-            "Price is": standing(row),
+            "Price is": price_origin(row),
             "Source": row.source_text or "",
         }
         for row in rows
     ]
 
 
-def standing(row: PricedInstance) -> str:
+def price_origin(row: PricedInstance) -> str:
     if row.usd_per_hour is None:
         return "no source found"
     return "refreshed from AWS" if row.refreshed else "snapshot of this version"
@@ -85,14 +85,14 @@ def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
     }
     out = io.StringIO()
     written = csv.writer(out)
-    found = lines(rows)
+    found = table_rows(rows)
     names = list(found[0]) if found else []
     written.writerow([f"{name} ({units[name]})" if name in units else name for name in names])
     written.writerows([line[name] for name in names] for line in found)
     return out.getvalue()
 
 
-def summary(rows: Sequence[PricedInstance]) -> str:
+def prices_sentence(rows: Sequence[PricedInstance]) -> str:
     """Where the prices that are shown come from, in a sentence or two."""
     fresh = [row for row in rows if row.refreshed]
     kept = [row for row in rows if not row.refreshed and row.usd_per_hour is not None]

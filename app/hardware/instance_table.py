@@ -8,7 +8,7 @@ from app import shell
 from app.formatting import message, plain
 from app.hardware import instance_rows
 from app.hardware.instance_rows import COLUMNS, SORTS
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import prices
@@ -17,7 +17,7 @@ from backend.service.machines.prices import PricedInstance
 MOST_DISCOUNT = 90
 
 
-def draw(opened: Workspace) -> None:
+def show(opened: Workspace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Instances and what they cost", width="stretch")
         _refresh(opened)
@@ -25,10 +25,10 @@ def draw(opened: Workspace) -> None:
     if not priced:
         st.info("No instance matches these filters: take one away.", icon=":material/filter_alt_off:")
         return
-    st.caption(plain(f"{len(priced)} of {known} instances. {instance_rows.summary(priced)}"))
+    st.caption(plain(f"{len(priced)} of {known} instances. {instance_rows.prices_sentence(priced)}"))
     config = {name: st.column_config.NumberColumn(format=shape) for name, shape in COLUMNS.items()}
     st.dataframe(
-        instance_rows.lines(priced),
+        instance_rows.table_rows(priced),
         hide_index=True,
         column_config={"Instance": st.column_config.TextColumn(pinned=True), **config},
         alt="Instances with accelerators, memory, bandwidth and hourly price, with region, day and source of the price",
@@ -96,7 +96,7 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
         family = st.multiselect("Family", families, key="hardware_family", bind="query-params", width=160)
         accelerator = st.multiselect("Accelerator", cards, key="hardware_accelerator", bind="query-params", width=150)
         sort = st.selectbox("Sort by", list(SORTS), key="hardware_sort", bind="query-params", width=140)
-    priced = instance_rows.chosen(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
+    priced = instance_rows.filter_rows(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
     return priced, len(rows), percent / 100
 
 
@@ -113,7 +113,9 @@ def _refresh(opened: Workspace) -> None:
         region = st.text_input(
             "AWS region", key="hardware_region", placeholder="as the environment says, else us-east-1", max_chars=40
         )
-        if st.button("Ask AWS", key="hardware_ask-aws", type="primary", **frozen(opened, Action.REFRESH_PRICES)):
+        if st.button(
+            "Ask AWS", key="hardware_ask-aws", type="primary", **disabled_unless_allowed(opened, Action.REFRESH_PRICES)
+        ):
             _ask(opened, (region or "").strip() or None)
 
 

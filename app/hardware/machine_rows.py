@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.formatting import moment, size
+from app.formatting import document_time, size
 from backend.domain.errors import RequestError
 from backend.domain.jobs.jobs import JobState
 from backend.domain.machine.environments import require_installable, resolve
@@ -53,7 +53,7 @@ def neuron_rows(machine: MachineView) -> list[dict[str, Any]]:
 
 def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
-    when = f" on {moment(found.at)}" if found.at else ""
+    when = f" on {document_time(found.at)}" if found.at else ""
     how = f"measured here{when}, best of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
     return [
         ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),
@@ -94,21 +94,21 @@ def engine_line(engine: EngineStatus) -> str:
 
 def why_not(engine: EngineStatus) -> str | None:
     """Why it cannot be used here, as a sentence; None where it can, or where a click installs it."""
-    if engine.installed or engine.reason is None or offered(engine) == "Install":
+    if engine.installed or engine.reason is None or available_action(engine) == "Install":
         return None
     return f"{engine.reason[0].upper()}{engine.reason[1:].rstrip('.')}."
 
 
-def offered(engine: EngineStatus) -> str | None:
+def available_action(engine: EngineStatus) -> str | None:
     """The one thing to do with it: install, reinstall, or nothing."""
-    if not removable(engine.name) or resolve(engine.name).vendor:
+    if not is_removable(engine.name) or resolve(engine.name).vendor:
         return None
     if engine.installed:
         return "Reinstall"
     return None if engine.reason and engine.reason.startswith("needs ") else "Install"
 
 
-def removable(name: str) -> bool:
+def is_removable(name: str) -> bool:
     """Whether it is one of those that are installed and removed at all."""
     try:
         require_installable(name)
@@ -117,7 +117,7 @@ def removable(name: str) -> bool:
     return True
 
 
-def failure(last: JobView | None, *, installed: bool) -> str | None:
+def last_failure(last: JobView | None, *, installed: bool) -> str | None:
     """Why the last installation or removal did not succeed; None where it did, or where it has been installed since."""
     if last is None or last.state not in {JobState.FAILED, JobState.LOST, JobState.CANCELLED}:
         return None

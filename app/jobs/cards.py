@@ -10,8 +10,8 @@ import streamlit as st
 from app import navigation, shell
 from app.formatting import message, plain
 from app.jobs import sagemaker_panel
-from app.jobs.job_text import can_cancel, headline, places, progress_text, summary, verbs, why
-from app.session import by, frozen
+from app.jobs.job_text import can_cancel, headline, progress_text, queue_positions, summary, verbs, waiting_reason
+from app.session import disabled_unless_allowed, owner_suffix
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -64,7 +64,7 @@ VERBS = {
 }
 
 
-def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
+def perform(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     """Do it and say so; a refusal is told and changes nothing."""
     after: JobView | None = None
     with shell.errors_inline(st.toast):
@@ -73,7 +73,7 @@ def act(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     return after
 
 
-def say_end(job: JobView, otherwise: str | None = None) -> None:
+def show_end(job: JobView, otherwise: str | None = None) -> None:
     """Why it has no result: an error where it failed, no more than a word where somebody stopped it."""
     words = job.error or otherwise
     if words and job.state is JobState.CANCELLED:
@@ -85,45 +85,53 @@ def say_end(job: JobView, otherwise: str | None = None) -> None:
 def cancel_button(opened: Workspace, job: JobView) -> None:
     """Cancelling is asked once more, since it cannot be taken back."""
     asked = not can_cancel(job)
-    options = {"icon": VERBS["Cancel"].icon, "disabled": asked, **barred(opened, "Cancel", job)}
-    with st.popover("Cancelling" if asked else "Cancel", key=navigation.own(f"ask-{job.id}"), **options):
+    options = {"icon": VERBS["Cancel"].icon, "disabled": asked, **permission(opened, "Cancel", job)}
+    with st.popover("Cancelling" if asked else "Cancel", key=navigation.page_key(f"ask-{job.id}"), **options):
         st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
         st.button(
-            "Yes, cancel it", key=navigation.own(f"cancel-{job.id}"), on_click=act, args=(opened, "Cancel", job.id)
+            "Yes, cancel it",
+            key=navigation.page_key(f"cancel-{job.id}"),
+            on_click=perform,
+            args=(opened, "Cancel", job.id),
         )
 
 
-def barred(opened: Workspace, verb: str, job: JobView) -> dict[str, Any]:
+def permission(opened: Workspace, verb: str, job: JobView) -> dict[str, Any]:
     """Options of a button that this person may not use on that job; none where they may."""
     action = VERBS[verb].action
-    return frozen(opened, action, None if action is Action.SUBMIT else job.owner)
+    return disabled_unless_allowed(opened, action, None if action is Action.SUBMIT else job.owner)
 
 
 def verb_buttons(opened: Workspace, job: JobView) -> None:
     for verb in verbs(job):
-        key = navigation.own(f"{verb.lower().replace(' ', '-')}-{job.id}")
+        key = navigation.page_key(f"{verb.lower().replace(' ', '-')}-{job.id}")
         st.button(
-            verb, key=key, icon=VERBS[verb].icon, on_click=act, args=(opened, verb, job.id), **barred(opened, verb, job)
+            verb,
+            key=key,
+            icon=VERBS[verb].icon,
+            on_click=perform,
+            args=(opened, verb, job.id),
+            **permission(opened, verb, job),
         )
 
 
 def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
     """Running jobs, then the queue in its order, each with its bar."""
-    queue, titles = places(job_views), {job.id: job.title for job in job_views}
+    queue, titles = queue_positions(job_views), {job.id: job.title for job in job_views}
     reasons = wait_reasons.find_reasons(opened, job_views[:SHOWN])
     for job in job_views[:SHOWN]:
-        with st.container(border=True, key=navigation.own(f"card-{job.id}")):
+        with st.container(border=True, key=navigation.page_key(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.markdown(headline(job) + by(opened, job.owner), width="stretch")
+                st.markdown(headline(job) + owner_suffix(opened, job.owner), width="stretch")
                 navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
                 if queue.get(job.id, 1) > 1:
                     verb_buttons(opened, job)
                 cancel_button(opened, job)
             st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
             if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
-                st.caption(plain(sagemaker_panel.line(opened, job)))
+                st.caption(plain(sagemaker_panel.status_line(opened, job)))
             if job.state is JobState.QUEUED:
-                st.caption(why(reasons.get(job.id), titles))
+                st.caption(waiting_reason(reasons.get(job.id), titles))
     if len(job_views) > SHOWN:
         st.caption(f"And {len(job_views) - SHOWN} more in the queue.")
 
@@ -131,17 +139,24 @@ def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
 def ended_card(opened: Workspace, job: JobView) -> None:
     """One line of the history with what can be done to it."""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"jobs_ended-{job.id}"):
-        st.markdown(f"{headline(job)}  \n:small[{summary(job)}{by(opened, job.owner)}]", width="stretch")
+        st.markdown(f"{headline(job)}  \n:small[{summary(job)}{owner_suffix(opened, job.owner)}]", width="stretch")
         navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
         key = f"jobs_do-{job.id}"
-        st.menu_button("Run again", verbs(job), key=key, on_click=_chosen, args=(opened, key, job.id), **frozen(opened))
+        st.menu_button(
+            "Run again",
+            verbs(job),
+            key=key,
+            on_click=_perform_chosen,
+            args=(opened, key, job.id),
+            **disabled_unless_allowed(opened),
+        )
 
 
-def _chosen(opened: Workspace, key: str, job_id: str) -> None:
+def _perform_chosen(opened: Workspace, key: str, job_id: str) -> None:
     if verb := st.session_state.get(key):
-        act(opened, str(verb), job_id)
+        perform(opened, str(verb), job_id)
 
 
-def mark(job_views: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
+def job_states(job_views: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
     """What makes the page around the cards change: which jobs are active, and how."""
     return tuple((job.id, str(job.state)) for job in job_views)

@@ -15,15 +15,15 @@ WATCHED = "shell_watched"
 """The jobs that were active when this session looked last: id -> title."""
 
 
-def tell(opened: Workspace) -> None:
+def watch_jobs(opened: Workspace) -> None:
     """Look every few seconds while jobs are active; what has ended since is told once, with the way to it: not on the
     job's own page, which shows it."""
     held: dict[str, str] = st.session_state.setdefault(WATCHED, {})
     every = EVERY if held or jobs.active(opened) else None
-    st.fragment(_look, run_every=every, key=navigation.own("ends"))(opened, held)
+    st.fragment(_toast_finished, run_every=every, key=navigation.page_key("ends"))(opened, held)
 
 
-def _look(opened: Workspace, held: dict[str, str]) -> None:
+def _toast_finished(opened: Workspace, held: dict[str, str]) -> None:
     active = {job.id: job.title for job in jobs.active(opened)}
     for gone in held.keys() - active.keys():
         job = jobs.show(opened, gone)

@@ -11,10 +11,20 @@ import streamlit as st
 from app import charts, navigation, next_steps, shell, url_parameters
 from app.formatting import ago, message, plain, seconds, size
 from app.jobs import precision, training_panel
-from app.jobs.cards import VERBS, act, barred
-from app.jobs.job_text import elapsed, log_lines, main_verb, phase_rows, progress_text, rate, time_left, verbs, warnings
-from app.session import frozen
-from app.summaries import figures, provenance, source, verdicts
+from app.jobs.cards import VERBS, perform, permission
+from app.jobs.job_text import (
+    elapsed,
+    log_lines,
+    main_verb,
+    phase_rows,
+    progress_text,
+    rate_text,
+    time_left,
+    verbs,
+    warnings,
+)
+from app.session import disabled_unless_allowed
+from app.summaries import model_source, provenance, result_figures, verdicts
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import figure
@@ -36,7 +46,7 @@ LOG_TAIL = 200_000
 DROP = ":material/delete:"
 
 
-class Step(NamedTuple):
+class NextStep(NamedTuple):
     """The way on from a job: a button, and the page it opens."""
 
     label: str
@@ -45,38 +55,38 @@ class Step(NamedTuple):
     params: dict[str, str]
 
 
-def way_on(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Step | None:
+def find_next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> NextStep | None:
     """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
     if job.kind == JobKind.SERVE and not job.ended:
-        return Step(
+        return NextStep(
             "Talk to it",
             ":material/chat:",
             "playground",
-            url_parameters.playground(serve.served_sources(opened, job.id)),
+            url_parameters.playground_parameters(serve.served_sources(opened, job.id)),
         )
     if job.kind == JobKind.EVALUATE and not job.ended:
-        return Step("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
+        return NextStep("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
     if job.state is not JobState.SUCCEEDED:
         return None
     match job.kind:
         case JobKind.OPTIMIZE | JobKind.MANAGED if "artifact" in job.result:
             parent = ModelCard.model_validate(specification["model" if job.kind == JobKind.OPTIMIZE else "parent"])
-            pair = navigation.several(source(parent), str(job.result["artifact"]))
-            return Step("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
+            pair = navigation.join_values(model_source(parent), str(job.result["artifact"]))
+            return NextStep("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
         case JobKind.TRAIN:
             model = ModelCard.model_validate(specification["model"])
-            wanted = {"model": source(model), "recipe": training_panel.recipe(opened, job, model)}
-            return Step("Build with this draft", ":material/construction:", "build", wanted)
+            wanted = {"model": model_source(model), "recipe": training_panel.draft_recipe(opened, job, model)}
+            return NextStep("Build with this draft", ":material/construction:", "build", wanted)
         case JobKind.EVALUATE:
-            return Step(
+            return NextStep(
                 "Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))}
             )
         case JobKind.IMPORT:
-            return Step("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
+            return NextStep("Open the model", ":material/deployed_code:", "model", {"id": str(job.result.get("path"))})
         case JobKind.PAYOFF:
-            return Step("Build with a draft", ":material/construction:", "build", _speculating(specification))
+            return NextStep("Build with a draft", ":material/construction:", "build", _speculating(specification))
         case JobKind.INSTALL:
-            return Step("See the engines", ":material/memory:", "hardware", {})
+            return NextStep("See the engines", ":material/memory:", "hardware", {})
         case _:
             return None
 
@@ -91,61 +101,63 @@ def _speculating(specification: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+def show_next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """The one primary button: what one does now that it stands so."""
-    verb, step = main_verb(job), way_on(opened, job, specification)
+    verb, step = main_verb(job), find_next_step(opened, job, specification)
     if verb and _button(opened, verb, job, type="primary", shortcut="Alt+E"):
-        _do(opened, verb, job)
+        _perform(opened, verb, job)
     if step and st.button(step.label, type="primary", icon=step.icon, key="job_next-step", shortcut="Alt+E"):
         navigation.go(step.page, **step.params)
 
 
 def _button(opened: Workspace, verb: str, job: JobView, **look: Any) -> bool:
-    options = {"help": VERBS[verb].help, **barred(opened, verb, job), **look}
+    options = {"help": VERBS[verb].help, **permission(opened, verb, job), **look}
     return bool(st.button(verb, key=f"job-{verb}", icon=VERBS[verb].icon, **options))
 
 
-def _do(opened: Workspace, verb: str, job: JobView) -> None:
-    if after := act(opened, verb, job.id):
+def _perform(opened: Workspace, verb: str, job: JobView) -> None:
+    if after := perform(opened, verb, job.id):
         navigation.go("job", id=after.id)
 
 
-def other_verbs(opened: Workspace, job: JobView) -> None:
+def show_other_verbs(opened: Workspace, job: JobView) -> None:
     """What else can be done to it."""
     for verb in verbs(job):
         if verb != main_verb(job) and _button(opened, verb, job):
-            _do(opened, verb, job)
+            _perform(opened, verb, job)
 
 
-def change(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+def show_change_link(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Back to the form with what was asked filled in, so that it can be asked otherwise."""
     if job.kind == JobKind.SERVE:
-        pair = url_parameters.playground(serve.served_sources(opened, job.id))
+        pair = url_parameters.playground_parameters(serve.served_sources(opened, job.id))
         navigation.link("playground", "Playground", ":material/chat:", **pair)
     elif job.kind in {JobKind.OPTIMIZE, JobKind.MANAGED}:
         aws = job.kind == JobKind.MANAGED
         text = recipe_files.write_text(Recipe.model_validate(specification["recipe"]))
         parent = specification["parent" if aws else "model"]
-        known = source(ModelCard.model_validate(parent)) if parent else specification["model"]
+        known = model_source(ModelCard.model_validate(parent)) if parent else specification["model"]
         place = {"target": specification["target"]} if aws else {}
         navigation.link("build", "Change the recipe", ":material/construction:", model=known, recipe=text, **place)
     elif job.kind == JobKind.TRAIN:
-        known = source(ModelCard.model_validate(specification["model"]))
+        known = model_source(ModelCard.model_validate(specification["model"]))
         navigation.link(
             "train",
             "Change what is trained",
             ":material/model_training:",
             model=known,
-            **training_panel.again(specification["options"]),
+            **training_panel.repeat_parameters(specification["options"]),
         )
     elif job.kind == JobKind.EVALUATE:
         made = jobs.show(opened, job.after).result.get("artifact") if job.after else None
         found = [str(variant["source"]) for variant in specification["variants"]]
         sources = [str(made) if source == job.after else source for source in found if made or source != job.after]
-        navigation.link("evaluate", "Change what is measured", ":material/tune:", variants=navigation.several(*sources))
+        navigation.link(
+            "evaluate", "Change what is measured", ":material/tune:", variants=navigation.join_values(*sources)
+        )
 
 
-def kept(opened: Workspace, job: JobView) -> None:
+def show_saved_work(opened: Workspace, job: JobView) -> None:
     """What an ended job keeps in the home to go on from, and a way to free the space."""
     held = jobs.checkpoint_bytes(opened, job.id) if job.ended else 0
     if not held:
@@ -153,7 +165,7 @@ def kept(opened: Workspace, job: JobView) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="job_kept"):
         st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
         options = {"help": "Resumed after that, the job begins anew. Its record and its log stay."}
-        options |= frozen(opened, Action.DROP_KEPT, job.owner)
+        options |= disabled_unless_allowed(opened, Action.DROP_KEPT, job.owner)
         st.button(f"Drop {size(held)}", key="job-drop", icon=DROP, on_click=_drop, args=(opened, job.id), **options)
 
 
@@ -162,7 +174,7 @@ def _drop(opened: Workspace, job_id: str) -> None:
         st.toast(f"{size(jobs.drop_checkpoints(opened, job_id))} freed.", icon=DROP)
 
 
-def watch(opened: Workspace, job_id: str) -> str:
+def show_progress(opened: Workspace, job_id: str) -> str:
     """What moves while it runs; answers with the state, so that the page follows when that changes."""
     now, events, progress = view_cache.read_snapshot(opened, job_id)
     left, spent = view_cache.read_time_and_cost(opened, now)
@@ -178,10 +190,10 @@ def watch(opened: Workspace, job_id: str) -> str:
         cost = f"{figure(spent.spent)}{' USD' if aws else ''}"
         cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} an hour"))
     cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
-    shell.figures(cells)
+    shell.show_figures(cells)
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
     if not now.ended:
-        st.caption(f"{where}Rate: {rate(progress) or 'this phase is not counted'}")
+        st.caption(f"{where}Rate: {rate_text(progress) or 'this phase is not counted'}")
     elif where:
         st.caption(where)
     for warning in warnings(events):
@@ -196,7 +208,7 @@ def watch(opened: Workspace, job_id: str) -> str:
     return str(now.state)
 
 
-def log(opened: Workspace, job_id: str) -> str:
+def show_log(opened: Workspace, job_id: str) -> str:
     """The tail of the log, searched and downloaded."""
     text = jobs.logs(opened, job_id, tail_bytes=LOG_TAIL)
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -219,7 +231,7 @@ def log(opened: Workspace, job_id: str) -> str:
     return str(view_cache.read_snapshot(opened, job_id).job.state)
 
 
-def asked(job_id: str, specification: dict[str, Any]) -> None:
+def show_specification(job_id: str, specification: dict[str, Any]) -> None:
     """The specification, to read, copy and keep."""
     text = json.dumps(specification, indent=2, ensure_ascii=False)
     with st.expander("The specification, frozen when it was submitted", icon=":material/lock:"):
@@ -229,12 +241,12 @@ def asked(job_id: str, specification: dict[str, Any]) -> None:
         st.code(text, language=None, wrap_lines=True, height=320)
 
 
-def optimized(opened: Workspace, job: JobView) -> None:
+def show_optimized(opened: Workspace, job: JobView) -> None:
     """Size, quality and the error of each linear."""
     quality = job.result.get("quality") or {}
     if ruined := quality.get("below_floor"):
         st.error(plain(ruined), icon=":material/warning:")
-    shell.figures(figures(job.result))
+    shell.show_figures(result_figures(job.result))
     if said := quality_loss.of_manifest(quality):
         st.caption(
             f"{said[:1].upper()}{said[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
@@ -247,7 +259,7 @@ def optimized(opened: Workspace, job: JobView) -> None:
     where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
     scored = "quality measured on held-out text while it was made" if quality else "its quality is not measured yet"
     st.caption(f"Artifact `{artifact.id}`, {where}; {scored}.")
-    next_steps.show(opened, [artifact.id], baseline=source(artifact.manifest.parent))
+    next_steps.show(opened, [artifact.id], baseline=model_source(artifact.manifest.parent))
     precision.show(artifact.manifest.bits)
     if artifact.manifest.layers:
         _layers(artifact.manifest)
@@ -261,7 +273,7 @@ def _layers(manifest: Manifest) -> None:
         st.markdown(f"- {plain(sentence)}")
 
 
-def measured(opened: Workspace, job: JobView) -> None:
+def show_measured(opened: Workspace, job: JobView) -> None:
     """The verdicts, and where they were measured."""
     try:
         view = evaluations.show(opened, str(job.result.get("evaluation")))
@@ -278,8 +290,8 @@ def measured(opened: Workspace, job: JobView) -> None:
         next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
 
 
-def serves(opened: Workspace, job_id: str) -> str:
+def show_servers(opened: Workspace, job_id: str) -> str:
     """How to ask the servers of a serve job, from when they answer; answers with how many do."""
     found = serve.endpoints(opened, job_id)
-    next_steps.served(opened, found)
+    next_steps.show_clients(opened, found)
     return str(len(found))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from app.formatting import between, message, plain, seconds, size, when
+from app.formatting import duration_range, local_time, message, plain, seconds, size
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobKind, JobState
 from backend.domain.jobs.queueing import WaitReason
@@ -74,13 +74,13 @@ def progress_text(job: JobView, place: int | None = None, *, left: bool = True) 
     """The bar's own words: how far, since when, and with `left` how much longer. `place` is the place in the queue."""
     if job.state is JobState.QUEUED:
         return f"Waiting, number {place} in the queue" if place else "Waiting in the queue"
-    guess = guessed(job) if left else None
+    guess = remaining_guess(job) if left else None
     more = f" · about {seconds(guess)} left" if guess is not None else ""
     said = plain((job.message or "Starting").rstrip("."))
     return f"{said} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{more}"
 
 
-def guessed(job: JobView) -> float | None:
+def remaining_guess(job: JobView) -> float | None:
     """The worker's own guess of the seconds left, less what has passed since; None before a tenth, where it is far
     off."""
     if job.eta_s is None or job.event_at is None or (job.progress or 0.0) < WORTH_A_GUESS:
@@ -92,20 +92,20 @@ def guessed(job: JobView) -> float | None:
 def time_left(job: JobView, found: TimeLeft | None) -> tuple[str, str]:
     """The range of what is left and what it goes by; without one the worker's own guess, else that it is unknown."""
     if found is not None:
-        return between(found.low, found.high), found.basis
-    if (guess := guessed(job)) is not None:
+        return duration_range(found.low, found.high), found.basis
+    if (guess := remaining_guess(job)) is not None:
         return f"about {seconds(guess)}", "if the rest goes as it went so far"
     return "unknown", "no rate of late, and no earlier job like it"
 
 
-def kind(of: str) -> str:
+def kind_name(of: str) -> str:
     """As a person reads it."""
     return "SageMaker" if of == JobKind.MANAGED else of
 
 
 def summary(job: JobView) -> str:
     """One line under an ended job: what it was, when, how long, and how it went wrong where it did."""
-    parts = [f"`{job.id}`", kind(job.kind), when(job.created_at), f"took {seconds(elapsed(job))}"]
+    parts = [f"`{job.id}`", kind_name(job.kind), local_time(job.created_at), f"took {seconds(elapsed(job))}"]
     if job.kind == JobKind.MANAGED and job.result.get("usd") is not None:
         parts.append(f"at AWS, about {job.result['usd']:.2f} USD")
     if job.error:
@@ -113,7 +113,7 @@ def summary(job: JobView) -> str:
     return " · ".join(parts)
 
 
-def why(found: WaitReason | None, titles: Mapping[str, str]) -> str:
+def waiting_reason(found: WaitReason | None, titles: Mapping[str, str]) -> str:
     """The reason in Markdown; jobs by their titles, as far as they are known."""
     sentence = found.sentence if found else "It is next."
     words = message(sentence)
@@ -123,13 +123,13 @@ def why(found: WaitReason | None, titles: Mapping[str, str]) -> str:
     return words
 
 
-def places(active: Sequence[JobView]) -> dict[str, int]:
+def queue_positions(active: Sequence[JobView]) -> dict[str, int]:
     """Job id -> place in the queue, from 1."""
     queued = [job.id for job in active if job.state is JobState.QUEUED]
     return {job_id: number for number, job_id in enumerate(queued, 1)}
 
 
-def rate(event: Event | None) -> str | None:
+def rate_text(event: Event | None) -> str | None:
     """`3.2 layers/s`, and `12 of 56 layers`, as far as the event says."""
     if event is None or event.total is None or event.done is None:
         return None
@@ -150,7 +150,7 @@ def phase_rows(job: JobView, events: Sequence[Event]) -> list[dict[str, Any]]:
         {
             "Phase": phase.message or phase.phase or "",
             "State": "running" if number == len(begun) and not job.ended else "ended",
-            "Began": when(phase.at),
+            "Began": local_time(phase.at),
             "Took": seconds(max(0.0, (end - phase.at).total_seconds())),
         }
         for number, (phase, end) in enumerate(zip(begun, ends, strict=False), 1)

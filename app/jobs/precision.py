@@ -43,17 +43,17 @@ def rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
             "Linears": group["linears"],
             "Precision": group["words"],
             "Loss": figure(group["losses"][group["precision"]]),
-            "As the method makes it": _own(group, bits["own"]),
+            "As the method makes it": _own_precision(group, bits["own"]),
         }
         for group in bits["groups"]
     ]
 
 
-def _own(group: Mapping[str, Any], name: str) -> str:
+def _own_precision(group: Mapping[str, Any], name: str) -> str:
     return "kept so" if group["precision"] == name else f"{figure(group['losses'][name])} at {name}"
 
 
-def attempts(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
+def attempt_rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One a try, where a quality floor was to hold."""
     return [
         {
@@ -75,6 +75,6 @@ def show(bits: Mapping[str, Any] | None) -> None:
     st.markdown("**Precision of each group of linears**")
     st.caption(plain(summary(bits)))
     st.dataframe(rows(bits), hide_index=True, alt="Groups of linears with precision, loss and why")
-    if tried := attempts(bits):
+    if tried := attempt_rows(bits):
         st.markdown("**What the quality floor took**")
         st.dataframe(tried, hide_index=True, alt="Tries with bits, quality and outcome")

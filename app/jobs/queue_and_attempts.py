@@ -7,10 +7,10 @@ from typing import Any
 import streamlit as st
 
 from app import navigation, shell
-from app.formatting import message, seconds, when
+from app.formatting import local_time, message, seconds
 from app.jobs.cards import VERBS
-from app.jobs.job_text import why
-from app.session import frozen
+from app.jobs.job_text import waiting_reason
+from app.session import disabled_unless_allowed
 from backend.domain.figures import span
 from backend.domain.jobs.attempts import Attempt
 from backend.domain.jobs.jobs import JobState
@@ -54,7 +54,10 @@ def _queued(opened: Workspace, job: JobView) -> None:
         required=True,
         on_change=_prioritize,
         args=(opened, job.id),
-        **{"help": "A head start of a working day, or the opposite: none is overtaken for ever.", **frozen(opened)},
+        **{
+            "help": "A head start of a working day, or the opposite: none is overtaken for ever.",
+            **disabled_unless_allowed(opened),
+        },
     )
 
 
@@ -63,7 +66,10 @@ def _why(opened: Workspace, job_id: str) -> str:
     job = jobs.show(opened, job_id)
     if job.state is JobState.QUEUED:
         titles = {each.id: each.title for each in jobs.active(opened)}
-        st.info(why(wait_reasons.find_reasons(opened, [job]).get(job.id), titles), icon=":material/hourglass_empty:")
+        st.info(
+            waiting_reason(wait_reasons.find_reasons(opened, [job]).get(job.id), titles),
+            icon=":material/hourglass_empty:",
+        )
     return str(job.state)
 
 
@@ -95,7 +101,7 @@ def _row(attempt: Attempt) -> dict[str, Any]:
     took = (attempt.ended - attempt.began).total_seconds() if attempt.began and attempt.ended else None
     return {
         "Attempt": attempt.number,
-        "Began": when(attempt.began) if attempt.began else "never",
+        "Began": local_time(attempt.began) if attempt.began else "never",
         "Where": " on ".join(filter(None, (attempt.place, attempt.host))) or "–",
         "Took": seconds(took),
         "Ended": attempt.ending.words if attempt.ending else "in order" if attempt.ended else "–",

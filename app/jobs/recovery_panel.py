@@ -32,15 +32,15 @@ def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Non
     st.subheader("Recovery")
     document = job.result.get("recovery")
     if document:
-        _ended(document, quantized=recipe.step("quantize") is not None)
+        _show_result(document, quantized=recipe.step("quantize") is not None)
     else:
         shell.live("recovery", lambda: _watch(opened, job.id, recover), active=not job.ended)
 
 
-def _ended(document: dict[str, Any], *, quantized: bool) -> None:
+def _show_result(document: dict[str, Any], *, quantized: bool) -> None:
     quality = document["quality"]
     st.markdown(f"{plain(recovery.gain_sentence(quality))} {plain(recovery.end_sentence(document))}")
-    shell.figures(
+    shell.show_figures(
         [
             (f"Perplexity {words}", figure(quality[name]["perplexity"], 4), _kl(quality[name]))
             for name, words in ROWS.items()

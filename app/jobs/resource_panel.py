@@ -14,7 +14,7 @@ from backend.service.jobs import view_cache
 from backend.service.jobs.progress import ResourceUse
 
 
-def in_words(uses: Sequence[ResourceUse]) -> str:
+def use_sentence(uses: Sequence[ResourceUse]) -> str:
     """The chart in a sentence."""
     highest, last = max(use.rss_bytes for use in uses), uses[-1]
     cpu = sum(use.cpu_percent for use in uses) / len(uses)
@@ -33,6 +33,6 @@ def panel(opened: Workspace, job_id: str) -> str:
     elif not uses:
         st.caption("Memory and processor use will stand here a few seconds after it has started.")
     else:
-        charts.show(resources.resources(uses, charts.theme()), "resources", in_words(uses))
-        st.caption(f"{in_words(uses)} Of the worker and all it started, read from /proc; the latest attempt.")
+        charts.show(resources.resources(uses, charts.theme()), "resources", use_sentence(uses))
+        st.caption(f"{use_sentence(uses)} Of the worker and all it started, read from /proc; the latest attempt.")
     return str(job.state)

@@ -26,7 +26,7 @@ WORDS = {
 """AWS's word for where it stands -> ours."""
 
 
-def line(opened: Workspace, job: JobView) -> str:
+def status_line(opened: Workspace, job: JobView) -> str:
     """One line on a card: where it is, and what it has cost."""
     spent = progress.find_cost(opened, job)
     cost = f"about {spent.spent:.2f} USD so far" if spent else None
@@ -50,7 +50,7 @@ def panel(opened: Workspace, job_id: str) -> str:
         )
     if "seconds" in job.result and "artifact" not in job.result:
         cells.append(("Ran", seconds(job.result["seconds"]), "by AWS's clock"))
-    shell.figures(cells)
+    shell.show_figures(cells)
     if arn:
         st.code(arn, language=None, wrap_lines=True)
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -69,7 +69,7 @@ def panel(opened: Workspace, job_id: str) -> str:
     return str(job.state)
 
 
-def made(job: JobView, specification: dict[str, Any]) -> None:
+def show_result(job: JobView, specification: dict[str, Any]) -> None:
     """What lies in S3, and the next step with it."""
     output, artifact = str(job.result.get("output") or ""), job.result.get("artifact")
     image = str(job.result.get("image") or "an image of your choice")

@@ -31,13 +31,13 @@ NONE = "The curves will stand here once the model has answered the prompts."
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """The charts of a job that is no longer queued."""
     if job.state is JobState.SUCCEEDED:
-        _ended(opened, job, ModelCard.model_validate(specification["model"]))
+        _show_result(opened, job, ModelCard.model_validate(specification["model"]))
     else:
         loss = specification["options"]["loss"]
         shell.live("training", lambda: _watch(opened, job.id, loss), active=not job.ended)
 
 
-def again(options: Mapping[str, Any]) -> dict[str, str]:
+def repeat_parameters(options: Mapping[str, Any]) -> dict[str, str]:
     """The form's parameters for the same training, as its widgets write them."""
     asked = Training.model_validate(options)
     return {
@@ -47,12 +47,12 @@ def again(options: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:
+def draft_recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:
     """The recipe that uses the draft, as YAML: with as many tokens a guess as gain most, where a payoff map tells."""
-    return recipe_files.write_text(payoff_maps.with_best_tokens(opened, model, _plain(job)))
+    return recipe_files.write_text(payoff_maps.with_best_tokens(opened, model, _plain_recipe(job)))
 
 
-def _plain(job: JobView) -> Recipe:
+def _plain_recipe(job: JobView) -> Recipe:
     return training.draft_recipe(str(job.result["artifact"]), job.result["training"])
 
 
@@ -76,7 +76,7 @@ def _curves(points: Sequence[Mapping[str, Any]], loss: str, best: int) -> None:
         charts.show(drawn.losses(points, loss, charts.theme()), "training-loss")  # type: ignore[arg-type]
 
 
-def _ended(opened: Workspace, job: JobView, model: ModelCard) -> None:
+def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
     found = job.result["training"]
     cells: list[tuple[str, str, str | None]] = [
         (
@@ -90,14 +90,14 @@ def _ended(opened: Workspace, job: JobView, model: ModelCard) -> None:
         ("Draft", size(job.result["bytes_after"]), f"{found['draft']['parameters'] / 1e6:.1f} M parameters"),
         ("Took", seconds(sum(found["seconds"].values())), None),
     ]
-    shell.figures(cells)
+    shell.show_figures(cells)
     st.markdown(plain(drafts.learned(found)))
     _curves(found["curve"], found["asked"]["loss"], found["best_step"])
     charts.show(drawn.positions(found["acceptance"], charts.theme()), "training-positions")
-    _paid(opened, job, model)
+    _show_payoff(opened, job, model)
 
 
-def _paid(opened: Workspace, job: JobView, model: ModelCard) -> None:
+def _show_payoff(opened: Workspace, job: JobView, model: ModelCard) -> None:
     """Whether it was deleted, what a payoff map predicts of it, and what evaluations said of recipes with it."""
     artifact = str(job.result["artifact"])
     try:
@@ -106,7 +106,7 @@ def _paid(opened: Workspace, job: JobView, model: ModelCard) -> None:
         st.info("The draft that this job made has been deleted since.", icon=":material/delete:")
         return
     st.caption(f"Draft `{artifact}`. {drafts.RULE}")
-    payoff_panel.trained(opened, model, _plain(job))
+    payoff_panel.show_prediction(opened, model, _plain_recipe(job))
     for each in draft_verdicts.find_verdicts(opened, artifact):
         (st.success if each.pays else st.warning)(plain(each.sentence), icon=":material/speed:")
         navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=each.evaluation)

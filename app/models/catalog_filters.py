@@ -68,7 +68,7 @@ def choose(opened: Workspace) -> CatalogFilter:
             help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
             "without a choice, on this machine.",
         )
-    return _beside(opened).model_copy(
+    return _more_filters(opened).model_copy(
         update={
             "words": words or "",
             "techniques": tuple(titles[title] for title in wanted),
@@ -77,14 +77,14 @@ def choose(opened: Workspace) -> CatalogFilter:
     )
 
 
-def order(chosen: CatalogFilter) -> CatalogFilter:
+def choose_order(chosen: CatalogFilter) -> CatalogFilter:
     """The filter in the order that is asked for."""
     title = st.selectbox("Order", list(ORDERS), key="catalog_sort", width=180, label_visibility="collapsed", **NARROWS)
     sort, descending = ORDERS[title]
     return chosen.model_copy(update={"sort": sort, "descending": descending})
 
 
-def _beside(opened: Workspace) -> CatalogFilter:
+def _more_filters(opened: Workspace) -> CatalogFilter:
     """The rest, folded beneath: reachable on a telephone, where the menu is not in sight."""
     with st.expander("More filters", icon=":material/tune:", key="catalog_more", bind="query-params"):
         names = {title: name for name, title in ORIGINS.items() if name in LISTED}

@@ -47,12 +47,12 @@ COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "
 """What a screen of 1280 pixels has room for."""
 
 
-def title(entry: CatalogEntry) -> str:
+def model_title(entry: CatalogEntry) -> str:
     """What people call it: the page's name for a published model, else the id."""
     return entry.model.display_name if isinstance(entry.model, PublishedModel) else entry.id
 
 
-def grouped(line: CatalogLine) -> dict[str, str]:
+def group_cells(line: CatalogLine) -> dict[str, str]:
     """How many of each group work: `✓`, `2 of 3`, `✗`."""
     found = {}
     for name, kinds in GROUPS.items():
@@ -66,11 +66,11 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
     costs."""
     entry, model = line.entry, line.entry.model
     return {
-        "Model": title(entry),
+        "Model": model_title(entry),
         "Parameters": count(model.parameters),
         **{CELLS[name]: [cell] if cell else [] for name, cell in entry.published.model_dump().items()},
         "Fits": FITS if line.fits else REFUSED,
-        **grouped(line),
+        **group_cells(line),
         "USD a million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output)) if price else "–",
         "Priced on": price.target.removeprefix("ml.") if price else "–",
         "Cheapest that fits": cheapest.instance if cheapest else "none",
@@ -90,7 +90,7 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
     }
 
 
-def linked(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
+def styled_rows(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
     """The rows with names that look as what a click opens, a pandas Styler."""
     import pandas
 
@@ -98,7 +98,7 @@ def linked(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
     return table.style.set_properties(subset=["Model"], color=LINK[theme]).format({"USD/h": "{:.2f}"}, na_rep="–")
 
 
-def columns(*, pinned: bool = False) -> dict[str, Any]:
+def column_config(*, pinned: bool = False) -> dict[str, Any]:
     """How the columns look; the names are those of `row`. Names that are `pinned` are drawn pale, which no link is."""
     published = {
         CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
@@ -118,26 +118,26 @@ def columns(*, pinned: bool = False) -> dict[str, Any]:
     }
 
 
-def height(rows: int) -> int:
+def table_height(rows: int) -> int:
     """Pixels of the whole table: a list of a page's rows does not scroll within the page."""
     return 35 * (rows + 1) + 3
 
 
-def why_not(lines: Sequence[CatalogLine]) -> list[dict[str, str]]:
+def reason_rows(lines: Sequence[CatalogLine]) -> list[dict[str, str]]:
     """Every refused cell of these lines with its reasons; techniques of a model that are refused alike share a row."""
     return [
         {
-            "Model": title(line.entry),
+            "Model": model_title(line.entry),
             "Techniques": ", ".join(check.title for check in alike),
             "Why not": " ".join(alike[0].reasons),
             "Source": "; ".join(alike[0].sources),
         }
         for line in lines
-        for alike in refused_alike(line.checks)
+        for alike in group_refusals(line.checks)
     ]
 
 
-def refused_alike(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]]:
+def group_refusals(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]]:
     """Those that do not work, together where the reasons are the same."""
     found: dict[tuple[str, ...], list[TechniqueCheck]] = {}
     for check in checks:
@@ -146,7 +146,7 @@ def refused_alike(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]
     return list(found.values())
 
 
-def priced(prices: Sequence[ModelPrice]) -> str:
+def price_note(prices: Sequence[ModelPrice]) -> str:
     """At which load, on what and of when the prices of a list are: each place once."""
     if not prices:
         return "No price a million tokens is known of these models there."

@@ -7,9 +7,9 @@ import streamlit as st
 
 from app import navigation, shell
 from app.formatting import message, plain
-from app.models.model_rows import facts, figures, quantized_words, technique_rows
-from app.session import by, frozen
-from app.summaries import source
+from app.models.model_rows import fact_rows, model_figures, quantized_sentence, technique_rows
+from app.session import disabled_unless_allowed, owner_suffix
+from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
@@ -20,7 +20,7 @@ from backend.service.models import models, technique_checks
 REFUSED = "import_refused"
 
 
-def look(opened: Workspace, folder: str) -> ModelCard | None:
+def read_card(opened: Workspace, folder: str) -> ModelCard | None:
     """The card of what was asked for; the sentence that says why not where it is no model."""
     try:
         with st.spinner("Looking at its files"):
@@ -49,12 +49,12 @@ def _name_key(source: str) -> str:
     return f"import_name-{source}"
 
 
-def buttons(opened: Workspace, card: ModelCard | None, given: str) -> None:
+def show_action(opened: Workspace, card: ModelCard | None, given: str) -> None:
     """Import, and once that is done the next step."""
     there = card is not None and (card.origin == "starter" or models.is_remembered(opened, card))
     if card is not None and there:
         if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
-            navigation.go("build", model=source(card))
+            navigation.go("build", model=model_source(card))
     else:
         state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
         st.button(
@@ -65,7 +65,7 @@ def buttons(opened: Workspace, card: ModelCard | None, given: str) -> None:
             on_click=_remember,
             args=(opened, card.path if card else "", given),
             key="import_submit",
-            **{**state, **frozen(opened, Action.REMEMBER_MODEL)},
+            **{**state, **disabled_unless_allowed(opened, Action.REMEMBER_MODEL)},
         )
     shell.show_session_error(REFUSED)
 
@@ -81,18 +81,18 @@ def _forget(opened: Workspace, path: str) -> None:
         models.forget(opened, path)
 
 
-def describe(opened: Workspace, card: ModelCard) -> None:
+def show_card(opened: Workspace, card: ModelCard) -> None:
     """The card, its licence, and what each technique would do with it here."""
     st.subheader(plain(card.id))
     if card.origin == "starter":
         st.success("This model comes with Whetstone: it is in the catalog already.", icon=":material/check_circle:")
     elif models.is_remembered(opened, card):
         st.success("This model is in the catalog.", icon=":material/check_circle:")
-    below = {quantized_words(card), card.quantized_before.sentence if card.quantized_before else ""}
+    below = {quantized_sentence(card), card.quantized_before.sentence if card.quantized_before else ""}
     for note in card.notes:
         if note not in below:
             st.info(plain(note), icon=":material/info:")
-    shell.figures(figures(card))
+    shell.show_figures(model_figures(card))
     licence = models.find_licence(card)
     st.markdown(
         f"**Licence** {plain(licence)}"
@@ -100,7 +100,7 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         else "**Licence** not stated in the folder: ask where you have it from."
     )
     if card.quantization:
-        st.info(plain(quantized_words(card)), icon=":material/info:")
+        st.info(plain(quantized_sentence(card)), icon=":material/info:")
     if card.quantized_before:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
     st.markdown("**What fits here**, as checked for this machine")
@@ -110,15 +110,15 @@ def describe(opened: Workspace, card: ModelCard) -> None:
         alt="Techniques and whether they work here",
     )
     with st.expander("The card, as read from config.json and the weights", icon=":material/description:"):
-        st.dataframe(facts(card), hide_index=True, alt="Facts of the model")
+        st.dataframe(fact_rows(card), hide_index=True, alt="Facts of the model")
 
 
-def listed(opened: Workspace) -> None:
+def show_imported(opened: Workspace) -> None:
     """What was imported before, each with the way to it and out."""
     st.subheader("Imported")
     if room := quotas.own_import_quota(opened):
         st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")
-    shell.damaged_rows(opened, "model")
+    shell.show_damaged(opened, "model")
     found = models.list_remembered(opened)
     if not found:
         st.caption("Models that you import will stand here and in the catalog.")
@@ -128,12 +128,12 @@ def listed(opened: Workspace) -> None:
         ):
             gone = "" if known.present else " · :material/folder_off: the folder is gone"
             st.markdown(
-                f"**{plain(known.card.id)}**{gone}{by(opened, known.owner)}  \n:small[{plain(known.card.path)}]",
+                f"**{plain(known.card.id)}**{gone}{owner_suffix(opened, known.owner)}  \n:small[{plain(known.card.path)}]",
                 width="stretch",
             )
             if known.present:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
-            options = frozen(opened, Action.FORGET_MODEL, known.owner)
+            options = disabled_unless_allowed(opened, Action.FORGET_MODEL, known.owner)
             with st.popover(
                 "Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}", **options
             ):

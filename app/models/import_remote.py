@@ -7,21 +7,21 @@ import streamlit as st
 
 from app import idempotency, navigation, shell
 from app.field_labels import LABELS
-from app.formatting import message, plain, short, size
-from app.models.model_rows import figures, quantized_words
-from app.session import frozen
+from app.formatting import message, plain, shorten, size
+from app.models.model_rows import model_figures, quantized_sentence
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.inspection import Inspection
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import imports
 
-PURPOSE, ASKED = "import", "import_asked"
-KEPT_S = 600
+PURPOSE, REQUESTED = "import", "import_asked"
+CACHE_S = 600
 """How long a card that was read over the network is shown without asking again."""
 
 
-@st.cache_data(ttl=KEPT_S, max_entries=64, show_spinner="Reading the card: no weights are fetched")  # type: ignore[untyped-decorator]
+@st.cache_data(ttl=CACHE_S, max_entries=64, show_spinner="Reading the card: no weights are fetched")  # type: ignore[untyped-decorator]
 def _inspect(_opened: Workspace, source: str) -> Inspection:
     return imports.inspect(_opened, source)
 
@@ -35,22 +35,22 @@ def is_remote(opened: Workspace, source: str) -> bool | None:
         return None
 
 
-def ask(source: str) -> None:
+def request_card(source: str) -> None:
     """The person wants the card of that model: they typed it, or clicked. An address that somebody else wrote is no
     such wish."""
-    st.session_state[ASKED] = source.strip()
+    st.session_state[REQUESTED] = source.strip()
 
 
-def look(opened: Workspace, source: str) -> Inspection | None:
+def inspect(opened: Workspace, source: str) -> Inspection | None:
     """What an import would fetch, once the person asks; the sentence that says why not where there is no such model."""
     if why := opened.refusal(Action.REMEMBER_MODEL):
         st.info(plain(why), icon=":material/lock:")
         return None
-    if imports.asks_network(source) and st.session_state.get(ASKED) != source:
+    if imports.asks_network(source) and st.session_state.get(REQUESTED) != source:
         st.markdown(
-            f"The card of **{plain(short(source, 120))}** has not been read yet: it is asked for over the network."
+            f"The card of **{plain(shorten(source, 120))}** has not been read yet: it is asked for over the network."
         )
-        st.button("Read the card", icon=":material/search:", key="import_ask", on_click=ask, args=(source,))
+        st.button("Read the card", icon=":material/search:", key="import_ask", on_click=request_card, args=(source,))
         return None
     try:
         inspection: Inspection = _inspect(opened, source)
@@ -60,15 +60,15 @@ def look(opened: Workspace, source: str) -> Inspection | None:
     return inspection
 
 
-def describe(found: Inspection) -> bool:
+def show_card(found: Inspection) -> bool:
     """The card, its licence and what is fetched; whether its conditions are accepted, or need not be."""
     st.subheader(plain(found.title))
     if found.card is None:
         st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
     else:
-        shell.figures(figures(found.card))
+        shell.show_figures(model_figures(found.card))
     if found.card is not None and found.card.quantization:
-        st.info(plain(quantized_words(found.card)), icon=":material/info:")
+        st.info(plain(quantized_sentence(found.card)), icon=":material/info:")
     if found.card is not None and found.card.quantized_before is not None:
         st.warning(plain(found.card.quantized_before.sentence), icon=":material/compress:")
     amount = (
@@ -87,12 +87,12 @@ def describe(found: Inspection) -> bool:
     )
 
 
-def button(opened: Workspace, found: Inspection | None, accepted: bool, name: str | None) -> None:
+def show_import_button(opened: Workspace, found: Inspection | None, accepted: bool, name: str | None) -> None:
     """One job for one model, however often it is clicked."""
     reason = None if found else "Give a model first."
     if found and not accepted:
         reason = "Its licence must be accepted first."
-    options = {"help": reason, "disabled": reason is not None, **frozen(opened)}
+    options = {"help": reason, "disabled": reason is not None, **disabled_unless_allowed(opened)}
     clicked = st.button(
         "Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options
     )
@@ -103,6 +103,6 @@ def button(opened: Workspace, found: Inspection | None, accepted: bool, name: st
             )
             mark = f"{found.source} {found.revision} {name or ''}".rstrip()
             job = imports.submit(
-                opened, prepared, submission=idempotency.key(PURPOSE, mark, for_s=idempotency.DOUBLE_CLICK_S)
+                opened, prepared, submission=idempotency.submission_key(PURPOSE, mark, for_s=idempotency.DOUBLE_CLICK_S)
             )
             navigation.go("job", id=job.id)

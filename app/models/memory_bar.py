@@ -51,13 +51,13 @@ def html(estimate: Estimate, theme: Theme) -> str | None:
     bars = "".join(f'<div style="flex:{part.bytes} 0 3px;{_fill(part, theme)}"></div>' for part in shown if part.bytes)
     legend = "".join(_legend(part, theme) for part in shown)
     return (
-        f'<div role="img" aria-label="{escape(words(estimate))}">'
+        f'<div role="img" aria-label="{escape(description(estimate))}">'
         f'<div style="display:flex;height:22px;gap:2px;border-radius:4px;overflow:hidden">{bars}</div>'
         f'<div style="display:flex;flex-wrap:wrap;gap:2px 14px;margin-top:6px;font-size:0.85rem">{legend}</div></div>'
     )
 
 
-def words(estimate: Estimate) -> str:
+def description(estimate: Estimate) -> str:
     """What the bar shows, for whoever cannot see it."""
     of = f"Estimated memory of one of {estimate.devices} devices" if (estimate.devices or 1) > 1 else "Estimated memory"
     listed = ", ".join(f"{part.name} {size(part.bytes)}" for part in parts(estimate))

@@ -8,7 +8,7 @@ import streamlit as st
 from app import charts, navigation, shell
 from app.formatting import message, plain
 from app.models.catalog_filters import CELLS, HERE
-from app.models.catalog_table import refused_alike
+from app.models.catalog_table import group_refusals
 from app.summaries import artifact_rows, provenance, verdicts
 from backend.domain.figures import code
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
@@ -29,7 +29,7 @@ MANY_ALIKE = 4
 """Refusals that are counted in a line rather than named."""
 
 
-def published(model: PublishedModel) -> None:
+def show_published(model: PublishedModel) -> None:
     """What it is by the page's own words, its licence, and that its weights are not here."""
     st.caption(" · ".join(plain(part) for part in (model.id, model.hf_repo, model.provider, model.task)))
     with st.container(horizontal=True):
@@ -57,7 +57,7 @@ def published(model: PublishedModel) -> None:
     )
 
 
-def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
+def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
     found = token_prices.find_price(opened, model, target=target)
     if found is not None:
@@ -76,7 +76,7 @@ def price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
         )
 
 
-def cells(opened: Workspace, entry: CatalogEntry) -> str | None:
+def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
     """The published cells as they are, beside our own checks with their reasons; the instance that they are checked
     for."""
     target = st.selectbox(
@@ -100,8 +100,8 @@ def cells(opened: Workspace, entry: CatalogEntry) -> str | None:
         working = [plain(check.title) for check in checks if check.works]
         if working:
             st.markdown(f":material/check_circle: **{', '.join(working)}** {'works' if len(working) == 1 else 'work'}")
-        for alike in refused_alike(checks):
-            _refused(alike)
+        for alike in group_refusals(checks):
+            _show_refused(alike)
     return None if target == HERE else target
 
 
@@ -114,17 +114,17 @@ def _published_cell(name: str, cell: str) -> None:
             st.caption("blank", width="content")
 
 
-def _refused(alike: list[TechniqueCheck]) -> None:
+def _show_refused(alike: list[TechniqueCheck]) -> None:
     """One line for all that are refused alike, grey, with why and what would work."""
     first, titles = alike[0], ", ".join(plain(check.title) for check in alike)
     said = titles if len(alike) < MANY_ALIKE else f"{len(alike)} techniques"
     st.markdown(f":gray[:material/block: **{said}**] {' '.join(message(reason) for reason in first.reasons)}")
-    nearest = _nearest([check.nearest for check in alike if check.nearest])
+    nearest = _nearest_sentence([check.nearest for check in alike if check.nearest])
     which = f"{titles}. " if len(alike) >= MANY_ALIKE else ""
     st.caption(f"{which}{nearest}By {plain('; '.join(dict.fromkeys(first.sources)))}.")
 
 
-def _nearest(found: list[str]) -> str:
+def _nearest_sentence(found: list[str]) -> str:
     """What would work; where that is only another place, the place once."""
     if not found:
         return "Nothing near it works there. "
@@ -134,7 +134,7 @@ def _nearest(found: list[str]) -> str:
     return f"Nearest that works: {' or '.join(dict.fromkeys(map(plain, found)))}. "
 
 
-def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
+def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
     """The builder's address: the load of this page's price, and what was chosen here: where to check, and the weights
     if a bundled recipe makes them."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
@@ -146,7 +146,7 @@ def chosen(opened: Workspace, model: ModelFacts) -> dict[str, str]:
     return asked | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
 
 
-def memory(opened: Workspace, entry: CatalogEntry) -> None:
+def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
     """Bars of one accelerator's memory, for the original and each quantization that is possible."""
     kinds, title = {ORIGINAL: "original"}, ORIGINAL
     if not entry.model.quantization:
@@ -170,13 +170,17 @@ def memory(opened: Workspace, entry: CatalogEntry) -> None:
         st.markdown("No instance with a published price will do with our engines.")
     drawn = charts_memory.memory(footprints, charts.theme())
     st.plotly_chart(
-        charts.trusted(drawn), key="model_memory", theme=None, config=charts.CONFIG, alt=charts_memory.alt(footprints)
+        charts.unvalidated(drawn),
+        key="model_memory",
+        theme=None,
+        config=charts.CONFIG,
+        alt=charts_memory.alt(footprints),
     )
     with st.expander("The same as a table", icon=":material/table_rows:"):
         st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
 
 
-def draft(entry: CatalogEntry) -> None:
+def show_draft(entry: CatalogEntry) -> None:
     """The smaller model that could propose tokens, and what is not known of it."""
     model = entry.model
     if model.draft:
@@ -189,7 +193,7 @@ def draft(entry: CatalogEntry) -> None:
         st.markdown("**Draft model** none is known; n-gram speculation needs none.")
 
 
-def tried(opened: Workspace, card: ModelCard, own: str) -> None:
+def show_history(opened: Workspace, card: ModelCard, own: str) -> None:
     """Artifacts made from it and evaluations against it."""
     st.subheader("Artifacts made from it")
     made = [
@@ -197,13 +201,13 @@ def tried(opened: Workspace, card: ModelCard, own: str) -> None:
         for view in artifacts.listing(opened, model=card.id, limit=SHOWN)
         if view.manifest.parent.path == card.path and not view.manifest.is_draft
     ]
-    shell.damaged_rows(opened, "artifact", artifacts.list_ids(opened, model=card.id, limit=SHOWN))
+    shell.show_damaged(opened, "artifact", artifacts.list_ids(opened, model=card.id, limit=SHOWN))
     if made:
         st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
         with st.container(horizontal=True):
             for view in made[:5]:
                 label = f"Evaluate {plain(view.recipe)} ({view.id})"
-                navigation.link("evaluate", label, ":material/speed:", variants=navigation.several(own, view.id))
+                navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(own, view.id))
                 navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
     else:
         st.caption("Nothing yet: what you optimize will stand here with its size and quality.")
@@ -218,4 +222,4 @@ def tried(opened: Workspace, card: ModelCard, own: str) -> None:
             navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
     if not measured:
         st.caption("Nothing measured yet: verdicts against this model will stand here.")
-        navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.several(own))
+        navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.join_values(own))

@@ -13,7 +13,7 @@ from backend.service.models.technique_checks import TechniqueCheck
 WORKS, REFUSED = "✓ works", "✗ no"
 
 
-def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
+def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
     per_token = model.kv_bytes_per_token
     counted = (
@@ -29,7 +29,7 @@ def figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     ]
 
 
-def quantized_words(model: ModelFacts) -> str:
+def quantized_sentence(model: ModelFacts) -> str:
     """How weights that are not plain are stored, and whether they can be optimized; of a published model only by which
     method."""
     stored = model.stored if isinstance(model, ModelCard) else None
@@ -58,7 +58,7 @@ def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
     return "Weights", size(estimated), f"estimated: parameters x {model.quantization or model.dtype}"
 
 
-def facts(model: ModelFacts) -> list[dict[str, str]]:
+def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
     """Everything else of the card: as config.json says it, or as it is published."""
     said = {
         "Architecture": model.architecture,
@@ -73,13 +73,13 @@ def facts(model: ModelFacts) -> list[dict[str, str]]:
         "Weights are": model.dtype + (f", quantized ({model.quantization})" if model.quantization else ""),
         "Embeddings": "tied" if model.tied_embeddings else "not tied",
         "Provided draft": model.draft or "none",
-        **_where_from(model),
+        **_origin_facts(model),
     }
     notes = [("Note", note) for note in model.notes] if isinstance(model, ModelCard) else []
     return [{"Fact": name, "Value": value} for name, value in [*said.items(), *notes]]
 
 
-def _where_from(model: ModelFacts) -> dict[str, str]:
+def _origin_facts(model: ModelFacts) -> dict[str, str]:
     if isinstance(model, ModelCard):
         return {"Folder": model.path, "Revision": model.revision[:12]}
     if not isinstance(model, PublishedModel):

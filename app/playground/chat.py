@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from app import navigation
-from app.answer_differences import Piece, differences, markup, speed, verdict
-from app.field_labels import sentence
+from app.answer_differences import Piece, difference_sentence, differences, markup, timing_text
+from app.field_labels import error_sentence
 from app.formatting import plain
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -21,7 +21,7 @@ from backend.service.serving.playground import Question, Timing
 from backend.service.serving.serve import ServedVariant, is_address
 
 TURNS = "playground_turns"
-KEPT = 20
+MOST_TURNS = 20
 """Prompts of a session that stay on the page."""
 SHOWN = 80
 """Characters of a prompt in one line."""
@@ -85,7 +85,7 @@ def _mode(talks: bool) -> str:
     return mode
 
 
-def form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
+def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
     """The prompt and how it is answered; the question when it was asked just now. `talks`: the models have a chat
     template."""
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -97,7 +97,7 @@ def form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question
                 key=f"playground_example-{label}",
                 type="tertiary",
                 icon=":material/code:",
-                on_click=_take,
+                on_click=_use_example,
                 args=(text,),
             )
     prompt = st.text_area(
@@ -124,7 +124,7 @@ def form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question
         seed = st.number_input(
             "Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0."
         )
-        options = {"disabled": not able or not prompt, **frozen(opened, Action.ASK)}
+        options = {"disabled": not able or not prompt, **disabled_unless_allowed(opened, Action.ASK)}
         asked = st.button(
             "Ask" if alone else "Ask both",
             type="primary" if able else "secondary",
@@ -136,23 +136,23 @@ def form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question
     return Question(prompt or "", int(max_tokens), float(temperature), int(seed), mode == CHAT) if asked else None
 
 
-def _take(text: str) -> None:
+def _use_example(text: str) -> None:
     st.session_state["playground_prompt"] = text
 
 
 def ask(opened: Workspace, served: Sequence[ServedVariant], names: Sequence[str], question: Question) -> None:
     """Stream the answers one after the other, so that neither slows the other, and keep them."""
     turn = Turn(question, [Reply(name) for name in names])
-    talks = [before(history(), number, names) for number in range(len(names))]
+    talks = [earlier_messages(history(), number, names) for number in range(len(names))]
     history().insert(0, turn)
-    del history()[KEPT:]
+    del history()[MOST_TURNS:]
     st.button("Stop", icon=":material/stop_circle:", key="playground_stop", help="Keeps what has been answered so far.")
-    for reply, server, place, talk in zip(turn.replies, served, _places(turn), talks, strict=True):
+    for reply, server, place, talk in zip(turn.replies, served, _painters(turn), talks, strict=True):
         _stream(opened, reply, server, question, place, talk)
     st.rerun()
 
 
-def before(turns: Sequence[Turn], number: int, names: Sequence[str]) -> list[tuple[str, str]]:
+def earlier_messages(turns: Sequence[Turn], number: int, names: Sequence[str]) -> list[tuple[str, str]]:
     """What the `number`-th of these was asked and answered in the talk that goes on, oldest first.
 
     A talk is what was last asked as a chat of the same ones without a break.
@@ -166,7 +166,7 @@ def before(turns: Sequence[Turn], number: int, names: Sequence[str]) -> list[tup
     return found
 
 
-def _places(turn: Turn) -> list[Callable[[Reply], None]]:
+def _painters(turn: Turn) -> list[Callable[[Reply], None]]:
     """A column an answer, and how to draw in it anew."""
     places = []
     for column, reply in zip(st.columns(len(turn.replies)), turn.replies, strict=True):
@@ -183,7 +183,7 @@ def _painter(
     line: st.delta_generator.DeltaGenerator, text: st.delta_generator.DeltaGenerator
 ) -> Callable[[Reply], None]:
     def paint(reply: Reply) -> None:
-        line.caption(speed(reply.timing))
+        line.caption(timing_text(reply.timing))
         text.html(markup([Piece(reply.text, False)]))
 
     return paint
@@ -207,24 +207,24 @@ def _stream(
                 paint(reply)
                 painted = time.monotonic()
     except WhetstoneError as error:
-        reply.error = sentence(error)
+        reply.error = error_sentence(error)
     reply.complete = True
     paint(reply)
 
 
-def turns(sources: Sequence[str]) -> None:
+def show_turns(sources: Sequence[str]) -> None:
     """What was asked in this session: the latest in full, the others folded. `sources` are what could be measured
     next."""
     asked = history()
     if not asked:
         return
     st.subheader("Answers")
-    _turn(asked[0])
+    _show_turn(asked[0])
     st.caption("Each time is of one answer, seen from this page, and is no measurement: to compare speed, evaluate.")
     with st.container(horizontal=True, vertical_alignment="center"):
         if sources:
             navigation.link(
-                "evaluate", "Measure speed and quality", ":material/speed:", variants=navigation.several(*sources)
+                "evaluate", "Measure speed and quality", ":material/speed:", variants=navigation.join_values(*sources)
             )
         st.button(
             "New talk",
@@ -239,17 +239,17 @@ def turns(sources: Sequence[str]) -> None:
         for turn in asked[1:]:
             with st.expander(plain(turn.question.prompt.strip()[:SHOWN] or "White space")):
                 st.code(turn.question.prompt, language=None, wrap_lines=True)
-                _turn(turn)
+                _show_turn(turn)
 
 
-def _turn(turn: Turn) -> None:
+def _show_turn(turn: Turn) -> None:
     """The answers beside each other, their differences marked where both are whole."""
     question = turn.question
     if len(turn.replies) == 2 and all(reply.complete and not reply.error for reply in turn.replies):
         first, second = (reply.text for reply in turn.replies)
         sides = [*differences(first, second)]
         by_chance = "" if question.temperature == 0 else " Above temperature 0 they differ by chance too."
-        st.markdown(verdict(first, second) + by_chance)
+        st.markdown(difference_sentence(first, second) + by_chance)
     else:
         sides = [[Piece(reply.text, False)] for reply in turn.replies]
     drawn = f"temperature {question.temperature:g}" + (f", seed {question.seed}" if question.temperature else "")
@@ -257,7 +257,7 @@ def _turn(turn: Turn) -> None:
     st.caption(f"Asked: {asked or 'white space'} · at most {question.max_tokens:,} tokens · {drawn}")
     for column, reply, pieces in zip(st.columns(len(turn.replies)), turn.replies, sides, strict=True):
         with column:
-            _reply(reply, pieces)
+            _show_reply(reply, pieces)
 
 
 def _heading(name: str) -> str:
@@ -265,10 +265,10 @@ def _heading(name: str) -> str:
     return f"`{name.replace('`', '')}`" if is_address(name) else f"**{plain(name)}**"
 
 
-def _reply(reply: Reply, pieces: Sequence[Piece]) -> None:
+def _show_reply(reply: Reply, pieces: Sequence[Piece]) -> None:
     st.markdown(_heading(reply.name))
     if reply.text or not reply.error:
-        st.caption(speed(reply.timing))
+        st.caption(timing_text(reply.timing))
     if reply.text:
         st.container(border=True).html(markup(pieces))
     if reply.error:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app import url_parameters
-from app.formatting import plain, size, when
-from app.summaries import source as origin
+from app.formatting import local_time, plain, size
+from app.summaries import model_source as origin
 from app.url_parameters import NOTHING
 from backend.service import Workspace
 from backend.service.jobs import artifacts
@@ -28,7 +28,7 @@ Pair = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Servable:
     """Something that can be served. `parent` is the source of the model it is or was made of."""
 
     source: str
@@ -37,21 +37,21 @@ class Choice:
     parent: str
 
 
-def choices(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Choice]:
+def find_servable(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Servable]:
     """Each model that is there, followed by its artifacts, in the order of `made`."""
-    found: list[Choice] = []
+    found: list[Servable] = []
     for known_model in models.list_known(opened):
         if known_model.present:
             label = f"{known_model.card.id} · original · {size(known_model.card.weights_bytes)}"
-            found.append(Choice(known_model.source, label, known_model.card.id, known_model.source))
+            found.append(Servable(known_model.source, label, known_model.card.id, known_model.source))
         for view in artifact_views:
             if origin(view.manifest.parent) == known_model.source:
-                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {when(view.created_at)[:16]}"
-                found.append(Choice(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
+                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {local_time(view.created_at)[:16]}"
+                found.append(Servable(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
     return found
 
 
-def partners(found: Sequence[Choice], first: str) -> list[Choice]:
+def partners(found: Sequence[Servable], first: str) -> list[Servable]:
     """What to put beside `first`: artifacts of the same model, then the model; everything where `first` is a URL."""
     chosen = next((choice for choice in found if choice.source == first), None)
     if chosen is None:
@@ -60,7 +60,7 @@ def partners(found: Sequence[Choice], first: str) -> list[Choice]:
     return sorted(family, key=lambda choice: choice.source == choice.parent)
 
 
-def suggestion(found: Sequence[Choice], made: Sequence[str]) -> tuple[str, str]:
+def suggestion(found: Sequence[Servable], made: Sequence[str]) -> tuple[str, str]:
     """The newest artifact (the first of `made`) and its model; the first model alone where nothing was made."""
     for artifact in made:
         mine = next((choice for choice in found if choice.source == artifact), None)
@@ -70,27 +70,27 @@ def suggestion(found: Sequence[Choice], made: Sequence[str]) -> tuple[str, str]:
     return (found[0].source if found else URL), NOTHING
 
 
-def pair(opened: Workspace) -> list[tuple[str, str]]:
+def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
     """The chosen (name, source) of one or two; an empty list while a URL is still to be given."""
     artifact_views = artifacts.variants(opened)  # newest first
-    found = choices(opened, artifact_views)
+    found = find_servable(opened, artifact_views)
     defaults = suggestion(found, [view.id for view in artifact_views])
     left, right = st.columns(2)
     with left:
-        first = _side("original", found, defaults[0], found)
+        first = _choose_side("original", found, defaults[0], found)
     with right:
-        second = _side("optimized", partners(found, first), defaults[1] if first == defaults[0] else "", found)
+        second = _choose_side("optimized", partners(found, first), defaults[1] if first == defaults[0] else "", found)
     names = {choice.source: choice.name for choice in found}
     return [(names.get(source, source), source) for source in (first, second) if source]
 
 
-def _side(side: str, offered: Sequence[Choice], default: str, known: Sequence[Choice]) -> str:
+def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Sequence[Servable]) -> str:
     """One selector, and the text field of a URL under it; the source, empty where there is none."""
     labels = {choice.source: choice.label for choice in offered}
     others = {URL: "A URL of a running server", **({NOTHING: "Nothing: ask one alone"} if side == "optimized" else {})}
     options = [*labels, *others]
     asked = st.query_params.get(side)
-    now = _chosen(asked, options, default or next(iter(labels), NOTHING if side == "optimized" else URL))
+    now = _selected_option(asked, options, default or next(iter(labels), NOTHING if side == "optimized" else URL))
     key = f"playground_{side}"
     if st.session_state.get(key) != now:
         st.session_state[key] = now
@@ -106,10 +106,10 @@ def _side(side: str, offered: Sequence[Choice], default: str, known: Sequence[Ch
         elsewhere = asked in {choice.source for choice in known}
         why = "is of another model" if elsewhere else "is not known here"
         st.warning(f"`{plain(asked[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
-    return _url(side, asked) if now == URL else "" if now == NOTHING else now
+    return _choose_url(side, asked) if now == URL else "" if now == NOTHING else now
 
 
-def _chosen(asked: str | None, options: Sequence[str], default: str) -> str:
+def _selected_option(asked: str | None, options: Sequence[str], default: str) -> str:
     """The option that the address means, else the default."""
     if asked and is_address(asked):
         return URL
@@ -118,7 +118,7 @@ def _chosen(asked: str | None, options: Sequence[str], default: str) -> str:
     return default if default in options else options[0]
 
 
-def _url(side: str, asked: str | None) -> str:
+def _choose_url(side: str, asked: str | None) -> str:
     key = f"playground_url_{side}"
     given = asked if asked and is_address(asked) else ""
     if st.session_state.get(key) != given and given:
@@ -138,9 +138,9 @@ def _url(side: str, asked: str | None) -> str:
     return address
 
 
-def share(pair: Pair) -> None:
+def write_pair(pair: Pair) -> None:
     """Put the pair into the address of the page, also where it is the suggested one."""
-    st.query_params.update(url_parameters.playground([source for _, source in pair]))
+    st.query_params.update(url_parameters.playground_parameters([source for _, source in pair]))
 
 
 def _write(side: str, key: str) -> None:

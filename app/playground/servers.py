@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import idempotency, navigation, quality_confirmation, shell
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import ago, message, plain, seconds
 from app.jobs.cards import cancel_button
 from app.jobs.job_text import elapsed, headline, progress_text
-from app.playground.pair_choice import Pair, share
-from app.session import frozen
+from app.playground.pair_choice import Pair, write_pair
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
@@ -27,47 +27,47 @@ from backend.service.serving.serve import ServedVariant
 PURPOSE = "playground"
 
 
-def ready(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
+def ready_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
     """Draw what there is to say of the servers; where each of the pair answers, or None while they do not all."""
     wanted = [source for _, source in pair if not serve.is_address(source)]
     if not wanted:
-        return _all_elses(opened, pair)
+        return _foreign_servers(opened, pair)
     job = serve.find_latest(opened, wanted)
     if job is None or job.ended:
-        _to_start(opened, pair, job)
+        _show_start(opened, pair, job)
         return None
     shell.live(f"playground-{job.id}", lambda: _panel(opened, job.id), active=True)
     servers = {served.source: served for served in serve.endpoints(opened, job.id)}
     if job.state is not JobState.RUNNING or job.cancel_requested or not servers:
         return None
-    others = _all_elses(opened, [each for each in pair if each[1] not in servers])
+    others = _foreign_servers(opened, [each for each in pair if each[1] not in servers])
     return None if others is None else [servers.get(source) or others.pop(0) for _, source in pair]
 
 
-def talk(opened: Workspace, pair: Pair) -> bool:
+def has_chat_templates(opened: Workspace, pair: Pair) -> bool:
     """Whether none of them is known to have no chat template; of a server that somebody else runs that shows when it is
     asked."""
-    folders = [_folder(opened, source) for _, source in pair]
+    folders = [_model_folder(opened, source) for _, source in pair]
     return bool(pair) and all(playground.has_chat_template(folder) is not False for folder in folders)
 
 
-def _folder(opened: Workspace, source: str) -> str | None:
+def _model_folder(opened: Workspace, source: str) -> str | None:
     try:
         return variants.resolve(opened, source).model_path
     except WhetstoneError:
         return None
 
 
-def _all_elses(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
+def _foreign_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
     """Servers that somebody else runs; None, and said, where one of them may not be asked."""
     try:
-        return [_somebody_elses(opened, source) for _, source in pair]
+        return [_foreign_server(opened, source) for _, source in pair]
     except WhetstoneError as error:
         st.error(message(error), icon=":material/block:")
         return None
 
 
-def _somebody_elses(opened: Workspace, url: str) -> ServedVariant:
+def _foreign_server(opened: Workspace, url: str) -> ServedVariant:
     """Raises RequestError where it is no address that may be asked."""
     found = variants.resolve(opened, url)
     return ServedVariant(
@@ -75,14 +75,14 @@ def _somebody_elses(opened: Workspace, url: str) -> ServedVariant:
     )
 
 
-def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
+def _show_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     """How the last servers ended, and the button that starts them."""
     if last is not None:
-        _ended(last)
+        _show_end(last)
     wanted = sorted(source for _, source in pair if not serve.is_address(source))
     mark = f"{','.join(wanted)} after {last.id if last else 'none'}"
     label = "Start both" if len(wanted) > 1 else "Start it"
-    anyway = quality_confirmation.accepted(opened, wanted, "start")
+    anyway = quality_confirmation.confirm(opened, wanted, "start")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             label if last is None else f"{label} again",
@@ -92,14 +92,16 @@ def _to_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
             shortcut="Alt+S",
             on_click=_start,
             args=(opened, pair, mark, anyway),
-            **frozen(opened),
+            **disabled_unless_allowed(opened),
         )
-        st.caption(f"{_took(opened, wanted)} They run on this machine only, and {_by_themselves(serve.IDLE_MINUTES)}.")
+        st.caption(
+            f"{_loading_sentence(opened, wanted)} They run on this machine only, and {_idle_stop(serve.IDLE_MINUTES)}."
+        )
     if refused := st.session_state.pop("playground_refused", None):
         st.error(plain(refused), icon=":material/error:")
 
 
-def _took(opened: Workspace, wanted: Sequence[str]) -> str:
+def _loading_sentence(opened: Workspace, wanted: Sequence[str]) -> str:
     took = serve.loading_seconds(opened, wanted)
     return (
         f"Loading took {seconds(took)} the last time."
@@ -108,7 +110,7 @@ def _took(opened: Workspace, wanted: Sequence[str]) -> str:
     )
 
 
-def _ended(last: JobView) -> None:
+def _show_end(last: JobView) -> None:
     """An orderly end is a line; a failure is a sentence with the way to its log."""
     since = ago(last.finished_at)
     if last.state in {JobState.FAILED, JobState.LOST}:
@@ -124,12 +126,12 @@ def _ended(last: JobView) -> None:
 
 
 def _start(opened: Workspace, pair: Pair, mark: str, anyway: bool) -> None:
-    share(pair)
+    write_pair(pair)
     with shell.errors_in_session("playground_refused"):
         job = serve.start(
-            opened, [source for _, source in pair], submission=idempotency.key(PURPOSE, mark), anyway=anyway
+            opened, [source for _, source in pair], submission=idempotency.submission_key(PURPOSE, mark), anyway=anyway
         )
-        idempotency.remember(PURPOSE, job.id)
+        idempotency.remember_job(PURPOSE, job.id)
 
 
 def _panel(opened: Workspace, job_id: str) -> tuple[str, bool, bool]:
@@ -140,20 +142,20 @@ def _panel(opened: Workspace, job_id: str) -> tuple[str, bool, bool]:
         if job.state is JobState.CANCELLING or job.cancel_requested:
             st.markdown(":material/hourglass_bottom: Stopping the servers")
         elif job.state is JobState.RUNNING and up:
-            _up(opened, job)
+            _show_running(opened, job)
         else:
-            _loading(opened, job)
+            _show_loading(opened, job)
     return str(job.state), up, job.cancel_requested
 
 
-def _loading(opened: Workspace, job: JobView) -> None:
+def _show_loading(opened: Workspace, job: JobView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(headline(job), width="stretch")
         navigation.link("job", "Phases and log", ":material/work:", id=job.id)
         cancel_button(opened, job)
     st.progress(min(1.0, job.progress or 0.0), text=progress_text(job))
     if job.state is not JobState.QUEUED:
-        st.caption(_took(opened, serve.served_sources(opened, job.id)))
+        st.caption(_loading_sentence(opened, serve.served_sources(opened, job.id)))
         return
     for other in serve.jobs_in_the_way(opened):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -162,7 +164,7 @@ def _loading(opened: Workspace, job: JobView) -> None:
                 _stop_button(opened, other, "Stop those servers")
 
 
-def _up(opened: Workspace, job: JobView) -> None:
+def _show_running(opened: Workspace, job: JobView) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
             f":material/check_circle: **{plain(job.title)}** · running for {seconds(elapsed(job))}", width="stretch"
@@ -176,15 +178,15 @@ def _up(opened: Workspace, job: JobView) -> None:
         else "Other jobs wait."
     )
     idle = float(jobs.specification(opened, job.id)["idle_minutes"])
-    st.caption(f"{waits} They {_by_themselves(idle)}.")
+    st.caption(f"{waits} They {_idle_stop(idle)}.")
 
 
-def _by_themselves(minutes: float) -> str:
+def _idle_stop(minutes: float) -> str:
     return f"stop by themselves when nobody asks for {minutes:g} minutes"
 
 
 def _stop_button(opened: Workspace, job: JobView, label: str) -> None:
-    options = frozen(opened, Action.CANCEL, job.owner)
+    options = disabled_unless_allowed(opened, Action.CANCEL, job.owner)
     key = f"playground_stop-{job.id}"
     st.button(label, icon=":material/stop_circle:", key=key, on_click=_stop, args=(opened, job.id), **options)
 
@@ -193,4 +195,4 @@ def _stop(opened: Workspace, job_id: str) -> None:
     try:
         jobs.cancel(opened, job_id)
     except WhetstoneError as error:
-        st.toast(plain(sentence(error)), icon=":material/error:")
+        st.toast(plain(error_sentence(error)), icon=":material/error:")

@@ -12,8 +12,8 @@ from app import navigation, shell, url_parameters
 from app.field_labels import LABELS
 from app.formatting import message, plain
 from app.presets import preset_rows as preset_rows
-from app.session import by, frozen
-from app.steps import stack
+from app.session import disabled_unless_allowed, owner_suffix
+from app.steps import steps_line
 from backend.domain.errors import NotFound
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
@@ -25,10 +25,10 @@ from backend.service.plans import recipe_files
 from backend.service.presets import preset_comparison, preset_text, presets
 from backend.service.presets.presets import AppliedPreset, KnownPreset, PresetFilter, PresetView
 
-SEEN, REVISION, TOLD = "presets_seen", "presets_revision", "presets_told"
+LAST_SELECTED, REVISION, NOTICE = "presets_seen", "presets_revision", "presets_told"
 
 
-def model_presets(opened: Workspace, model_id: str) -> None:
+def show_model_presets(opened: Workspace, model_id: str) -> None:
     """The presets of one model, with the way to build on each: a section of the model's page."""
     st.subheader("Presets")
     known_presets = presets.listing(opened, PresetFilter(model=model_id))
@@ -37,10 +37,10 @@ def model_presets(opened: Workspace, model_id: str) -> None:
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
     views = presets.views(opened, known_presets)
-    beside = preset_comparison.compare(opened, [view.preset for view in views], preset_rows.AT)
+    beside = preset_comparison.compare(opened, [view.preset for view in views], preset_rows.CONCURRENCY)
     first = [preset_rows.original_row(beside.original)] if beside.original else []
     lines = [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)]
-    _listed(views, lines, alt="The original and the presets of this model: estimated, published and measured")
+    _draw_table(views, lines, alt="The original and the presets of this model: estimated, published and measured")
     with st.container(horizontal=True):
         for view in views:
             navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
@@ -49,19 +49,21 @@ def model_presets(opened: Workspace, model_id: str) -> None:
             navigation.link("compare", "Compare these presets", ":material/compare_arrows:", presets=ids)
 
 
-def chosen(opened: Workspace) -> list[KnownPreset]:
+def chosen_presets(opened: Workspace) -> list[KnownPreset]:
     """Those of the address that are here; an id that is not is told."""
     words = st.query_params.get("selected", "")
-    if st.session_state.get(SEEN, words) != words:  # the address was changed by a link or by Back: draw the table anew
+    if (
+        st.session_state.get(LAST_SELECTED, words) != words
+    ):  # the address was changed by a link or by Back: draw the table anew
         st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
-    st.session_state[SEEN] = words
-    return found(opened, words)
+    st.session_state[LAST_SELECTED] = words
+    return find_presets(opened, words)
 
 
-def found(opened: Workspace, words: str) -> list[KnownPreset]:
+def find_presets(opened: Workspace, words: str) -> list[KnownPreset]:
     """Presets by ids between commas, each once."""
     known_presets = []
-    for wanted in navigation.listed([words]):
+    for wanted in navigation.distinct_values([words]):
         try:
             known_presets.append(presets.find(opened, wanted))
         except NotFound as error:
@@ -69,7 +71,7 @@ def found(opened: Workspace, words: str) -> list[KnownPreset]:
     return known_presets
 
 
-def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look: Any) -> None:
+def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look: Any) -> None:
     """What a screen of 1280 pixels has room for; a toggle under the table shows the rest."""
     st.caption(preset_rows.legend())
     st.caption(plain(preset_rows.basis(views)))
@@ -77,7 +79,7 @@ def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look
         name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()
     }
     config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=95, help=preset_rows.PRICE)
-    key = navigation.own("preset_columns")
+    key = navigation.page_key("preset_columns")
     everything = st.session_state.get(key, st.query_params.get(key) == "true")
     order = None if everything else [*preset_rows.COMPACT]
     st.dataframe(lines, hide_index=True, column_config=config, column_order=order, **look)
@@ -85,54 +87,54 @@ def _listed(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look
     st.toggle("All columns", key=key, bind="query-params", help=said)
 
 
-def table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
+def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """The list; ticking rows changes the choice in the address."""
-    beside = preset_comparison.compare_by_model(opened, (view.preset.model for view in views), preset_rows.AT)
+    beside = preset_comparison.compare_by_model(opened, (view.preset.model for view in views), preset_rows.CONCURRENCY)
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
-    _listed(
+    _draw_table(
         views,
         [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views],
         key=name,
         selection_mode="multi-row",
-        on_select=lambda: _ticked(name, ids),
+        on_select=lambda: _select_ticked(name, ids),
         selection_default={"selection": {"rows": rows}},
         alt="Presets with what is estimated, published and measured of them",
     )
 
 
-def _ticked(name: str, ids: Sequence[str]) -> None:
+def _select_ticked(name: str, ids: Sequence[str]) -> None:
     """What is chosen on other pages of the list stays."""
     ticked = [ids[row] for row in st.session_state[name].selection.rows]
-    kept = [wanted for wanted in navigation.parts(st.query_params.get("selected", "")) if wanted not in ids]
-    choose([*kept, *ticked])
+    kept = [wanted for wanted in navigation.split_values(st.query_params.get("selected", "")) if wanted not in ids]
+    select([*kept, *ticked])
 
 
-def choose(ids: Sequence[str]) -> None:
+def select(ids: Sequence[str]) -> None:
     """Write the choice into the address."""
-    navigation.put("selected", ids)
-    st.session_state[SEEN] = navigation.several(*ids)
+    navigation.set_parameter("selected", ids)
+    st.session_state[LAST_SELECTED] = navigation.join_values(*ids)
 
 
-def detail(opened: Workspace, view: PresetView) -> None:
+def show_detail(opened: Workspace, view: PresetView) -> None:
     """What is known of one preset, a box a kind; by its figures it keeps its goal or does not."""
     goal = GOALS[view.preset.goal]
-    standing = preset_comparison.compare_by_model(opened, [view.preset.model], preset_rows.AT)[view.preset.model].row(
-        view.preset.id
-    )
+    standing = preset_comparison.compare_by_model(opened, [view.preset.model], preset_rows.CONCURRENCY)[
+        view.preset.model
+    ].row(view.preset.id)
     st.subheader(plain(view.preset.id))
     st.markdown(
         f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**"
     )
-    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}{by(opened, view.owner)}")
+    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}{owner_suffix(opened, view.owner)}")
     _estimated(view)
     _published(view)
     _measured(view)
 
 
 def _head(kind: str) -> None:
-    icon, word, meaning = preset_rows.SAID[kind]
+    icon, word, meaning = preset_rows.KINDS[kind]
     st.markdown(f"{icon} **{word}**, {meaning}")
 
 
@@ -164,7 +166,7 @@ def _published(view: PresetView) -> None:
         if not view.preset.published:
             st.caption("Nothing is published of this preset.")
         for claim, today in zip(view.preset.published, view.today, strict=True):
-            for part in preset_rows.claim_words(claim, today):
+            for part in preset_rows.claim_lines(claim, today):
                 st.markdown(part)
 
 
@@ -192,7 +194,7 @@ def _measured(view: PresetView) -> None:
                 st.divider()
 
 
-def apply(opened: Workspace, view: PresetView) -> None:
+def show_apply(opened: Workspace, view: PresetView) -> None:
     """The recipe, held against any model and target, and the way to Build with it."""
     preset = view.preset
     st.markdown("**Apply it**")
@@ -209,11 +211,11 @@ def apply(opened: Workspace, view: PresetView) -> None:
     places = list(dict.fromkeys([preset.target, "local", "auto", *used]))
     target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
     with shell.errors_inline():
-        _applied(presets.apply(opened, preset.id, model=model, target=target))
+        _show_applied(presets.apply(opened, preset.id, model=model, target=target))
     st.code(recipe_files.write_text(preset.recipe), language=None, wrap_lines=True)
 
 
-def _applied(applied: AppliedPreset) -> None:
+def _show_applied(applied: AppliedPreset) -> None:
     case, verdict = applied.case, applied.case.verdict
     if not isinstance(case.model, ModelCard):
         st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
@@ -222,7 +224,7 @@ def _applied(applied: AppliedPreset) -> None:
         st.success(f"Valid for {plain(applied.source)} on {plain(case.asked)}.", icon=":material/check_circle:")
         for note in verdict.plan.notes:
             st.caption(message(note))
-        _to_build("Open in Build", applied.source, case.recipe, case.asked)
+        _build_link("Open in Build", applied.source, case.recipe, case.asked)
         return
     for reason in verdict.reasons:
         st.error(message(reason.message), icon=":material/block:")
@@ -230,11 +232,11 @@ def _applied(applied: AppliedPreset) -> None:
     nearest = verdict.suggestion
     if nearest is not None:
         where = verdict.suggestion_target or case.asked
-        label = f"Use the nearest valid recipe: {plain(stack(nearest))}, on {plain(where)}"
-        _to_build(label, applied.source, nearest, where)
+        label = f"Use the nearest valid recipe: {plain(steps_line(nearest))}, on {plain(where)}"
+        _build_link(label, applied.source, nearest, where)
 
 
-def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
+def _build_link(label: str, model: str, recipe: Recipe, target: str) -> None:
     address = url_parameters.write_recipe(recipe_files.write_text(recipe))
     if address is None:
         st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
@@ -243,7 +245,7 @@ def _to_build(label: str, model: str, recipe: Recipe, target: str) -> None:
             navigation.link("build", label, ":material/construction:", model=model, recipe=address, target=target)
 
 
-def files(opened: Workspace, ids: Sequence[str]) -> None:
+def show_files(opened: Workspace, ids: Sequence[str]) -> None:
     """Export what is chosen or listed as one file; import such a file."""
     with st.expander("Export and import", icon=":material/swap_horiz:"):
         if ids:
@@ -258,14 +260,14 @@ def files(opened: Workspace, ids: Sequence[str]) -> None:
             )
         file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets_file")
         replace = st.checkbox(LABELS["replace"], key="presets_replace")
-        options = {"disabled": file is None, **frozen(opened, Action.SAVE_PRESET)}
+        options = {"disabled": file is None, **disabled_unless_allowed(opened, Action.SAVE_PRESET)}
         if st.button("Import", key="presets_import", **options):
             with shell.errors_inline():
                 taken = presets.put(opened, preset_text.read(file.getvalue()), replace=replace)
-                _tell(", ".join(f"{name}: {outcome}" for name, outcome in taken))
+                _store_notice(", ".join(f"{name}: {outcome}" for name, outcome in taken))
 
 
-def save(opened: Workspace) -> None:
+def show_save_form(opened: Workspace) -> None:
     """Keep a recipe of one's own as a preset."""
     with (
         st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"),
@@ -279,23 +281,23 @@ def save(opened: Workspace) -> None:
         text = st.text_area(
             "Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000
         )
-        if st.form_submit_button("Save", key="presets_save", **frozen(opened, Action.SAVE_PRESET)):
+        if st.form_submit_button("Save", key="presets_save", **disabled_unless_allowed(opened, Action.SAVE_PRESET)):
             with shell.errors_inline():
                 recipe = recipe_files.read_text(text)
                 known = presets.save(
                     opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary
                 )
-                choose([known.preset.id])
-                _tell(f"{known.preset.id} is kept.")
+                select([known.preset.id])
+                _store_notice(f"{known.preset.id} is kept.")
 
 
-def _tell(words: str) -> None:
+def _store_notice(words: str) -> None:
     """On the next run, which lists what is new."""
-    st.session_state[TOLD] = words
+    st.session_state[NOTICE] = words
     st.rerun()
 
 
-def tell() -> None:
+def show_notice() -> None:
     """What the last run did."""
-    if words := st.session_state.pop(TOLD, None):
+    if words := st.session_state.pop(NOTICE, None):
         st.success(plain(words), icon=":material/check_circle:")

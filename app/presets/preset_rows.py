@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from app import steps
-from app.formatting import moment, plain, size
-from app.summaries import differing
+from app.formatting import document_time, plain, size
+from app.summaries import differing_rows
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import FIGURES, PresetTitle
@@ -19,13 +19,13 @@ from backend.service.presets.presets import PresetView
 
 PUBLISHED = "”"
 SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items()}}
-AT = 16
+CONCURRENCY = 16
 """Requests at once of the figures in a list; charts and details show the others."""
 NONE = "–"
-PRICE = f"≈ Estimated USD a million at {AT}"
+PRICE = f"≈ Estimated USD a million at {CONCURRENCY}"
 COMPACT = {"Preset": 220, "By its figures": 116, "≈ Of the original's": 172, "Recipe": 130, "Target": 112, PRICE: 95}
 """Columns of a list that a screen of 1280 pixels has room for, and their pixels."""
-SAID = {
+KINDS = {
     "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
     "published": (":material/format_quote:", "Published", "stated by others, word for word, not checked by running it"),
     "measured": (":material/speed:", "Measured", "by an evaluation, on the machine it names"),
@@ -36,35 +36,35 @@ Ends = tuple[float, float]
 
 def legend() -> str:
     """The three kinds in one line."""
-    return " · ".join(f"{icon} {SIGN[kind]} **{word}**: {meaning}" for kind, (icon, word, meaning) in SAID.items())
+    return " · ".join(f"{icon} {SIGN[kind]} **{word}**: {meaning}" for kind, (icon, word, meaning) in KINDS.items())
 
 
 def basis(views: Sequence[PresetView]) -> str:
     """At which load the estimates of a list are, and where and when their prices are from: each place once."""
-    notes = {level.price_note for view in views if (level := view.estimated.at(AT)) and level.price_note}
+    notes = {level.price_note for view in views if (level := view.estimated.at(CONCURRENCY)) and level.price_note}
     prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
-    return f"Estimates are at {AT} requests at once.{prices}"
+    return f"Estimates are at {CONCURRENCY} requests at once.{prices}"
 
 
-def ends(value: Ends | None) -> str:
+def range_cell(value: Ends | None) -> str:
     """`30.1 to 52.4`, or a dash."""
     return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
 
 
 def row(view: PresetView, standing: PresetTitle | None) -> dict[str, str]:
     """One line of the list. `standing`: its name by its figures beside the original and the model's other presets."""
-    preset, estimate = view.preset, view.estimated.at(AT)
+    preset, estimate = view.preset, view.estimated.at(CONCURRENCY)
     return {
         "Preset": preset.id,
         "By its figures": standing.title if standing else GOALS[preset.goal].title,
         "≈ Of the original's": _share(preset.goal, standing),
-        "Recipe": steps.name(preset.recipe),
+        "Recipe": steps.recipe_name(preset.recipe),
         "Target": preset.target,
-        f"≈ Estimated tokens/s at {AT}": ends(estimate.output_tokens_per_s) if estimate else NONE,
+        f"≈ Estimated tokens/s at {CONCURRENCY}": range_cell(estimate.output_tokens_per_s) if estimate else NONE,
         f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
-        "● Measured": short(view.measured[0]) if view.measured else NONE,
-        f"≈ Estimated ms a token at {AT}": ends(estimate.tpot_ms) if estimate else NONE,
-        PRICE: ends(estimate.price_per_million_output) if estimate else NONE,
+        "● Measured": best_level(view.measured[0]) if view.measured else NONE,
+        f"≈ Estimated ms a token at {CONCURRENCY}": range_cell(estimate.tpot_ms) if estimate else NONE,
+        PRICE: range_cell(estimate.price_per_million_output) if estimate else NONE,
     }
 
 
@@ -76,11 +76,11 @@ def original_row(original: Estimate) -> dict[str, str]:
         "≈ Of the original's": "1",
         "Recipe": "no steps",
         "Target": original.target,
-        f"≈ Estimated tokens/s at {AT}": ends(original.output_tokens_per_s),
+        f"≈ Estimated tokens/s at {CONCURRENCY}": range_cell(original.output_tokens_per_s),
         f"{PUBLISHED} Published": NONE,
         "● Measured": NONE,
-        f"≈ Estimated ms a token at {AT}": ends(original.tpot_ms),
-        PRICE: ends(original.price_per_million_output),
+        f"≈ Estimated ms a token at {CONCURRENCY}": range_cell(original.tpot_ms),
+        PRICE: range_cell(original.price_per_million_output),
     }
 
 
@@ -91,7 +91,7 @@ def _share(goal: Goal, standing: PresetTitle | None) -> str:
     return f"{figure(standing.ratio[0], 2)}–{figure(standing.ratio[1], 2)}, {FIGURES[goal][2]}"
 
 
-def short(measured: Measurement) -> str:
+def best_level(measured: Measurement) -> str:
     """Its best sound level."""
     best = measured.best
     return (
@@ -113,7 +113,7 @@ def estimate_rows(view: PresetView) -> list[dict[str, str]]:
     return [
         {
             "≈ Estimated": title,
-            **{f"{at.load.concurrency} at once": ends(getattr(at, name)) for at in view.estimated.levels},
+            **{f"{at.load.concurrency} at once": range_cell(getattr(at, name)) for at in view.estimated.levels},
         }
         for name, title in ESTIMATES.items()
     ]
@@ -133,16 +133,16 @@ def measured_rows(measured: Measurement) -> list[dict[str, str]]:
     ]
 
 
-def claim_words(claim: Claim, today: str | None) -> list[str]:
+def claim_lines(claim: Claim, today: str | None) -> list[str]:
     """The figure, the sentence it stands in, its conditions, what today's prices say, and where it stands."""
     where = f"[{plain(claim.source)}]({claim.url})" if claim.url else plain(claim.source)
     said = [f"**{plain(claim.metric)} {plain(claim.figures)}**", f"“{plain(claim.statement)}”", plain(claim.conditions)]
     return [*(part for part in said if part), *([f":material/calculate: {plain(today)}"] if today else []), where]
 
 
-def differences(views: Sequence[PresetView], names: Sequence[str], *, only: bool) -> list[dict[str, str]]:
+def difference_rows(views: Sequence[PresetView], names: Sequence[str], *, only: bool) -> list[dict[str, str]]:
     """A row a property, a column a preset; `only` leaves out what is the same in all."""
-    return differing("", names, [_properties(view) for view in views], NONE, only=only)
+    return differing_rows("", names, [_properties(view) for view in views], NONE, only=only)
 
 
 def _properties(view: PresetView) -> dict[str, str]:
@@ -153,7 +153,7 @@ def _properties(view: PresetView) -> dict[str, str]:
         "Made for": GOALS[preset.goal].title,
         "Model": preset.model,
         "Target": preset.target,
-        "Recipe": steps.stack(preset.recipe),
+        "Recipe": steps.steps_line(preset.recipe),
         **{f"Serving, {name}": str(value) for name, value in serving.items()},
         "Origin": view.origin,
     }
@@ -174,7 +174,8 @@ def _estimated(view: PresetView) -> dict[str, str]:
     }
     for level in view.estimated.levels:
         found |= {
-            f"≈ {title} at {level.load.concurrency}": ends(getattr(level, name)) for name, title in ESTIMATES.items()
+            f"≈ {title} at {level.load.concurrency}": range_cell(getattr(level, name))
+            for name, title in ESTIMATES.items()
         }
     return found
 
@@ -183,7 +184,7 @@ def _measured(view: PresetView) -> dict[str, str]:
     if not view.measured:
         return {"● Measured": "not yet"}
     latest = view.measured[0]
-    found = {"● Measured": f"{latest.evaluation}, {moment(latest.measured_at)}, {latest.hardware}"}
+    found = {"● Measured": f"{latest.evaluation}, {document_time(latest.measured_at)}, {latest.hardware}"}
     for level in latest.levels:
         if level.sound:
             found[f"● Output tokens/s at {level.concurrency}"] = figure(level.output_tokens_per_s)

@@ -15,7 +15,7 @@ SIGNS = {
 }
 
 
-def say_off(document: Evaluation) -> None:
+def show_failures(document: Evaluation) -> None:
     """In red, before the verdict; nothing where everything that could be seen was done."""
     found = evidence.off_sentences(document)
     if found:
@@ -23,7 +23,7 @@ def say_off(document: Evaluation) -> None:
         st.error("\n\n".join(said), icon=":material/power_off:")
 
 
-def say_line(document: Evaluation) -> None:
+def show_line(document: Evaluation) -> None:
     """In one line what was proven."""
     if words := evidence.line(document):
         st.caption(f":material/verified: {plain(words)}")

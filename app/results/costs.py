@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import charts
 from app.formatting import plain
-from app.navigation import own
+from app.navigation import page_key
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure, finite
 from backend.domain.limits import chart_selection
@@ -29,7 +29,7 @@ URL: dict[str, Any] = {"bind": "query-params"}
 UNSET: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST, "value": None, **URL}
 
 
-def show(
+def show_prices(
     opened: Workspace, document: Evaluation, names: Collection[str], *, in_sight: bool = True
 ) -> tuple[WhatIf, Evaluation]:
     """The fields, the price curves of the variants called `names`, a row a variant; what was asked, and the document at
@@ -38,7 +38,7 @@ def show(
         "A what-if on these measurements: nothing is run again. The instance gives its price only; the speed stays that of the "
         "machine that was measured. Every price on this page and in the report follows."
     )
-    what_if = ask(opened, document)
+    what_if = choose(opened, document)
     hour = costs.hour_words(document, what_if)
     st.caption(plain(hour))
     priced = repriced(document, what_if)
@@ -60,41 +60,41 @@ def draw_price(document: Evaluation) -> None:
         list(drawn.PRICES),
         1,
         format_func=drawn.PRICES.__getitem__,
-        key=own("price_shown"),
+        key=page_key("price_shown"),
         bind="query-params",
     )
     charts.show(drawn.price(document, metric, charts.theme()), "evaluation-price")
     st.caption(costs.price_words(document, metric))
 
 
-def ask(opened: Workspace, document: Evaluation) -> WhatIf:
+def choose(opened: Workspace, document: Evaluation) -> WhatIf:
     """Draw the fields and answer with what they say; what was left as it is stored is None."""
     stored = document.options
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     hour, source = _hour(opened, first, second, stored.price_per_hour)
-    percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key=own("cost_discount"), **URL)
+    percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key=page_key("cost_discount"), **URL)
     ratio = fourth.number_input(
         "Input tokens an output token",
         0.01,
         1000.0,
         stored.input_output_ratio,
-        key=own("cost_ratio"),
+        key=page_key("cost_ratio"),
         help="For the blended prices.",
         **URL,
     )
     first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
-    ttft = first.number_input("TTFT p95, at most (ms)", key=own("cost_ttft"), placeholder="no limit", **UNSET)
-    tpot = second.number_input("TPOT p95, at most (ms)", key=own("cost_tpot"), placeholder="no limit", **UNSET)
+    ttft = first.number_input("TTFT p95, at most (ms)", key=page_key("cost_ttft"), placeholder="no limit", **UNSET)
+    tpot = second.number_input("TPOT p95, at most (ms)", key=page_key("cost_tpot"), placeholder="no limit", **UNSET)
     api = _api(third)
     requests = fourth.number_input(
-        "Requests a month", key=own("cost_requests"), step=1000.0, placeholder="none", **UNSET
+        "Requests a month", key=page_key("cost_requests"), step=1000.0, placeholder="none", **UNSET
     )
     peak = fifth.number_input(
         "Peak over mean load",
         1.0,
         100.0,
         2.0,
-        key=own("cost_peak"),
+        key=page_key("cost_peak"),
         help="The busiest moment decides how many machines it takes.",
         **URL,
     )
@@ -114,10 +114,10 @@ def _api(place: Any) -> ApiPrice | None:
     with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
         st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
         inside = finite(
-            st.number_input("Input tokens", key=own("cost_api_in"), placeholder="none", format="%.3f", **UNSET)
+            st.number_input("Input tokens", key=page_key("cost_api_in"), placeholder="none", format="%.3f", **UNSET)
         )
         outside = finite(
-            st.number_input("Output tokens", key=own("cost_api_out"), placeholder="none", format="%.3f", **UNSET)
+            st.number_input("Output tokens", key=page_key("cost_api_out"), placeholder="none", format="%.3f", **UNSET)
         )
     known = inside is not None or outside is not None
     return ApiPrice(per_million_input=inside or 0.0, per_million_output=outside or 0.0) if known else None
@@ -127,11 +127,11 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
     """Per hour and where that price is from: an instance of the list, or what is typed in; an emptied field is as
     stored."""
     listed = {row.instance: row for row in prices.listing(opened) if row.usd_per_hour is not None}
-    chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key=own("cost_instance"), bind="query-params")
+    chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key=page_key("cost_instance"), bind="query-params")
     if chosen in listed:
         row = listed[chosen]
         right.text_input(
-            "Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=own(f"cost_hour_of_{chosen}")
+            "Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=page_key(f"cost_hour_of_{chosen}")
         )
         return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
     typed = right.number_input(
@@ -140,7 +140,7 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
         HIGHEST,
         stored,
         format="%.4f",
-        key=own("cost_hour"),
+        key=page_key("cost_hour"),
         bind="query-params",
         placeholder="none" if stored is None else f"{stored:g}, as given",
     )

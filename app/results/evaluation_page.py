@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import charts, next_steps
 from app.formatting import plain
-from app.navigation import own
+from app.navigation import page_key
 from app.results import (
     costs,
     figure_tables,
@@ -44,9 +44,9 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     names = [result.name for result in shown.variants]
     verdict_panel.show(document, shown)
     steps = st.container(horizontal=True, vertical_alignment="center")
-    speed, price, quality, guessing, single, under = st.tabs(TABS, key=own("view"), bind="query-params")
+    speed, price, quality, guessing, single, under = st.tabs(TABS, key=page_key("view"), bind="query-params")
     with price:
-        what_if, priced = costs.show(opened, document, names, in_sight=bool(price.open))
+        what_if, priced = costs.show_prices(opened, document, names, in_sight=bool(price.open))
     with steps:
         verdict_panel.more_button(opened, view)
         downloads(opened, view, what_if, priced)
@@ -66,10 +66,10 @@ def show(opened: Workspace, view: EvaluationView) -> None:
     if under.open:
         with under:
             measurement_conditions.show(document)
-    _next(opened, document)
+    _show_next_steps(opened, document)
 
 
-def _next(opened: Workspace, document: Evaluation) -> None:
+def _show_next_steps(opened: Workspace, document: Evaluation) -> None:
     """What to do with a variant, the winner chosen at first; nothing with what only answered at an address."""
     won = headline.win(document)
     best = won.after.name if won else document.variants[-1].name
@@ -86,10 +86,10 @@ def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, price
     """The trade-off, every latency, what keeps limits, every figure, and other tools' results beside them."""
     document = view.document
     first = tradeoffs.pareto(document, charts.theme(), [result.name for result in shown.variants])
-    charts.show(charts.of_height(first, FIRST), "evaluation-pareto")
+    charts.show(charts.with_height(first, FIRST), "evaluation-pareto")
     if not load_search.is_search(document):
         with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-            verdict_panel.say_sentences(shown)
+            verdict_panel.show_sentences(shown)
     draw_lines(shown)
     st.subheader("What keeps your limits?")
     goodput.show(view, document, shown)
@@ -119,19 +119,21 @@ def draw_lines(document: Evaluation) -> None:
             drawn.PERCENTILES,
             default="p50",
             required=True,
-            key=own("speed_percentile"),
+            key=page_key("speed_percentile"),
             bind="query-params",
             label_visibility="collapsed",
         )
         chart = drawn.latency(document, metric, percentile or "p50", theme)
-        charts.show(charts.of_height(chart, HALF), "speed-latency")
+        charts.show(charts.with_height(chart, HALF), "speed-latency")
     with right:
         metric = _pick("Throughput", drawn.THROUGHPUTS, "speed_throughput")
-        charts.show(charts.of_height(drawn.throughput(document, metric, theme), HALF), "speed-throughput")
+        charts.show(charts.with_height(drawn.throughput(document, metric, theme), HALF), "speed-throughput")
 
 
 def _pick(label: str, choices: dict[str, str], key: str) -> str:
-    chosen: str = st.selectbox(label, list(choices), format_func=choices.__getitem__, key=own(key), bind="query-params")
+    chosen: str = st.selectbox(
+        label, list(choices), format_func=choices.__getitem__, key=page_key(key), bind="query-params"
+    )
     return chosen
 
 
@@ -190,12 +192,12 @@ def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: 
     with st.container(horizontal=True, width="content"):
         st.download_button(
             "Report (HTML)",
-            report_download.page(opened, view, what_if),
+            report_download.report_writer(opened, view, what_if),
             f"{view.id}.html",
             "text/html",
             icon=":material/description:",
             on_click="ignore",
-            key=own(f"html-{view.id}"),
+            key=page_key(f"html-{view.id}"),
         )
         st.download_button(
             "Figures (JSON)",
@@ -203,7 +205,7 @@ def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: 
             f"{view.id}.json",
             "application/json",
             on_click="ignore",
-            key=own(f"json-{view.id}"),
+            key=page_key(f"json-{view.id}"),
         )
         st.download_button(
             "Table (CSV)",
@@ -211,5 +213,5 @@ def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: 
             f"{view.id}.csv",
             "text/csv",
             on_click="ignore",
-            key=own(f"csv-{view.id}"),
+            key=page_key(f"csv-{view.id}"),
         )

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app.formatting import seconds, size
-from app.navigation import own
+from app.navigation import page_key
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure, rounded
 from backend.present.tables.evaluation import distribution_table, table
@@ -20,11 +20,11 @@ def show(document: Evaluation, key: str) -> None:
     """The metrics under the page's own names; percentiles only when asked for, since they are five rows a level."""
     show_search(document)
     _figures(table(document), f"{key}-table", "Every metric, one row a variant and concurrency")
-    if st.toggle("Show every percentile", key=own("percentiles"), bind="query-params"):
+    if st.toggle("Show every percentile", key=page_key("percentiles"), bind="query-params"):
         alt = "Mean and percentiles of each latency, one row a variant, concurrency and latency"
         _figures(distribution_table(document), f"{key}-percentiles", alt)
     st.markdown("**Servers**")
-    st.dataframe(servers(document), hide_index=True, alt="What each server took, one row a variant")
+    st.dataframe(server_rows(document), hide_index=True, alt="What each server took, one row a variant")
     st.caption(
         "Memory is the peak of the server with all its processes. Acceptance is the share of guessed tokens that the model kept, "
         "by the server's own counters; lowest and highest level."
@@ -32,10 +32,10 @@ def show(document: Evaluation, key: str) -> None:
 
 
 def _figures(rows: Sequence[Mapping[str, Any]], key: str, alt: str) -> None:
-    st.dataframe(readable(rows), hide_index=True, key=own(key), placeholder="not measured", alt=alt)
+    st.dataframe(rounded_rows(rows), hide_index=True, key=page_key(key), placeholder="not measured", alt=alt)
 
 
-def readable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def rounded_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Fractions to three significant digits, still numbers that a column sorts by; the files keep every digit."""
     return [{name: rounded(cell) if isinstance(cell, float) else cell for name, cell in row.items()} for row in rows]
 
@@ -52,7 +52,7 @@ def show_search(document: Evaluation) -> None:
         )
 
 
-def servers(document: Evaluation) -> list[dict[str, str]]:
+def server_rows(document: Evaluation) -> list[dict[str, str]]:
     """One a variant: ready in, memory, acceptance and tokens per chunk; what a server does not tell says so."""
     return [_server(result) for result in document.variants]
 
@@ -64,12 +64,12 @@ def _server(result: VariantResult) -> dict[str, str]:
         "Ready in": own if result.ready_seconds is None else seconds(result.ready_seconds),
         "Peak memory": own if result.peak_rss_bytes is None else size(result.peak_rss_bytes),
         "Weights on disk": size(result.variant.bytes_on_disk),
-        "Acceptance rate": _span(result.levels, "acceptance_rate") or result.no_acceptance,
-        "Tokens per chunk": _span(result.levels, "tokens_per_chunk") or "not measured",
+        "Acceptance rate": _range_text(result.levels, "acceptance_rate") or result.no_acceptance,
+        "Tokens per chunk": _range_text(result.levels, "tokens_per_chunk") or "not measured",
     }
 
 
-def _span(levels: list[Level], name: str) -> str:
+def _range_text(levels: list[Level], name: str) -> str:
     """`2.41` or `2.31 to 2.52`; empty where no level has it."""
     found: list[Any] = [value for level in levels if (value := getattr(level, name)) is not None]
     if not found:

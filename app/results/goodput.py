@@ -9,9 +9,9 @@ import streamlit as st
 
 from app import charts
 from app.compare import slo_sliders
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import plain
-from app.navigation import own
+from app.navigation import page_key
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
@@ -37,7 +37,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
     try:
         counts = latencies.count_within(view, limits)
     except NotFound as error:
-        st.info(plain(sentence(error)), icon=":material/info:")
+        st.info(plain(error_sentence(error)), icon=":material/info:")
         return
     st.dataframe(rows(document, counts), hide_index=True, alt="The highest goodput of each variant within the limits")
     charts.show(goodput(shown, counts, charts.theme()), "evaluation-goodput")
@@ -49,17 +49,17 @@ def choose(document: Evaluation) -> RequestLimits:
     for column, (metric, (key, label)) in zip(
         st.columns(len(FIELDS), vertical_alignment="bottom"), FIELDS.items(), strict=True
     ):
-        highest = largest(document, metric)
+        highest = highest_latency(document, metric)
         if highest is None:
             column.caption(f"{label}: not measured")
             continue
-        top, step = slo_sliders.scale(highest)
-        value = column.slider(label, 0.0, top, top, step, key=own(key), bind="query-params")
+        top, step = slo_sliders.slider_scale(highest)
+        value = column.slider(label, 0.0, top, top, step, key=page_key(key), bind="query-params")
         found[metric] = value if value < top else None
     return RequestLimits(**found)
 
 
-def largest(document: Evaluation, metric: str) -> float | None:
+def highest_latency(document: Evaluation, metric: str) -> float | None:
     """The highest p99 of any level, in milliseconds; None where it was not measured."""
     summaries = [getattr(level, metric) for result in document.variants for level in result.levels]
     return max((summary.p99 for summary in summaries if summary), default=None)

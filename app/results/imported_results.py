@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from app import charts, navigation
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import message, plain
-from app.navigation import own
-from app.session import frozen
+from app.navigation import page_key
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
@@ -29,12 +29,12 @@ def show(opened: Workspace, document: Evaluation | None) -> None:
     _upload(opened)
     chosen = _choose(opened)
     if chosen:
-        draw(chosen, document)
+        show_results(chosen, document)
 
 
 def chosen_ids() -> list[str]:
     """Of the address, in order."""
-    return navigation.listed(st.query_params.get_all(ADDRESS))
+    return navigation.distinct_values(st.query_params.get_all(ADDRESS))
 
 
 def _upload(opened: Workspace) -> None:
@@ -42,25 +42,25 @@ def _upload(opened: Workspace) -> None:
         "Result of another tool",
         type=["json", "jsonl"],
         accept_multiple_files=True,
-        key=own("imported_uploaded"),
+        key=page_key("imported_uploaded"),
         **{
             "help": "vLLM's bench writes a file a level: give those of one run together.",
-            **frozen(opened, Action.ADD_RESULT),
+            **disabled_unless_allowed(opened, Action.ADD_RESULT),
         },
     )
     if not files:
         return
     mark = " ".join(file.file_id for file in files)
-    told = st.session_state.get(own("imported_refused"), ("", ""))
+    told = st.session_state.get(page_key("imported_refused"), ("", ""))
     if told[0] != mark:
         try:
             result = imported_results.add(opened, [(file.name, file.getvalue()) for file in files])
         except WhetstoneError as error:
-            told = (mark, sentence(error))
+            told = (mark, error_sentence(error))
         else:
             told = (mark, "")
-            navigation.put(ADDRESS, list(dict.fromkeys([*chosen_ids(), result.id])))
-        st.session_state[own("imported_refused")] = told
+            navigation.set_parameter(ADDRESS, list(dict.fromkeys([*chosen_ids(), result.id])))
+        st.session_state[page_key("imported_refused")] = told
     if told[1]:
         st.error(message(told[1]), icon=":material/error:")
 
@@ -79,7 +79,7 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
         importeds,
         asked,
         name=ADDRESS,
-        key=own("imported"),
+        key=page_key("imported"),
         placeholder="Choose one or more",
         format_func=lambda each: (
             f"{importeds[each].name}, {importeds[each].measured_at or 'moment not recorded'} ({each})"
@@ -88,7 +88,7 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
     return [importeds[each] for each in chosen]
 
 
-def draw(results: list[ImportedResult], document: Evaluation | None) -> None:
+def show_results(results: list[ImportedResult], document: Evaluation | None) -> None:
     """One metric as a chart, then every figure that the files hold, then what is defined otherwise."""
     for result in results:
         st.markdown(
@@ -100,7 +100,7 @@ def draw(results: list[ImportedResult], document: Evaluation | None) -> None:
         "Beside ours",
         charts_imported.SHOWN,
         format_func=lambda name: TITLES[name],
-        key=own("imported_metric"),
+        key=page_key("imported_metric"),
         bind="query-params",
     )
     charts.show(charts_imported.beside(document, results, metric, charts.theme()), "imported-chart")

@@ -27,11 +27,11 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
     view = found[0] if found else views[0]
     with st.container(border=True, key="home_hero-box"):
         if found:
-            _won(view, found[1])
+            _show_win(view, found[1])
         elif load_search.is_search(view.document):
             st.markdown(strong(load_search.sentences(view.document)[0]))
         else:
-            verdict_panel.say_line(view.document)
+            verdict_panel.show_line(view.document)
         with st.container(horizontal=True, vertical_alignment="center"):
             navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=view.id)
             navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
@@ -41,7 +41,7 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
         st.caption(plain(provenance(view)))
 
 
-def _won(view: EvaluationView, won: Win) -> None:
+def _show_win(view: EvaluationView, won: Win) -> None:
     st.subheader(strong(headline.line(view.document)))
     left, right = st.columns([3, 2], vertical_alignment="center")
     weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
@@ -54,4 +54,4 @@ def _won(view: EvaluationView, won: Win) -> None:
                     st.caption(plain(tile.detail))
     with right:
         chart = drawn.before_after(view.document, won.before.name, won.after.name, charts.theme())
-        charts.show(charts.of_height(chart, SMALL), "hero", file=False)
+        charts.show(charts.with_height(chart, SMALL), "hero", file=False)

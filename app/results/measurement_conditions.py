@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
-from app.formatting import message, moment, plain
+from app.formatting import document_time, message, plain
 from app.results import configuration_check
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
@@ -32,14 +32,14 @@ def show(document: Evaluation) -> None:
     verdict."""
     if SHARED_PROCESSORS in document.warnings:
         st.caption(f":material/info: {message(SHARED_PROCESSORS)}")
-    say_load(document)
-    say_blocks(document)
+    show_load(document)
+    show_blocks(document)
     configuration_check.show(document)
-    say_validity(document)
-    say_energy(document)
+    show_validity(document)
+    show_energy(document)
 
 
-def say_load(document: Evaluation) -> None:
+def show_load(document: Evaluation) -> None:
     """How many requests of how many lines, how long answers are, and what servers keep of prompts."""
     options, lines = document.options, document.workload.prompts
     st.caption(
@@ -50,8 +50,8 @@ def say_load(document: Evaluation) -> None:
     )
 
 
-def say_provenance(document: Evaluation) -> None:
-    when, hardware = moment(document.measured_at), hardware_line(document.hardware)
+def show_provenance(document: Evaluation) -> None:
+    when, hardware = document_time(document.measured_at), hardware_line(document.hardware)
     where = f"Measured {when} on {hardware} with {versions_line(document.versions)}"
     repeats = counted(document.options.repeats, "repeat")
     st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
@@ -59,7 +59,7 @@ def say_provenance(document: Evaluation) -> None:
         st.caption(plain(sentence))
 
 
-def say_blocks(document: Evaluation) -> None:
+def show_blocks(document: Evaluation) -> None:
     """How many, how it came to them, and at what level its verdicts stand."""
     if load_search.is_search(document):
         return
@@ -68,12 +68,12 @@ def say_blocks(document: Evaluation) -> None:
         navigation.link("evaluate", "The evaluation that it continues", ":material/history:", id=document.continues)
 
 
-def validity(document: Evaluation) -> list[dict[str, Any]]:
+def validity_rows(document: Evaluation) -> list[dict[str, Any]]:
     """One row a variant and level: whether its figures are the server's, and why not."""
-    return [_audited(result, level) for result in document.variants for level in result.levels]
+    return [_validity_row(result, level) for result in document.variants for level in result.levels]
 
 
-def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
+def _validity_row(result: VariantResult, level: Level) -> dict[str, Any]:
     audit = level.audit
     return {
         "Variant": result.name,
@@ -92,7 +92,7 @@ def _audited(result: VariantResult, level: Level) -> dict[str, Any]:
     }
 
 
-def doubts(document: Evaluation) -> list[str]:
+def validity_warnings(document: Evaluation) -> list[str]:
     """How many levels are not the server's figures, or only in part; none where all are."""
     levels = [level for result in document.variants for level in result.levels]
     sound = [level for level in levels if level_validity(level) != "no"]
@@ -105,10 +105,10 @@ def doubts(document: Evaluation) -> list[str]:
     return [sentence for sentence, count in sentences.items() if count]
 
 
-def say_validity(document: Evaluation) -> None:
-    for doubt in doubts(document):
+def show_validity(document: Evaluation) -> None:
+    for doubt in validity_warnings(document):
         st.warning(doubt, icon=":material/warning:")
-    rows = validity(document)
+    rows = validity_rows(document)
     if all(row["Valid"] != "no" for row in rows):
         words = "The load generator kept up at every level and at most one request in a hundred failed."
         st.success(words, icon=":material/check:")
@@ -120,7 +120,7 @@ def say_validity(document: Evaluation) -> None:
     )
 
 
-def say_energy(document: Evaluation) -> None:
+def show_energy(document: Evaluation) -> None:
     """Joules an output token by the machine's own counters, or that it reports none."""
     if found := energy.rows(document):
         st.subheader("Energy")

@@ -6,10 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from app.formatting import when
-from app.navigation import own, paged
-from app.session import mine
-from app.shell import damaged_rows
+from app.formatting import local_time
+from app.navigation import page_key, paginate
+from app.session import choose_owner
+from app.shell import show_damaged
 from backend.present.words import headline, load_search
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -20,27 +20,27 @@ TWO_LINES = 72
 """Pixels of a row: a verdict is wrapped where the row has room."""
 
 
-def show(opened: Workspace) -> None:
+def show_past(opened: Workspace) -> None:
     """Newest first, a page at a time; a row opens it."""
     total, own_ones = evaluations.count(opened), evaluations.count(opened, owner=opened.actor.name)
     st.subheader("Past evaluations")
     if not total:
         st.caption("What you measure will stand here, with its verdict in one line.")
         return
-    owner = mine(opened, total > own_ones, own("past_mine"))
+    owner = choose_owner(opened, total > own_ones, page_key("past_mine"))
     total = own_ones if owner else total
     shared = owner is None and total > own_ones
-    number, first = paged(total, PER_PAGE, "past_page")
+    number, first = paginate(total, PER_PAGE, "past_page")
     part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": first}
     views = evaluations.listing(opened, **part)
     if len(views) < min(PER_PAGE, total - first):
-        damaged_rows(opened, "evaluation", [each.id for each in evaluations.list_titles(opened, **part)])
+        show_damaged(opened, "evaluation", [each.id for each in evaluations.list_titles(opened, **part)])
     if not views:
         return
     picked = st.dataframe(
         [row(view) | ({"By": view.owner} if shared else {}) for view in views],
         hide_index=True,
-        key=own(f"past_{number}_{views[0].id}"),
+        key=page_key(f"past_{number}_{views[0].id}"),
         on_select="rerun",
         row_height=TWO_LINES,
         selection_mode="single-cell",
@@ -66,5 +66,5 @@ def row(view: EvaluationView) -> dict[str, str]:
     return {
         "Evaluation": view.title.removeprefix("Evaluate "),
         "Verdict": said.replace("`", ""),
-        "Measured": when(view.created_at),
+        "Measured": local_time(view.created_at),
     }

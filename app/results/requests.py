@@ -9,9 +9,9 @@ import streamlit as st
 
 from app import charts
 from app.answer_differences import differences, markup
-from app.field_labels import sentence
-from app.formatting import plain, short
-from app.navigation import own as named
+from app.field_labels import error_sentence
+from app.formatting import plain, shorten
+from app.navigation import page_key as named
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
 from backend.domain.load.load import Load
@@ -36,13 +36,13 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
             "At", list(loads), default=next(iter(loads)), required=True, key=named("requests_at"), bind="query-params"
         )
         chosen = loads[at or next(iter(loads))]
-        _answers(view, chosen)
-        _runs(view, chosen, shown)
+        _show_answers(view, chosen)
+        _show_runs(view, chosen, shown)
     except NotFound as error:
-        st.info(plain(sentence(error)), icon=":material/info:")
+        st.info(plain(error_sentence(error)), icon=":material/info:")
 
 
-def _answers(view: EvaluationView, load: Load) -> None:
+def _show_answers(view: EvaluationView, load: Load) -> None:
     baseline, *others = [result.name for result in view.document.variants]
     if not others:
         return
@@ -65,7 +65,7 @@ def _answers(view: EvaluationView, load: Load) -> None:
     st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
     key = named(f"pairs-{load.key}-{variant}")
     picked = st.dataframe(
-        rows(pairs[:SHOWN]),
+        pair_rows(pairs[:SHOWN]),
         hide_index=True,
         on_select="rerun",
         selection_mode="single-row",
@@ -76,11 +76,11 @@ def _answers(view: EvaluationView, load: Load) -> None:
     _side_by_side(pairs[min(place, len(pairs) - 1)], baseline, variant)
 
 
-def rows(pairs: list[RequestPair]) -> list[dict[str, Any]]:
+def pair_rows(pairs: list[RequestPair]) -> list[dict[str, Any]]:
     """One a prompt: what it was, how far the answers agree, and what each took."""
     return [
         {
-            "Prompt": short(" ".join(pair.prompt_text.split()), 80) if pair.prompt_text else _line(pair),
+            "Prompt": shorten(" ".join(pair.prompt_text.split()), 80) if pair.prompt_text else _prompt_line(pair),
             "Repeat": pair.block + 1,
             "Token F1": figure(1 - pair.worse),
             "Same words": "yes" if pair.same else "no",
@@ -91,7 +91,7 @@ def rows(pairs: list[RequestPair]) -> list[dict[str, Any]]:
     ]
 
 
-def _line(pair: RequestPair) -> str:
+def _prompt_line(pair: RequestPair) -> str:
     return f"line {pair.prompt + 1}" if pair.turn is None else f"line {pair.prompt + 1}, turn {pair.turn + 1}"
 
 
@@ -106,7 +106,7 @@ def _side_by_side(pair: RequestPair, baseline: str, variant: str) -> None:
             st.html(markup(pieces))
 
 
-def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
+def _show_runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     document, theme = view.document, charts.theme()
     names = [result.name for result in document.variants]
     where = provenance(document)
@@ -130,11 +130,11 @@ def _runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     name = first.selectbox("Run of", names, key=named("requests_run"), bind="query-params")
     block = second.selectbox("Repeat", repeats, key=named("requests_block"), bind="query-params")
     run = request_pairs.read_run(view, load, name, int(block) - 1)
-    charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", words(name, run))
+    charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", run_sentence(name, run))
     st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
 
 
-def words(name: str, run: list[RequestRecord]) -> str:
+def run_sentence(name: str, run: list[RequestRecord]) -> str:
     """The timeline in a sentence."""
     measured = [record for record in run if not record.warm]
     failed = sum(not record.ok for record in measured)

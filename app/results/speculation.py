@@ -7,7 +7,7 @@ import streamlit as st
 
 from app import charts
 from app.formatting import plain
-from app.navigation import own
+from app.navigation import page_key
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.evidence.speculation_gains import PredictedGains, drafted_levels, drafted_loads
 from backend.domain.load.load import Load
@@ -19,14 +19,14 @@ HEIGHT = 380
 """Pixels."""
 
 
-def has(document: Evaluation) -> bool:
+def speculates(document: Evaluation) -> bool:
     """Whether any variant guesses ahead, as far as is known."""
     return bool(words.speculating(document) or drafted_levels(document))
 
 
 def show(opened: Workspace, document: Evaluation) -> None:
     """The gain first, then where it comes from, then that nothing was lost."""
-    if not has(document):
+    if not speculates(document):
         st.info("No variant here guesses tokens ahead: add a `speculate` step to a recipe.", icon=":material/info:")
         return
     found = drafted_loads(document)
@@ -46,17 +46,17 @@ def show(opened: Workspace, document: Evaluation) -> None:
 
 def draw(document: Evaluation, at: list[Load], predicted: PredictedGains) -> None:
     theme = charts.theme()
-    charts.show(charts.of_height(acceptance.gain(document, theme, predicted), HEIGHT), "speculation-gain")
+    charts.show(charts.with_height(acceptance.gain(document, theme, predicted), HEIGHT), "speculation-gain")
     names = [load.words for load in at]
-    chosen = st.radio("Load", names, key=own("speculation_load"), horizontal=True, bind="query-params")
+    chosen = st.radio("Load", names, key=page_key("speculation_load"), horizontal=True, bind="query-params")
     load = at[names.index(chosen or names[0])]
     left, right = st.columns(2)
     with left:
-        charts.show(charts.of_height(acceptance.by_position(document, load, theme), HEIGHT), "speculation-positions")
+        charts.show(charts.with_height(acceptance.by_position(document, load, theme), HEIGHT), "speculation-positions")
     with right:
-        charts.show(charts.of_height(acceptance.lengths(document, load, theme), HEIGHT), "speculation-lengths")
+        charts.show(charts.with_height(acceptance.lengths(document, load, theme), HEIGHT), "speculation-lengths")
     if any(each.drafting.steps for each in drafted_levels(document, load)):
-        charts.show(charts.of_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
+        charts.show(charts.with_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
     st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
     st.caption(
         "By the server's own counters, warm-up included. Tokens a step by kind are of measured answers, chunk by chunk."

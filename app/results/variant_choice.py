@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.navigation import own
+from app.navigation import page_key
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.limits.chart_selection import FEW_ENOUGH, MOST_LINES, choose_foremost, select_variants
 
@@ -18,7 +18,7 @@ def choose(document: Evaluation, key: str) -> Evaluation:
         f"Variants on the charts (of {len(names)})",
         names,
         default=choose_foremost(document),
-        key=own(key),
+        key=page_key(key),
         max_selections=2 * MOST_LINES,
         bind="query-params",
         placeholder="The foremost",

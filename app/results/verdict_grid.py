@@ -32,7 +32,7 @@ def show(document: Evaluation) -> None:
     if not rows:
         return
     at = document.loads
-    table = across(rows, at) if len(at) <= MANY else down(rows, at)
+    table = rows_by_variant(rows, at) if len(at) <= MANY else rows_by_load(rows, at)
     height = TALL if len(table) > TALL // ROW else "content"
     st.table(
         table,
@@ -43,7 +43,7 @@ def show(document: Evaluation) -> None:
     )
 
 
-def across(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
+def rows_by_variant(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
     """A row a variant, a column a concurrency. Quality in words beside the name, its figures last: a phone has room for
     words."""
     found, scored = [], any(" (" in row.quality for row in rows)
@@ -51,23 +51,23 @@ def across(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
         said, _, scores = row.quality.partition(" (")
         first = {"Variant and quality": f"**{plain(row.name)}** {said}"}
         last = {"Quality in figures": scores.removesuffix(")")} if scored else {}
-        found.append(first | {load.words: written(row, load) for load in at} | last)
+        found.append(first | {load.words: cell_text(row, load) for load in at} | last)
     return found
 
 
-def down(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
+def rows_by_load(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
     """A row a concurrency, a column a variant, quality first."""
-    found = [{CONCURRENCY: load.words, **{plain(row.name): written(row, load) for row in rows}} for load in at]
+    found = [{CONCURRENCY: load.words, **{plain(row.name): cell_text(row, load) for row in rows}} for load in at]
     return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *found]
 
 
-def written(row: GridRow, load: Load) -> str:
+def cell_text(row: GridRow, load: Load) -> str:
     """A sign, the word, the interval; a dash where the variant was not measured at it."""
     cell = row.cells.get(load)
-    return "–" if cell is None else f"{SIGNS[cell.kind]}{_bold(cell)}{f'; {cell.but}' if cell.but else ''}"
+    return "–" if cell is None else f"{SIGNS[cell.kind]}{_outcome_text(cell)}{f'; {cell.but}' if cell.but else ''}"
 
 
-def _bold(cell: GridCell) -> str:
+def _outcome_text(cell: GridCell) -> str:
     """The outcome strong; its interval never broken over two lines."""
     head = f"**{cell.words}**" if cell.kind in ("better", "worse") else cell.words
     return f"{head} {cell.interval.replace(' ', NO_BREAK)}".rstrip()

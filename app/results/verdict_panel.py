@@ -7,10 +7,10 @@ import streamlit as st
 
 from app import idempotency, navigation
 from app.evaluate import form
-from app.formatting import between, message, plain, strong
-from app.navigation import own
+from app.formatting import duration_range, message, plain, strong
+from app.navigation import page_key
 from app.results import configuration_check, measurement_conditions, verdict_grid
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.soundness import SHARED_PROCESSORS
@@ -25,24 +25,24 @@ from backend.service.jobs import progress
 
 def show(document: Evaluation, shown: Evaluation) -> None:
     """The line, what to mind, the grid of the variants that are `shown`; of a search, what it found."""
-    configuration_check.say_off(document)
+    configuration_check.show_failures(document)
     if load_search.is_search(document):
-        say_search(document)
-        say_warnings(document)
+        show_search(document)
+        show_warnings(document)
     else:
-        say_line(document)
-        say_warnings(document)
+        show_line(document)
+        show_warnings(document)
         verdict_grid.show(shown)
         if len(document.variants) > 1:
             st.caption(
                 f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so their quotient is "
                 "the factor; in brackets its 95% interval. Latencies are in the full verdicts below."
             )
-    configuration_check.say_line(document)
-    measurement_conditions.say_provenance(document)
+    configuration_check.show_line(document)
+    measurement_conditions.show_provenance(document)
 
 
-def say_line(document: Evaluation) -> None:
+def show_line(document: Evaluation) -> None:
     """Green where something wins, amber where it is too noisy to tell, else plain."""
     words, calls = strong(headline.line(document)), headline.calls(document)
     if headline.win(document) is not None:
@@ -53,9 +53,9 @@ def say_line(document: Evaluation) -> None:
         st.info(words, icon=":material/balance:")
 
 
-def say_warnings(document: Evaluation) -> None:
+def show_warnings(document: Evaluation) -> None:
     """In one box beside the verdict, but for what holds of every evaluation on one machine."""
-    found = [*measurement_conditions.doubts(document)]
+    found = [*measurement_conditions.validity_warnings(document)]
     found += [message(warning) for warning in document.warnings if warning != SHARED_PROCESSORS]
     if found:
         st.warning("\n\n".join(found), icon=":material/warning:")
@@ -75,23 +75,28 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     if more is None:
         return
     took = progress.expected_evaluation_time(opened, continuation.continued_spec(view, more))
-    label = f"Measure {counted(more, 'more block')}" + (f" ({between(took.low, took.high)})" if took else "")
+    label = f"Measure {counted(more, 'more block')}" + (f" ({duration_range(took.low, took.high)})" if took else "")
     about = "The same variants under the same load, on other lines; the blocks that are here count too."
-    if st.button(label, icon=":material/add_chart:", key=own(f"more-{view.id}"), **{"help": about, **frozen(opened)}):
+    if st.button(
+        label,
+        icon=":material/add_chart:",
+        key=page_key(f"more-{view.id}"),
+        **{"help": about, **disabled_unless_allowed(opened)},
+    ):
         _measure_more(opened, view, more)
-    if refused := st.session_state.get(own(f"refused-{view.id}")):
+    if refused := st.session_state.get(page_key(f"refused-{view.id}")):
         st.error(refused, icon=":material/error:")
-        asked = form.again(document) | {"evaluate_repeats": str(document.options.repeats + more)}
+        asked = form.repeat_parameters(document) | {"evaluate_repeats": str(document.options.repeats + more)}
         navigation.link("evaluate", "Measure anew", ":material/refresh:", **asked)
 
 
 def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
     """Where it cannot be continued, why stays on the page."""
     try:
-        mark = idempotency.key("more", f"{view.id}-{more}", for_s=idempotency.DOUBLE_CLICK_S)
+        mark = idempotency.submission_key("more", f"{view.id}-{more}", for_s=idempotency.DOUBLE_CLICK_S)
         job = continuation.submit(opened, continuation.prepare(opened, view.id, more), submission=mark)
     except WhetstoneError as error:
-        st.session_state[own(f"refused-{view.id}")] = message(error)
+        st.session_state[page_key(f"refused-{view.id}")] = message(error)
     else:
         navigation.go("evaluate", job=job.id)
 
@@ -103,17 +108,17 @@ def verdict_icon(verdict: Verdict) -> str:
     return ":material/equal:" if verdict.throughput == "same" else ":material/balance:"
 
 
-def say_search(document: Evaluation) -> None:
+def show_search(document: Evaluation) -> None:
     """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
     said = (f":material/search: {message(sentence)}" for sentence in load_search.sentences(document))
     st.markdown("\n\n".join(said))
     st.caption(load_search.MEANING)
 
 
-def say_sentences(document: Evaluation) -> None:
+def show_sentences(document: Evaluation) -> None:
     """With every latency."""
     if load_search.is_search(document):
-        say_search(document)
+        show_search(document)
         return
     found: list[Verdict] = verdicts(document)
     if not found:

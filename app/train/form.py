@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from app import idempotency, navigation, shell
 from app.builder.calibration_upload import upload
-from app.field_labels import sentence
+from app.field_labels import error_sentence
 from app.formatting import message
-from app.session import frozen
+from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import TrainSpec
 from backend.domain.recipe.draft_training import KINDS, LOSS_NAMES, LOSS_TITLES, TITLES, Training
@@ -35,14 +35,14 @@ LOSS_HELP = (
 )
 
 
-class Asked(NamedTuple):
+class TrainRequest(NamedTuple):
     """`spec` is what can be submitted; without it `obstacle` says why not."""
 
     spec: TrainSpec | None = None
     obstacle: str | None = None
 
 
-def model(opened: Workspace) -> str:
+def choose_model(opened: Workspace) -> str:
     """Choose the model that the draft is for; its source."""
     known = [each.source for each in models.list_known(opened) if each.present]
     wanted = st.query_params.get("model") or (known[0] if known else "")
@@ -60,7 +60,7 @@ def model(opened: Workspace) -> str:
     return chosen or wanted
 
 
-def options() -> dict[str, Any]:
+def choose_options() -> dict[str, Any]:
     """The fields of `Training`, as far as they were given."""
     kind = st.radio(
         "Draft", KINDS, format_func=lambda name: TITLES[name], key="train_kind", horizontal=True, bind="query-params"
@@ -91,11 +91,11 @@ def options() -> dict[str, Any]:
             "Tokens proposed a round", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
         )
         seed = st.number_input("Seed", min_value=0, max_value=2**31 - 1, value=0, key="train_seed", bind="query-params")
-        own = _of_small() if kind == "small" else {}
+        own = _small_options() if kind == "small" else {}
     return {"kind": kind, "loss": loss, "minutes": minutes, "tokens": tokens, "seed": seed, **own}
 
 
-def _of_small() -> dict[str, Any]:
+def _small_options() -> dict[str, Any]:
     start = st.radio(
         "Begins as",
         ["fresh", "pruned"],
@@ -123,7 +123,7 @@ def _of_small() -> dict[str, Any]:
     return {"start": start, "layers": layers, "hidden": hidden, "on_policy": own}
 
 
-def prompts(opened: Workspace) -> str | None:
+def choose_prompts(opened: Workspace) -> str | None:
     """A file of one's own; None for the bundled prompts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         path = st.text_input(
@@ -135,29 +135,29 @@ def prompts(opened: Workspace) -> str | None:
             help="JSONL or Parquet with `prompt` or `text`, or a text with one a paragraph. Prompts that evaluations hold out "
             "are left out. A chat model with few prompts writes more itself.",
         )
-        upload(opened, "train_upload", _put)
+        upload(opened, "train_upload", _set_prompts)
     return path.strip() or None
 
 
-def _put(path: str) -> None:
+def _set_prompts(path: str) -> None:
     st.session_state[PROMPTS] = path
 
 
-def read(opened: Workspace, source: str, given: dict[str, Any], path: str | None) -> Asked:
+def check(opened: Workspace, source: str, given: dict[str, Any], path: str | None) -> TrainRequest:
     """Checked as far as it can be without starting."""
     try:
-        return Asked(training.prepare(opened, source, Training.model_validate(given), path))
+        return TrainRequest(training.prepare(opened, source, Training.model_validate(given), path))
     except ValidationError as error:
         flaw = first_flaw(error)
-        return Asked(obstacle=f"{flaw.field}: {flaw.problem}.")
+        return TrainRequest(obstacle=f"{flaw.field}: {flaw.problem}.")
     except WhetstoneError as error:
-        return Asked(obstacle=sentence(error))
+        return TrainRequest(obstacle=error_sentence(error))
 
 
-def submit_button(opened: Workspace, asked: Asked) -> None:
+def submit_button(opened: Workspace, asked: TrainRequest) -> None:
     """One job for one request, however often it is clicked; then the way to it."""
     fingerprint = asked.spec.model_dump_json() if asked.spec else ""
-    job_id = idempotency.made(PURPOSE, fingerprint) if fingerprint else None
+    job_id = idempotency.submitted_job(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="train_again", on_click=idempotency.renew, args=(PURPOSE,))
@@ -165,12 +165,12 @@ def submit_button(opened: Workspace, asked: Asked) -> None:
     options = {
         "disabled": asked.spec is None,
         "help": message(asked.obstacle) if asked.obstacle else None,
-        **frozen(opened),
+        **disabled_unless_allowed(opened),
     }
     if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **options) and asked.spec:
         with shell.errors_in_session(REFUSED):
-            job = training.submit(opened, asked.spec, submission=idempotency.key(PURPOSE, fingerprint))
-            idempotency.remember(PURPOSE, job.id)
+            job = training.submit(opened, asked.spec, submission=idempotency.submission_key(PURPOSE, fingerprint))
+            idempotency.remember_job(PURPOSE, job.id)
             navigation.go("job", id=job.id)
         st.rerun()
     shell.show_session_error(REFUSED)

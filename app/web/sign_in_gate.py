@@ -85,7 +85,7 @@ class Gate:
         elif scope["path"] == START:
             await self._start(scope, send)
         else:
-            target = f"{START}?next={quote(_address(scope), safe='')}" if scope["method"] == "GET" else START
+            target = f"{START}?next={quote(_requested_path(scope), safe='')}" if scope["method"] == "GET" else START
             await _answer(
                 send, 401, PAGE.format(sentence="Sign in to use this studio.", target=escape(target), label="Sign in")
             )
@@ -124,7 +124,7 @@ class Gate:
         does."""
         wanted = cookies.get(NEXT, "")
         if scope["type"] == "http" and scope["path"] in {"/", START} and (wanted or scope["path"] == START):
-            await _redirect(send, _own(unquote(wanted)), f"{NEXT}=; Path=/; Max-Age=0")
+            await _redirect(send, _local_path(unquote(wanted)), f"{NEXT}=; Path=/; Max-Age=0")
             return
         scope = {**scope, ACTOR: self._sign_in.actor(session.claims)}
         if scope["type"] != "websocket":
@@ -133,7 +133,7 @@ class Gate:
         ended = asyncio.Event()
         self._pages[session.key].add(ended)
         try:
-            await self._app(scope, _until(receive, ended, session.ends), send)
+            await self._app(scope, _receive_until(receive, ended, session.ends), send)
         finally:
             self._pages[session.key].discard(ended)
             if not self._pages[session.key]:
@@ -142,11 +142,11 @@ class Gate:
     async def _start(self, scope: Message, send: Send) -> None:
         """Off to the provider, remembering where the person wanted to go."""
         wanted = parse_qs(scope["query_string"].decode("latin-1")).get("next", ["/"])[0]
-        kept = f"{NEXT}={quote(_own(wanted), safe='/')}; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"
+        kept = f"{NEXT}={quote(_local_path(wanted), safe='/')}; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"
         await _redirect(send, generate_login_redirect_url("default"), kept)
 
 
-def _until(receive: Receive, ended: asyncio.Event, ends: float) -> Receive:
+def _receive_until(receive: Receive, ended: asyncio.Event, ends: float) -> Receive:
     """What the page sends, until the sign-in has ended: then it is disconnected, and what it sent at last is not
     answered."""
 
@@ -170,12 +170,12 @@ def _cookies(scope: Message) -> dict[str, str]:
     return cookie_parser("; ".join(sent))
 
 
-def _address(scope: Message) -> str:
+def _requested_path(scope: Message) -> str:
     query = scope["query_string"].decode("latin-1")
     return quote(scope["path"]) + (f"?{query}" if query else "")
 
 
-def _own(address: str) -> str:
+def _local_path(address: str) -> str:
     """A place in this studio, else its first page."""
     fine = (
         address.startswith("/")

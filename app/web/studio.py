@@ -11,7 +11,7 @@ from streamlit.starlette import App
 from app.web import error_page
 from app.web.origin_guard import Guard
 from app.web.sign_in_gate import Gate
-from app.web.upload_limits import Uploads
+from app.web.upload_limits import UploadLimits
 from backend.service.studio import sign_in
 from backend.service.studio.studio import allowed_hosts, begin_log, upload_limit
 
@@ -22,7 +22,7 @@ asked = sign_in.web_configuration()
 if asked is not None:
     layers.append(Middleware(Gate, sign_in=asked[0], cookie_secret=asked[1]["cookie_secret"]))
 actor, most_bytes = upload_limit()
-layers.append(Middleware(Uploads, actor=actor, most=most_bytes))
+layers.append(Middleware(UploadLimits, actor=actor, most=most_bytes))
 secrets = None if asked is None else {"auth": asked[1]}
 app = App(
     Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=error_page.show

@@ -27,13 +27,13 @@ Files = Mapping[str, Mapping[str, Any]]
 """Session -> id -> an uploaded file."""
 
 
-def in_memory() -> Files:
+def uploaded_files() -> Files:
     """What Streamlit holds now."""
     files: Files = getattr(runtime.get_instance().uploaded_file_mgr, "file_storage", {})
     return files
 
 
-class Uploads:
+class UploadLimits:
     """`actor` acts where nobody signs in; `most`: bytes in `storage` that one person's pages may hold, None is no
     limit."""
 
@@ -42,7 +42,7 @@ class Uploads:
         app: Callable[[Message, Receive, Send], Awaitable[None]],
         actor: Actor,
         most: int | None = None,
-        storage: Callable[[], Files] = in_memory,
+        storage: Callable[[], Files] = uploaded_files,
     ) -> None:
         self._app, self._actor, self._most, self._storage = app, actor, most, storage
         self._sessions: defaultdict[str, set[str]] = defaultdict(set)

@@ -9,7 +9,7 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.settings import CHECKOUT
 
 SCREENSHOTS = CHECKOUT / "build" / "screenshots"
-PAGES = [entry.name for entries in navigation.present().values() for entry in entries]
+PAGES = [entry.name for entries in navigation.existing_sections().values() for entry in entries]
 """Every page there is, so that a new one is looked at from the day it arrives."""
 SHOWING = [
     *(

@@ -70,7 +70,7 @@ def test_the_same_error_for_both_readers(fields: dict[str, Any], command: str, p
     with pytest.raises(errors.InvalidOptions) as refused:
         evaluations.read_options(**fields)
     assert flag_names.error_text(refused.value) == command
-    assert field_labels.sentence(refused.value) == page
+    assert field_labels.error_sentence(refused.value) == page
     assert "--" not in str(refused.value)
 
 

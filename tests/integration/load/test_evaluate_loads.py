@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from app.results.figure_tables import servers
+from app.results.figure_tables import server_rows
 from backend.cli.verbs.evaluate import summary_text
 from backend.domain.errors import GateFailed, InvalidWorkload
 from backend.domain.evaluation.document import Evaluation
@@ -121,7 +121,7 @@ def test_acceptance_of_a_url_is_read_from_its_own_counters_where_it_tells_them(h
         document, _ = evaluated(home, [guessing, plain, silent], concurrency=(1,), requests=2, repeats=1)
     assert [result.levels[0].acceptance_rate for result in document.variants] == [0.75, None, None]
     assert [result.speculates for result in document.variants] == [True, False, None]
-    assert [row["Acceptance rate"] for row in servers(document)] == ["75%", "no speculation", "not told"]
+    assert [row["Acceptance rate"] for row in server_rows(document)] == ["75%", "no speculation", "not told"]
     accepted = [line for line in summary_text(document).splitlines() if line.startswith("http")][:3]
     assert ["no speculation" in line for line in accepted] == [False, True, False]
     assert ["not told" in line for line in accepted] == [False, False, True]

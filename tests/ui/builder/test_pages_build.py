@@ -293,7 +293,7 @@ def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
         getattr(choice.step, "method", None): choice.instead
         for choice in cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
     }
-    assert instead["awq"] is not None and steps.stack(instead["awq"]) == "quantize awq + speculate ngram"
+    assert instead["awq"] is not None and steps.steps_line(instead["awq"]) == "quantize awq + speculate ngram"
     assert instead["w8a8"] is None and instead["ngram"] is None
 
 
@@ -347,7 +347,7 @@ def test_every_option_of_every_step_has_words_and_a_value() -> None:
         ("speculate", "ngram"),
     ):
         recipe = read({"steps": [{technique: {"method": method}}]})
-        for option in recipe_options.shown(recipe.steps[0]):
+        for option in recipe_options.shown_options(recipe.steps[0]):
             recipe_options.value(recipe, 0, option.name)
             assert option.help.endswith(".")
     for where, shown in (("serving", SERVING_OPTIONS), ("limits", LIMIT_OPTIONS)):
@@ -356,17 +356,17 @@ def test_every_option_of_every_step_has_words_and_a_value() -> None:
 
 def test_a_draft_comes_and_goes_with_its_method() -> None:
     recipe = read({"steps": [{"speculate": {"method": "ngram", "tokens": 6}}]})
-    drafted = recipe_options.changed(recipe, 0, "method", "draft")
+    drafted = recipe_options.with_setting(recipe, 0, "method", "draft")
     assert drafted.steps[0].draft == "auto"  # type: ignore[union-attr]
-    assert recipe_options.changed(drafted, 0, "method", "ngram") == recipe
+    assert recipe_options.with_setting(drafted, 0, "method", "ngram") == recipe
     with pytest.raises(InvalidRecipe):
-        recipe_options.changed(recipe, 0, "tokens", 99)
+        recipe_options.with_setting(recipe, 0, "tokens", 99)
 
 
 def test_steps_at_the_ends_stay_where_they_are() -> None:
     recipe = read({"steps": [{"quantize": {"method": "w8a8"}}, {"compile": {}}]})
-    assert recipe_options.moved(recipe, 0, -1) == recipe
-    assert recipe_options.moved(recipe, 1, 1) == recipe
+    assert recipe_options.with_step_moved(recipe, 0, -1) == recipe
+    assert recipe_options.with_step_moved(recipe, 1, 1) == recipe
 
 
 def test_what_can_be_added_names_the_first_new_reason(home: Workspace) -> None:
@@ -470,10 +470,12 @@ def test_a_click_while_a_change_is_taken_does_not_take_it_back(home: Workspace) 
         from backend.service.plans import recipe_files
 
         if "change" in st.query_params:
-            recipe_form.put(recipe_files.read_text("name: mine\nsteps:\n- speculate: {method: ngram, tokens: 2}\n"))
+            recipe_form.set_recipe(
+                recipe_files.read_text("name: mine\nsteps:\n- speculate: {method: ngram, tokens: 2}\n")
+            )
             st.stop()  # as where the next click interrupts the run
-        st.text(recipe_form.current().text)
-        recipe_form.settled()
+        st.text(recipe_form.current_draft().text)
+        recipe_form.finish_run()
 
     at = AppTest.from_function(script)
     at.query_params["recipe"] = "ngram"
@@ -491,16 +493,16 @@ def test_a_click_while_a_change_is_taken_does_not_take_it_back(home: Workspace) 
 
 def test_the_options_of_a_way_to_speculate_come_and_go_with_it() -> None:
     drafted = read({"steps": [{"speculate": {"method": "draft", "draft": "auto", "heterogeneous_vocab": True}}]})
-    headed = recipe_options.changed(drafted, 0, "method", "eagle3")
+    headed = recipe_options.with_setting(drafted, 0, "method", "eagle3")
     assert headed.steps[0].model_dump() == {"speculate": {"method": "eagle3"}}
-    assert [option.name for option in recipe_options.shown(headed.steps[0])] == [
+    assert [option.name for option in recipe_options.shown_options(headed.steps[0])] == [
         "method",
         "draft",
         "tokens",
         "tokens_by_batch",
     ]
-    looked_up = recipe_options.changed(drafted, 0, "method", "ngram")
-    assert [option.name for option in recipe_options.shown(looked_up.steps[0])] == [
+    looked_up = recipe_options.with_setting(drafted, 0, "method", "ngram")
+    assert [option.name for option in recipe_options.shown_options(looked_up.steps[0])] == [
         "method",
         "tokens",
         "prompt_lookup_min",
@@ -508,22 +510,22 @@ def test_the_options_of_a_way_to_speculate_come_and_go_with_it() -> None:
         "tokens_by_batch",
     ]
     for method in SPECULATE:
-        step = recipe_options.changed(drafted, 0, "method", method).steps[0]
-        assert steps.explained(step).endswith("The model checks every guess.") and steps.title(step).startswith(
+        step = recipe_options.with_setting(drafted, 0, "method", method).steps[0]
+        assert steps.step_help(step).endswith("The model checks every guess.") and steps.step_title(step).startswith(
             "Speculate with"
         )
 
 
 def test_a_schedule_is_written_as_text_and_keeps_its_tokens() -> None:
     recipe = read({"steps": [{"speculate": {"method": "ngram", "tokens": 6}}]})
-    scheduled = recipe_options.changed(recipe, 0, "tokens_by_batch", "1: 4, 8: 0")
+    scheduled = recipe_options.with_setting(recipe, 0, "tokens_by_batch", "1: 4, 8: 0")
     assert scheduled.steps[0].model_dump() == {"speculate": {"method": "ngram", "tokens_by_batch": {1: 4, 8: 0}}}
     assert recipe_options.value(scheduled, 0, "tokens_by_batch") == "1: 4, 8: 0"
-    fewer = recipe_options.changed(scheduled, 0, "tokens", 2)
+    fewer = recipe_options.with_setting(scheduled, 0, "tokens", 2)
     assert recipe_options.value(fewer, 0, "tokens_by_batch") == "1: 2, 8: 0"
-    assert recipe_options.changed(fewer, 0, "tokens_by_batch", None).steps[0].model_dump()["speculate"] == {
+    assert recipe_options.with_setting(fewer, 0, "tokens_by_batch", None).steps[0].model_dump()["speculate"] == {
         "method": "ngram",
         "tokens": 2,
     }
     with pytest.raises(InvalidRecipe, match="must be a whole number"):
-        recipe_options.changed(recipe, 0, "tokens_by_batch", "many")
+        recipe_options.with_setting(recipe, 0, "tokens_by_batch", "many")

@@ -193,17 +193,18 @@ def test_the_bar_shows_all_of_a_device_and_says_it_in_words(home: Workspace) -> 
 
 def test_ranges_are_written_with_their_unit_and_unknown_is_a_word() -> None:
     assert (
-        estimate_figures.span((36.2, 73.4), "ms") == "36–73 ms" and estimate_figures.span((5.0, 5.01), "ms") == "5.0 ms"
+        estimate_figures.range_text((36.2, 73.4), "ms") == "36–73 ms"
+        and estimate_figures.range_text((5.0, 5.01), "ms") == "5.0 ms"
     )
-    assert estimate_figures.span(None, "ms") == estimate_figures.sizes(None) == "unknown"
+    assert estimate_figures.range_text(None, "ms") == estimate_figures.size_range(None) == "unknown"
     assert (
-        estimate_figures.sizes((1.14e9, 1.84e9)) == "1.14–1.84 GB"
-        and estimate_figures.sizes((9e8, 1e9)) == "900 MB–1 GB"
+        estimate_figures.size_range((1.14e9, 1.84e9)) == "1.14–1.84 GB"
+        and estimate_figures.size_range((9e8, 1e9)) == "900 MB–1 GB"
     )
 
 
 def test_every_target_that_is_offered_is_one(home: Workspace) -> None:
-    offered = recipe_target.labels(home)
+    offered = recipe_target.target_labels(home)
     assert len(offered) > 100
     chosen = recipe_files.read_text("name: o\nsteps: []\n")
     for name in ("local", "auto", "ml.trn2.48xlarge", "accelerator:h200", "sagemaker:ml.g4dn.xlarge"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.jobs.job_page import way_on
+from app.jobs.job_page import find_next_step
 from backend import settings
 from backend.domain.jobs.jobs import JobState, PayoffSpec
 from backend.domain.planner import draft_payoff
@@ -67,5 +67,5 @@ def test_the_jobs_page_answers_for_a_draft_of_any_size_and_leads_on_to_build(hom
     studio.check(at)
     assert all(each in studio.says(at) for each in words.answers(found, draft_payoff.draft_shape(40_000_000)))
     assert "Build with a draft" in [button.label for button in at.button]
-    recipe = recipe_files.read_text(way_on(home, job, jobs.specification(home, job.id)).params["recipe"])
+    recipe = recipe_files.read_text(find_next_step(home, job, jobs.specification(home, job.id)).params["recipe"])
     assert recipe.serving.enforce_eager and recipe.step("speculate") is not None, "the settings that the map holds for"

@@ -88,8 +88,8 @@ def test_build_takes_average_bits_and_a_fall_back(home: Workspace) -> None:
 
 def test_average_bits_stay_with_methods_that_take_them_and_go_with_others() -> None:
     recipe = read({"steps": [{"quantize": {"method": "awq", "target_bits": 5, "eight_bits": "int8"}}]})
-    kept = recipe_options.changed(recipe, 0, "method", "gptq")
+    kept = recipe_options.with_setting(recipe, 0, "method", "gptq")
     assert kept.steps[0].model_dump()["quantize"] == {"method": "gptq", "target_bits": 5.0, "eight_bits": "int8"}
-    gone = recipe_options.changed(recipe, 0, "method", "w8a8")
+    gone = recipe_options.with_setting(recipe, 0, "method", "w8a8")
     assert gone.steps[0].model_dump()["quantize"] == {"method": "w8a8"}
-    assert "target_bits" not in {option.name for option in recipe_options.shown(gone.steps[0])}
+    assert "target_bits" not in {option.name for option in recipe_options.shown_options(gone.steps[0])}

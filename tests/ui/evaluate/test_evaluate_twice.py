@@ -33,14 +33,14 @@ def test_a_search_has_no_such_check_since_it_gives_no_verdict(home: Workspace) -
 
 
 def test_without_a_variant_there_is_nothing_to_measure_twice() -> None:
-    assert form.measured([], {"twice": True}) == []
-    assert form.measured(["a", "b"], {"twice": False}) == ["a", "b"]
+    assert form.measured_sources([], {"twice": True}) == []
+    assert form.measured_sources(["a", "b"], {"twice": False}) == ["a", "b"]
 
 
 def test_measuring_again_asks_for_the_check_again() -> None:
     once = simulated.evaluation()
     first = once.variants[0]
     twice = once.model_copy(update={"variants": [first, first, *once.variants[1:]]})
-    assert "evaluate_twice" not in form.again(once)
-    assert form.again(twice)["evaluate_twice"] == "true"
-    assert navigation.listed([form.again(twice)["variants"]])[:1] == [first.variant.source]
+    assert "evaluate_twice" not in form.repeat_parameters(once)
+    assert form.repeat_parameters(twice)["evaluate_twice"] == "true"
+    assert navigation.distinct_values([form.repeat_parameters(twice)["variants"]])[:1] == [first.variant.source]

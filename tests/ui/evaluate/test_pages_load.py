@@ -148,7 +148,7 @@ def test_what_does_not_go_together_is_one_sentence_before_any_work(
 
 def test_each_way_says_when_to_use_it(home: Workspace) -> None:
     at = opened(home, {})
-    for name, use in load_fields.WAYS.items():
+    for name, use in load_fields.KINDS.items():
         at.radio(key="evaluate_load").set_value(name).run()
         studio.check(at)
         assert use in studio.says(at)

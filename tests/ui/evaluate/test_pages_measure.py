@@ -103,11 +103,11 @@ def test_a_double_click_is_one_job_and_later_the_same_question_is_another(home: 
 def test_a_folder_with_a_comma_is_one_variant(home: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "one, two%2C"
     shutil.copytree(ASSETS / "starter" / "draft", folder)
-    at = studio.open_page("evaluate", variants=navigation.several(str(folder), URL_A))
+    at = studio.open_page("evaluate", variants=navigation.join_values(str(folder), URL_A))
     assert at.multiselect(key="evaluate_variants").value == [str(folder), URL_A]
     at.multiselect(key="evaluate_variants").set_value([str(folder)]).run()
     studio.check(at)
-    assert navigation.listed([param(at, "variants")]) == [str(folder)]
+    assert navigation.distinct_values([param(at, "variants")]) == [str(folder)]
 
 
 def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) -> None:
@@ -376,7 +376,7 @@ def test_measuring_again_writes_the_address_that_a_refresh_opens(home: Workspace
     (again,) = [button for button in at.button if button.label == "Measure again"]
     again.click().run()
     studio.check(at)
-    assert navigation.listed([param(at, "variants")]) == ["original", "w8a8", "draft", "w8a8-draft"]
+    assert navigation.distinct_values([param(at, "variants")]) == ["original", "w8a8", "draft", "w8a8-draft"]
     assert "id" not in at.query_params and at.multiselect(key="evaluate_variants").value[0] == "original"
 
 
@@ -398,7 +398,7 @@ def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
     document = simulated.evaluation(["a"], [1.0]).model_copy(
         update={"variants": [simulated.result("a", [failing, limited])]}
     )
-    rows = measurement_conditions.validity(document)
+    rows = measurement_conditions.validity_rows(document)
     assert [row["Valid"] for row in rows] == ["no", "no"]
     assert "timeout 30" in rows[0]["Errors"]
     assert "lagged" in rows[1]["Why not"]
@@ -547,28 +547,28 @@ def test_repricing_takes_the_hour_less_the_discount() -> None:
 def test_a_document_without_a_price_stays_without_one() -> None:
     document = simulated.evaluation(per_hour=None)
     assert costs.repriced(document, WhatIf(discount=0.3)) == document
-    assert side_by_side.cheapest(document) is None
+    assert side_by_side.cheapest_sentence(document) is None
 
 
 def test_the_live_chart_takes_the_mean_of_the_runs() -> None:
     points = [point("a", 1, rate).data for rate in (10.0, 20.0)] + [point("<b>b</b>", 4, 5.0).data]
-    figure = charts.live(points, ["a"], "dark")
+    figure = charts.live_throughput(points, ["a"], "dark")
     assert figure["data"][0]["y"] == [15.0]
     assert figure["data"][1]["name"] == "&lt;b&gt;b&lt;/b&gt;"
     assert "mean of 2 runs" in figure["data"][0]["hovertext"][0]
 
 
 def test_words_of_the_url_are_read_in_order_and_once() -> None:
-    assert navigation.listed(["a,b", "b, c ,"]) == ["a", "b", "c"]
-    assert load_fields.levels_in("1, 4 16") == (1, 4, 16)
-    assert side_by_side.prices_in("1,,2", 4) == [1.0, None, 2.0, None]
+    assert navigation.distinct_values(["a,b", "b, c ,"]) == ["a", "b", "c"]
+    assert load_fields.parse_levels("1, 4 16") == (1, 4, 16)
+    assert side_by_side.parse_prices("1,,2", 4) == [1.0, None, 2.0, None]
     with pytest.raises(RequestError):
-        load_fields.levels_in("four")
+        load_fields.parse_levels("four")
 
 
 def test_merged_documents_keep_every_provenance(home: Workspace) -> None:
     views = [evaluations.show(home, identity) for identity in two(home)]
-    whole: Evaluation = side_by_side.merged(views, [view.document for view in views])
+    whole: Evaluation = side_by_side.merge(views, [view.document for view in views])
     assert [result.name for result in whole.variants][::4] == ["original · e-1", "original · e-2"]
     assert "Another CPU" in str(whole.hardware)
 

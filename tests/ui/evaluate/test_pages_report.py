@@ -51,8 +51,8 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
         st.session_state[navigation.HERE] = "evaluate"
         opened = workspace()
         view = evaluations.show(opened, "e-1")
-        asked, _ = costs.show(opened, view.document, ["original", "w8a8"])
-        found = report_download.what_if(view.document, asked)
+        asked, _ = costs.show_prices(opened, view.document, ["original", "w8a8"])
+        found = report_download.report_what_if(view.document, asked)
         st.text(found.model_dump_json() if found else "as stored")
         goodput.choose(view.document)
 

@@ -109,7 +109,7 @@ def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: 
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
     found = request_pairs.read_pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Load("closed", 1))
     assert found and all(pair.prompt_text is None and pair.same for pair in found)
-    assert requests_view.rows(found)[0]["Prompt"] == "line 1"
+    assert requests_view.pair_rows(found)[0]["Prompt"] == "line 1"
 
 
 def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
@@ -129,7 +129,7 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
     drawn = charts_requests.timeline("original", "2 streams", silent, "here")
     assert [trace["name"] for trace in drawn["data"]] == ["Empty answer"] and "Empty answer" in alt_text.alt(drawn)
     assert (
-        requests_view.words("original", one)
+        requests_view.run_sentence("original", one)
         == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."
     )
 

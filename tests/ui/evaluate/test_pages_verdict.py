@@ -148,7 +148,7 @@ def test_a_limit_that_was_set_in_one_tab_is_in_the_report_of_another(home: Works
 
 
 def test_tables_have_digits_that_a_person_reads_and_still_sort() -> None:
-    (row,) = figure_tables.readable(
+    (row,) = figure_tables.rounded_rows(
         [{"Variant": "a", "TTFT": 10.3872, "TPOT": 0.012345, "Rate": 1234.5, "Repeats": 5, "None": None}]
     )
     assert row == {"Variant": "a", "TTFT": 10.4, "TPOT": 0.0123, "Rate": 1234.0, "Repeats": 5, "None": None}
@@ -168,9 +168,9 @@ def test_past_evaluations_are_listed_with_their_line(home: Workspace) -> None:
 
 
 def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
-    named = side_by_side.cheapest(simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0)))
+    named = side_by_side.cheapest_sentence(simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0)))
     assert named is not None and named.startswith("`a` at 16 streams is the cheapest here: ")
-    chance = side_by_side.cheapest(noisy())
+    chance = side_by_side.cheapest_sentence(noisy())
     assert chance is not None and chance.startswith(
         "No variant is shown to be the cheapest here: the lowest figure is "
     )
@@ -227,7 +227,7 @@ def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
         evaluations.show(home, studio.evaluation(home, each, f"e-{number}"))
         for number, each in enumerate((first, other, first))
     ]
-    found = side_by_side.comparable(views)
+    found = side_by_side.comparable_groups(views)
     assert sorted(found.values()) == ([[0, 2], [1]] if apart else [[0, 1, 2]])
     assert apart is None or found[apart] == [1]
 

@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]
 def test_a_page_without_a_file_is_not_offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "home.py").write_text("")
     monkeypatch.setattr(navigation, "PAGES", tmp_path)
-    assert [entry.name for entries in navigation.present().values() for entry in entries] == ["home"]
+    assert [entry.name for entries in navigation.existing_sections().values() for entry in entries] == ["home"]
 
 
 def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -> None:

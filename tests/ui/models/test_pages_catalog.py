@@ -103,7 +103,7 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
     at = studio.open_page("catalog")
     order = list(at.dataframe[0].proto.column_order)
     assert order == list(catalog_table.COMPACT)
-    assert sum(catalog_table.columns()[name]["width"] for name in order) <= 882, (
+    assert sum(catalog_table.column_config()[name]["width"] for name in order) <= 882, (
         "what a window of 1280 leaves beside the menu"
     )
     row = shown(at).iloc[0]
@@ -205,7 +205,11 @@ def test_a_file_edited_wrongly_is_told_and_the_studio_still_opens(
 
 def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) -> None:
     line = catalog.listing(home, CatalogFilter(words="phi-2"))[0]
-    assert set(catalog_table.columns()) <= set(catalog_table.row(line)) >= set(technique_checks.kind_titles().values())
+    assert (
+        set(catalog_table.column_config())
+        <= set(catalog_table.row(line))
+        >= set(technique_checks.kind_titles().values())
+    )
 
 
 def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:

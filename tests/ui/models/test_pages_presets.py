@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.compare import preset_comparison as compare_presets
 from app.presets import preset_rows as preset_rows
-from app.presets.preset_rows import AT
+from app.presets.preset_rows import CONCURRENCY
 from backend.domain.planner.presets import GOALS, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.present.charts.markers import places
@@ -53,7 +53,7 @@ def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace)
     assert sorted(set(kinds)) == sorted("≈”●")
     rows = {row["Preset"]: row for row in table.to_dict("records")}
     assert "2,400 tokens/s, against 1,200" in rows[LATENCY]["” Published"] and rows[LATENCY]["● Measured"] == "–"
-    assert " to " in rows[COST][f"≈ Estimated tokens/s at {AT}"]
+    assert " to " in rows[COST][f"≈ Estimated tokens/s at {CONCURRENCY}"]
     said = studio.says(at)
     assert all(word in said for word in ("Estimated", "Published", "Measured"))
     assert at.button(key="presets_compare").disabled

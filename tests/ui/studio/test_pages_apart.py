@@ -11,7 +11,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from tests import simulated, studio
 
-PAGES = [entry.name for entries in navigation.present().values() for entry in entries]
+PAGES = [entry.name for entries in navigation.existing_sections().values() for entry in entries]
 SHARED = {navigation.HERE, finished_toasts.WATCHED}
 """Keys of the session that belong to no page."""
 

@@ -149,10 +149,10 @@ def test_engine_status_is_icon_and_word() -> None:
 
 def test_an_engine_this_machine_cannot_run_is_not_offered_and_says_why() -> None:
     unfit = status(installed=False, reason=f"needs {SERVE.hardware}; this machine has neither")
-    assert machine_rows.offered(unfit) is None
+    assert machine_rows.available_action(unfit) is None
     assert machine_rows.why_not(unfit) == f"Needs {SERVE.hardware}; this machine has neither."
     absent = status(installed=False, reason="not installed: run `whetstone engines install serve`")
-    assert machine_rows.offered(absent) == "Install" and machine_rows.why_not(absent) is None
+    assert machine_rows.available_action(absent) == "Install" and machine_rows.why_not(absent) is None
 
 
 def test_gpus_stand_in_a_table_of_their_own() -> None:

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app import url_parameters
 from app.playground import chat, pair_choice
 from app.playground.chat import Reply, Turn
-from app.playground.pair_choice import Choice
+from app.playground.pair_choice import Servable
 from backend.domain.errors import EndpointUnreachable, RequestError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, JobKind, JobState, ServeSpec
@@ -128,8 +128,8 @@ def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(home:
         assert words in at.error[0].value.replace("\\", "")
 
 
-def choice(source: str, parent: str) -> Choice:
-    return Choice(source, source, source, parent)
+def choice(source: str, parent: str) -> Servable:
+    return Servable(source, source, source, parent)
 
 
 FAMILY = [choice("m", "m"), choice("a-2", "m"), choice("a-1", "m"), choice("n", "n"), choice("a-3", "n")]
@@ -299,10 +299,10 @@ def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(home: Workspace) 
         both(at, tokens=3)
     (first, later) = at.session_state[chat.TURNS]
     assert first.question.prompt == "And why?" and later.replies[0].text
-    assert chat.before(at.session_state[chat.TURNS], 0, [url]) == [
+    assert chat.earlier_messages(at.session_state[chat.TURNS], 0, [url]) == [
         (turn.question.prompt, turn.replies[0].text) for turn in (later, first)
     ]
-    assert chat.before(at.session_state[chat.TURNS], 0, ["another"]) == []
+    assert chat.earlier_messages(at.session_state[chat.TURNS], 0, ["another"]) == []
     next(each for each in at.button if each.label == "New talk").click().run()
     assert at.session_state[chat.TURNS] == []
 

@@ -11,7 +11,7 @@ import pytest
 from app.evaluate import option_fields
 from backend.settings import CHECKOUT
 
-SPREAD = {"UNSET", "option_fields.limits", "limits"}
+SPREAD = {"UNSET", "option_fields.number_limits", "number_limits"}
 """What is spread into a call and holds the bounds."""
 
 
@@ -42,4 +42,4 @@ def test_every_number_of_a_page_has_a_largest_value() -> None:
 
 @pytest.mark.parametrize("name", ["requests", "seconds", "repeats", "warmup_requests", "warmup_seconds"])
 def test_what_decides_how_much_is_made_has_the_bounds_of_its_field(name: str) -> None:
-    assert option_fields.limits(name)["max_value"] is not None
+    assert option_fields.number_limits(name)["max_value"] is not None

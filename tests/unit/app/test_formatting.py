@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.formatting import message, moment, plain, short, when
-from app.navigation import parts, several
+from app.formatting import document_time, local_time, message, plain, shorten
+from app.navigation import join_values, split_values
 from backend.domain.figures import code
 
 JOINER = "\u2060"
@@ -73,22 +73,22 @@ def test_a_time_of_day_is_left_whole() -> None:
 
 
 def test_long_words_are_cut() -> None:
-    assert short("é" * 500) == "é" * 400 + "…"
-    assert short("é") == "é"
+    assert shorten("é" * 500) == "é" * 400 + "…"
+    assert shorten("é") == "é"
 
 
 @given(st.lists(written.map(str.strip).filter(bool)))
 def test_values_with_commas_come_back_from_one_parameter(values: list[str]) -> None:
-    assert parts(several(*values)) == values
+    assert split_values(join_values(*values)) == values
 
 
 def test_what_a_person_writes_between_commas_is_read() -> None:
-    assert parts("a, b,,c ") == ["a", "b", "c"]
+    assert split_values("a, b,,c ") == ["a", "b", "c"]
 
 
 def test_a_time_is_written_one_way_whatever_it_came_as() -> None:
     """Without a browser its zone is not known: UTC, and named so."""
     value = datetime(2026, 11, 23, 14, 5, 9, tzinfo=UTC)
     for words in ("2026-11-23T14:05:09+00:00", "2026-11-23T15:05:09+01:00", "2026-11-23T14:05:09"):
-        assert moment(words) == when(value) == "2026-11-23 14:05:09 UTC"
-    assert moment("in May") == "in May" and moment(None) == when(None) == "–"
+        assert document_time(words) == local_time(value) == "2026-11-23 14:05:09 UTC"
+    assert document_time("in May") == "in May" and document_time(None) == local_time(None) == "–"

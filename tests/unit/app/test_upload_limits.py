@@ -8,7 +8,7 @@ import pytest
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
-from app.web.upload_limits import ACTOR, PATH, Uploads
+from app.web.upload_limits import ACTOR, PATH, UploadLimits
 from backend.domain.roles import Actor, Role
 from tests.event_loop import run_in_own_loop
 
@@ -21,7 +21,7 @@ class Studio:
 
     def __init__(self, alone: Actor = ADA) -> None:
         self.held = MemoryUploadedFileManager("x")
-        self.layer = Uploads(self._keep, alone, MOST, lambda: self.held.file_storage)
+        self.layer = UploadLimits(self._keep, alone, MOST, lambda: self.held.file_storage)
 
     async def _keep(self, scope: Any, receive: Any, send: Any) -> None:
         session, _, name = scope["path"].removeprefix(PATH).partition("/")

@@ -403,12 +403,12 @@ def test_the_page_says_how_the_cache_comes_about_and_every_note() -> None:
     assert model_rows.cache_formula(latent) == "2 layers x 24 x 2 bytes, one latent vector a token in 16 bit"
     window = facts(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=8, **PLAIN)
     assert model_rows.cache_of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
-    shown = {label: (value, how) for label, value, how in model_rows.figures(window)}
+    shown = {label: (value, how) for label, value, how in model_rows.model_figures(window)}
     assert shown["KV cache, full context"] == ("1.02 kB", model_rows.cache_of_context(window))
     bloom = facts(
         architectures=["BloomForCausalLM"], model_type="bloom", n_embed=32, n_layer=2, n_head=4, vocab_size=320
     )
-    assert model_rows.facts(bloom)[-1]["Fact"] == "Note" and "assumed" in model_rows.facts(bloom)[-1]["Value"]
+    assert model_rows.fact_rows(bloom)[-1]["Fact"] == "Note" and "assumed" in model_rows.fact_rows(bloom)[-1]["Value"]
 
 
 def test_layers_of_a_hybrid_that_keep_no_cache_are_not_counted() -> None:

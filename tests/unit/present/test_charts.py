@@ -182,7 +182,7 @@ def test_plotly_accepts_every_figure_and_an_unchecked_one_is_the_same(
     measured: Evaluation, draw: Any, theme: Any
 ) -> None:
     figure = draw(measured, theme=theme)
-    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+    assert _sent(graph.Figure(figure)) == _sent(screen.unvalidated(figure))
 
 
 def _sent(figure: graph.Figure) -> dict[str, Any]:
@@ -201,10 +201,11 @@ LAYERS = [
 
 
 @pytest.mark.parametrize(
-    "figure", [screen.live(LIVE, ["a"]), screen.live([], []), layer_errors(LAYERS), layer_errors([])]
+    "figure",
+    [screen.live_throughput(LIVE, ["a"]), screen.live_throughput([], []), layer_errors(LAYERS), layer_errors([])],
 )
 def test_plotly_accepts_the_live_chart_and_the_layers(figure: Figure) -> None:
-    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+    assert _sent(graph.Figure(figure)) == _sent(screen.unvalidated(figure))
     assert alt_text.alt(figure)
 
 
@@ -223,7 +224,7 @@ def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -
     figure = before_after(measured)
     said = alt_text.alt(figure)
     assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in said
-    assert _sent(graph.Figure(figure)) == _sent(screen.trusted(figure))
+    assert _sent(graph.Figure(figure)) == _sent(screen.unvalidated(figure))
     ratios = [after / before for before, after in zip(*(trace["y"] for trace in _marked(figure)), strict=True)]
     compared = [
         row.ratio for row in measured.comparison if row.variant == "w8a8" and row.metric == "output_tokens_per_s"

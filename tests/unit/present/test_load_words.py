@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.results.measurement_conditions import validity
+from app.results.measurement_conditions import validity_rows
 from backend.cli.text.levels import levels_table
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.evaluate.report.report import render
@@ -37,7 +37,7 @@ def test_hits_of_the_prefix_cache_are_shown_beside_what_the_workload_repeats() -
     )
     results = [simulated.result(name, [simulated.level(1), replayed]) for name in ("starter", "w8a8")]
     document = simulated.evaluation().model_copy(update={"variants": results})
-    assert [row["Prefix-cache hits"] for row in validity(document)] == ["not told", cache_hits(replayed)] * 2
+    assert [row["Prefix-cache hits"] for row in validity_rows(document)] == ["not told", cache_hits(replayed)] * 2
     assert cache_hits(replayed) in render(document)
     table = levels_table([("w8a8", json.loads(replayed.model_dump_json()))])
     assert "cache hits" in table and "0.479" in table and "not valid: " in table

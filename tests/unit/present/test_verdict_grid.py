@@ -65,7 +65,7 @@ def test_too_few_repeats_and_levels_without_a_rival_have_no_verdict() -> None:
     lonely = [result("original", [level(4)]), result("other", [level(8)])]
     alone = document.model_copy(update={"variants": lonely, "comparison": compare(lonely)})
     assert cells(alone, "other")[8].words.endswith("tokens/s")
-    table = verdict_grid.across(grid(alone), [Load("closed", n) for n in (4, 8)])
+    table = verdict_grid.rows_by_variant(grid(alone), [Load("closed", n) for n in (4, 8)])
     assert table[1]["4 streams"] == "–"
 
 
@@ -104,7 +104,7 @@ def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float
 
 def test_a_grid_of_many_levels_goes_down_the_page_with_quality_first_and_inert_names() -> None:
     document = evaluation(names=["original", "**w** $x$"], speeds=[1, 2], levels=[1, 2, 4, 8, 16])
-    first, *rest = verdict_grid.down(grid(document), [Load("closed", n) for n in (1, 2, 4, 8, 16)])
+    first, *rest = verdict_grid.rows_by_load(grid(document), [Load("closed", n) for n in (1, 2, 4, 8, 16)])
     assert first[verdict_grid.CONCURRENCY] == "**Quality**"
     assert [row[verdict_grid.CONCURRENCY] for row in rest] == [
         "1 stream",

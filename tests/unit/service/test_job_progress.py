@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from app.jobs.resource_panel import in_words
+from app.jobs.resource_panel import use_sentence
 from backend.cli.verbs import jobs as verbs
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
@@ -199,7 +199,7 @@ def test_the_chart_has_units_and_says_where_its_figures_come_from() -> None:
         ",90.0"
     )
     assert resources.resources([])["data"] == []
-    assert "At most 2.5 GB" in in_words([ResourceUse(5.0, 4e8, 90.0), ResourceUse(600.0, 2.5e9, 180.0)])
+    assert "At most 2.5 GB" in use_sentence([ResourceUse(5.0, 4e8, 90.0), ResourceUse(600.0, 2.5e9, 180.0)])
 
 
 def test_fifty_pages_that_watch_a_job_read_it_once_until_it_is_to_be_read_again(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import answer_differences as playground
-from app.answer_differences import MAX_COMPARED, Piece, differences, markup, verdict
+from app.answer_differences import MAX_COMPARED, Piece, difference_sentence, differences, markup
 from backend.service.serving.playground import Timing
 
 answers = st.text() | st.lists(st.sampled_from(["self", ".", "x", " ", "\n    ", "<b>", "&amp;", "def"])).map("".join)
@@ -39,7 +39,7 @@ def test_what_is_not_marked_is_the_same_on_both_sides(first: str, second: str) -
 @given(answers)
 def test_equal_answers_have_no_mark(text: str) -> None:
     assert not any(piece.differs for side in differences(text, text) for piece in side)
-    assert "identical" in verdict(text, text)
+    assert "identical" in difference_sentence(text, text)
 
 
 @given(answers, answers)
@@ -65,14 +65,14 @@ def test_words_that_follow_each_other_are_one_mark() -> None:
 
 def test_white_space_alone_is_said_and_not_marked() -> None:
     assert marked(differences("a  b", "a\nb")[0]) == []
-    assert "spaces or line breaks" in verdict("a  b", "a\nb")
+    assert "spaces or line breaks" in difference_sentence("a  b", "a\nb")
 
 
 def test_the_verdict_counts_the_words() -> None:
-    assert verdict("a b c", "a b d e") == (
+    assert difference_sentence("a b c", "a b d e") == (
         "The first 2 words are the same; 1 of 3 words on the left and 2 of 4 on the right are marked."
     )
-    assert verdict("", "a").startswith("They differ from the first word on")
+    assert difference_sentence("", "a").startswith("They differ from the first word on")
 
 
 def test_answers_too_long_to_compare_are_marked_between_their_common_ends() -> None:
@@ -92,4 +92,4 @@ def test_answers_too_long_to_compare_are_marked_between_their_common_ends() -> N
     ],
 )
 def test_a_speed_says_what_is_known(timing: Timing, said: str) -> None:
-    assert playground.speed(timing) == said
+    assert playground.timing_text(timing) == said

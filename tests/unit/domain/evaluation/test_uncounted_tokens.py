@@ -48,7 +48,7 @@ def document(*levels: Level) -> Evaluation:
 def test_validity_says_how_many_answers_came_without_a_count(made: Level, count: str) -> None:
     words = f"{count} answers came without a token count, so tokens/s and prices are not known"
     assert (level_validity(made), invalidity_reasons(made)) == ("in part", [words])
-    assert [row["Valid"] for row in measurement_conditions.validity(document(made))] == ["yes", "in part"]
+    assert [row["Valid"] for row in measurement_conditions.validity_rows(document(made))] == ["yes", "in part"]
     assert (level_validity(level(4)), invalidity_reasons(level(4))) == ("yes", [])
     limited = made.model_copy(update={"client_limited": True})
     assert level_validity(limited) == "no" and len(invalidity_reasons(limited)) == 2
@@ -148,7 +148,7 @@ def test_within_limits_a_counted_level_comes_first_and_else_the_one_with_most_re
     assert rows[1]["Output tokens/s"] == "not measured"
     assert rows[1]["Price per million output tokens"] == "tokens not counted"
     pareto = tradeoffs.pareto(document(SILENT))
-    assert len(compare_slo.ringed(pareto, slo.best_levels(document(SILENT), Slo()), "light")["data"][-1]["x"]) == 1
+    assert len(compare_slo.with_rings(pareto, slo.best_levels(document(SILENT), Slo()), "light")["data"][-1]["x"]) == 1
 
 
 def test_a_preset_and_a_knee_do_without_such_levels() -> None:

@@ -27,7 +27,7 @@ def test_the_written_form_of_a_level_says_what_the_screens_say(level: Level) -> 
     written = json.loads(level.model_dump_json())
     assert (written["valid"], written["reasons"]) == (level_validity(level), invalidity_reasons(level))
     document = simulated.evaluation().model_copy(update={"variants": [simulated.result("only", [level])]})
-    (row,) = measurement_conditions.validity(document)
+    (row,) = measurement_conditions.validity_rows(document)
     assert (row["Valid"], row["Why not"]) == (written["valid"], "; ".join(written["reasons"]))
 
 
@@ -60,7 +60,7 @@ def test_a_page_says_of_levels_that_came_in_one_piece_what_is_not_known() -> Non
         document: Evaluation = simulated.evaluation().model_copy(
             update={"variants": [simulated.result("only", [level])]}
         )
-        return measurement_conditions.doubts(document)
+        return measurement_conditions.validity_warnings(document)
 
     assert said(BUFFERED) == ["1 of 1 levels have no time between tokens: their answers came in one piece."]
     assert said(UNCOUNTED) == ["1 of 1 levels have no tokens/s and no prices: answers came without a token count."]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.formatting import between
+from app.formatting import duration_range
 from backend.domain.jobs.eta import (
     FEWEST_STEPS,
     EvaluationSize,
@@ -121,4 +121,4 @@ def test_earlier_paces_scale_what_a_formula_reckons() -> None:
     ],
 )
 def test_a_range_reads_in_one_unit(low: float, high: float, words: str) -> None:
-    assert between(low, high) == words
+    assert duration_range(low, high) == words

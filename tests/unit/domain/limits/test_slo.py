@@ -47,15 +47,15 @@ def test_a_variant_that_keeps_no_limit_is_last_and_says_so() -> None:
 
 @given(st.floats(0.001, 1e7))
 def test_a_slider_reaches_the_highest_latency_in_few_steps(highest: float) -> None:
-    top, step = compare_slo.scale(highest)
+    top, step = compare_slo.slider_scale(highest)
     assert top >= highest * (1 - 1e-9)
     assert top / step <= compare_slo.STEPS + 1
 
 
 @pytest.mark.parametrize("words", [None, "", "many", "-1", "nan", "1e400", "500"])
 def test_what_is_no_limit_in_the_url_is_none(words: str | None) -> None:
-    assert compare_slo.limit_in(words, 500.0) == 500.0
-    assert compare_slo.limit_in("12.5", 500.0) == 12.5
+    assert compare_slo.parse_limit(words, 500.0) == 500.0
+    assert compare_slo.parse_limit("12.5", 500.0) == 12.5
 
 
 def test_without_latencies_there_is_nothing_to_limit() -> None:

@@ -65,18 +65,18 @@ def test_off_it_is_not_in_the_recipe_and_the_hash_is_that_of_before() -> None:
 
 def test_the_form_switches_it_and_sets_what_is_below() -> None:
     off = with_recovery(None)
-    assert "recover.rank" not in {option.name for option in recipe_options.shown(off.steps[0])}
-    on = recipe_options.changed(off, 0, "recover", True)
+    assert "recover.rank" not in {option.name for option in recipe_options.shown_options(off.steps[0])}
+    on = recipe_options.with_setting(off, 0, "recover", True)
     assert recover_of(on) == Recover()
-    names = [option.name for option in recipe_options.shown(on.steps[0]) if option.name.startswith("recover.")]
+    names = [option.name for option in recipe_options.shown_options(on.steps[0]) if option.name.startswith("recover.")]
     assert names == [f"recover.{name}" for name in Recover.model_fields]
     assert [recipe_options.value(on, 0, name) for name in names] == list(Recover().asked().values())
-    changed = recipe_options.changed(recipe_options.changed(on, 0, "recover.rank", 16), 0, "sparsity", 0.4)
+    changed = recipe_options.with_setting(recipe_options.with_setting(on, 0, "recover.rank", 16), 0, "sparsity", 0.4)
     assert recover_of(changed) == Recover(rank=16)
     assert recipe_options.value(changed, 0, "recover") is True
-    assert recover_of(recipe_options.changed(changed, 0, "recover", False)) is None
+    assert recover_of(recipe_options.with_setting(changed, 0, "recover", False)) is None
     with pytest.raises(InvalidRecipe, match=r"recover\.steps"):
-        recipe_options.changed(on, 0, "recover.steps", None)
+        recipe_options.with_setting(on, 0, "recover.steps", None)
 
 
 @pytest.mark.parametrize(
